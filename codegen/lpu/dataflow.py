@@ -38,11 +38,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-LANES = 320
-"""Lanes of a vector: 20 superlanes of 16."""
-
-SUPERLANE = 16
-"""Lanes of a superlane, the step in which vectors may be shorter, and the side of a transpose."""
+LANES, SUPERLANE = 320, 16
+"""Lanes of a vector, and of each of its 20 superlanes: the side of a transpose."""
 
 DTYPES = {
     "float32": 4, "int32": 4, "float16": 2, "int8": 1, "uint8": 1, "bool": 1,
@@ -74,7 +71,7 @@ class Tensor:
         stripes: rows of a block lie on so many (groups of) slices in turn, so that as many rows
             side by side are read at once by several reads of one chain (the 16 of a transpose).
             Weights are striped by themselves, for MXM loads many rows a cycle.
-        copies: 2 keeps the rows in both hemispheres, so that both read them at once.
+        copies: 2 keeps rows in both hemispheres, so that both read them at once, 4 twice in each.
         zeros: rows that nothing writes hold zeros from the start (padding of a "temporary").
     """
 
@@ -190,12 +187,14 @@ class Operation:
             narrower types (round to nearest even, whole numbers saturate); comparisons give
             "bool"; "select" takes (condition, then, otherwise).
         immediate: a number.
+        known: (tensor, row) of constants that holds the number, until a program is linked.
     """
 
     function: str
     operands: tuple[int, ...]
     dtype: str
     immediate: float | None = None
+    known: tuple[str, int] | None = None
 
 
 FUNCTIONS = {

@@ -114,10 +114,10 @@ class Board:
         return (tensor, row // layout.block if layout.multiplied else -1)
 
     def side(self, tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
-        """The hemispheres that hold a row, or are to hold it (`rigid.Sides`)."""
+        """The hemispheres that hold a row, or are to hold it (`rigid.Sides`), once a home."""
         layout = self.layouts[tensor]
-        if layout.tensor.copies == 2:
-            return (False, True)
+        if layout.tensor.copies > 1:
+            return (False, True) * (layout.tensor.copies // 2)
         if layout.inner or (layout.outer and wanted is None):
             return (True,)
         known = self.sides.get(self.side_key(tensor, row))
@@ -136,7 +136,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     twice = _kept_twice(flow, chip, moving - weights - indices - tables - written)
     found = {}
     for name, given in flow.tensors.items():
-        tensor = replace(given, copies=2) if name in twice else given
+        tensor = replace(given, copies=max(2, given.copies)) if name in twice else given
         stripes = tensor.stripes
         if name in weights and stripes == 1:
             stripes = max(1, chip.load_streams // tensor.bytes_an_element)

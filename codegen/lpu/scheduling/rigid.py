@@ -36,7 +36,8 @@ from tilesmith.codegen.lpu.scheduling.dependences import read_parts
 from tilesmith.search_space.errors import CodegenError
 
 Sides = Callable[[str, int, bool | None], tuple[bool, ...]]
-"""Which hemispheres (True: east) hold a tensor's row; the last argument is the one wanted."""
+"""Which hemispheres (True: east) hold a tensor's row, each as often as it does; the last argument
+is the one wanted."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Access:
         offset: the first of the flow's streams that is this access's.
         index: of a gather, the flow of its row numbers.
         scattered: few vectors here and there: it takes its slice only then.
+        home: of a write, which of the homes of its side.
     """
 
     step: int
@@ -94,6 +96,7 @@ class Access:
     offset: int = 0
     index: Flow | None = None
     scattered: bool = False
+    home: int = 0
 
 
 @dataclass(eq=False)
@@ -332,10 +335,12 @@ def _outputs(found: Rigid, number: int, types: dict[Value, str], chip: Chip, sid
             write = found.chain.steps[taker]
             if isinstance(write, Write):
                 first = int(write.rows.numbers[0])
-                for side in sides(write.rows.tensor, first, here > 0 if here else None):
+                held = sides(write.rows.tensor, first, here > 0 if here else None)
+                for turn, side in enumerate(held):
                     flow = _way(ways, found, value, (here, time, (1 if side else -1)), types)
+                    rows, home = write.rows, held[:turn].count(side)
                     found.accesses.append(
-                        Access(taker, flow, write.rows.tensor, write.rows.numbers, True, side)
+                        Access(taker, flow, rows.tensor, rows.numbers, True, side, home=home)
                     )
                 continue
             place = found.places[taker]

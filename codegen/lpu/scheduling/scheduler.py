@@ -8,6 +8,8 @@ a chain needs of MXM's planes is appended to them; all else may go into gaps.
 from __future__ import annotations
 
 import heapq
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -210,7 +212,7 @@ class _Scheduler:
         types = types_of(chain, self.flow.tensors)
         best: tuple[int, Candidate] | None = None
         reason: UnfitError | None = None
-        for choice in choices(chain, types):
+        for choice in choices(chain, types, self.board.planes):
             try:
                 plan = rigid(chain, types, self.chip, choice, self.board.side)
             except UnfitError as error:
@@ -315,22 +317,56 @@ def _touched(chain: Chain) -> set[str]:
     return {name for name, _ in reads_of(chain)} | {name for name, _ in writes_of(chain)}
 
 
-def choices(chain: Chain, types: dict[Value, str]) -> list[Choice]:
-    """Units a chain may take: planes of its products, side of its SXM steps."""
+def choices(chain: Chain, types: dict[Value, str], planes: Sequence[Plane]) -> list[Choice]:
+    """Units a chain may take: hemispheres of its products, the side of its SXM steps.
+
+    Of a hemisphere's planes a product takes one with its weights, or the one that is free first.
+    """
     products = [n for n, step in enumerate(chain.steps) if isinstance(step, Product)]
     if not products:
         return [Choice({}, east) for east in (True, False)]
-    firsts: tuple[int, ...] = (0, 1, 2, 3)
-    step = chain.steps[products[0]]
-    assert isinstance(step, Product), "it was one"
-    if types[step.moving] == "float16":
-        firsts = (0, 2)
+    shuffled = any(isinstance(s, Shuffle | Transpose) for s in chain.steps)
     found = []
-    for shift in range(len(firsts)):
-        planes = [firsts[(turn + shift) % len(firsts)] for turn in range(len(products))]
-        if len(set(planes)) == len(planes):
-            chosen = dict(zip(products, planes, strict=True))
-            found += [Choice(chosen, planes[0] >= 2), Choice(chosen, planes[0] < 2)]
-    if not any(isinstance(s, Shuffle | Transpose) for s in chain.steps):
-        found = found[::2]
+    for sides in _hemispheres(chain, products):
+        taken = _planes(chain, types, dict(zip(products, sides, strict=True)), planes)
+        if taken is not None:
+            found.append(Choice(taken, sides[0]))
+            if shuffled:
+                found.append(Choice(taken, not sides[0]))
+    return found
+
+
+def _hemispheres(chain: Chain, products: Sequence[int]) -> Iterator[tuple[bool, ...]]:
+    """Sides that products may be on: what a plane gives goes on to one of the other side."""
+    before = {}
+    for number in products:
+        step = chain.steps[number]
+        added = step.add.step if isinstance(step, Product) and step.add is not None else -1
+        before[number] = added if added in products else -1
+    for sides in itertools.product((False, True), repeat=len(products)):
+        side = dict(zip(products, sides, strict=True))
+        if all(other < 0 or side[other] != side[number] for number, other in before.items()):
+            yield sides
+
+
+def _planes(
+    chain: Chain, types: dict[Value, str], sides: dict[int, bool], planes: Sequence[Plane]
+) -> dict[int, int] | None:
+    """A plane for every product (the first of two in float16), all different; None: too few."""
+    found: dict[int, int] = {}
+    for number, east in sides.items():
+        step = chain.steps[number]
+        assert isinstance(step, Product), "these are"
+        firsts = (2 * east,) if types[step.moving] == "float16" else (2 * east, 2 * east + 1)
+        left = [plane for plane in firsts if plane not in found.values()]
+        if not left:
+            return None
+        key = weights_key(step)
+        found[number] = min(
+            left,
+            key=lambda n: (
+                not (planes[n].installed and planes[n].installed[0] == key),
+                planes[n].free,
+            ),
+        )
     return found

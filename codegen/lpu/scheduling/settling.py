@@ -147,7 +147,8 @@ class _Attempt:
             outcomes.append(outcome)
         later = [outcome for outcome in outcomes if outcome > 0]
         layout = self.board.layouts[access.tensor]
-        more = self.spare(access) and len(options) < MOST_HOMES
+        most = MOST_HOMES if self.spare(access) else layout.tensor.copies // 2
+        more = layout.tensor.role in RESIDENT[:2] and len(options) < most
         if later and not (more and min(later) >= WORTH_A_HOME):
             return False, min(later)
         if options and (access.tensor in self.board.ready or layout.tensor.role == "state"):
@@ -198,9 +199,10 @@ class _Attempt:
         yield from blocks.items()
 
     def homes(self, access: Access, block: int) -> list[Homes]:
-        """All homes of a block on the access's side."""
+        """All homes of a block on the access's side; of a write its own."""
         key = (access.tensor, block, access.side)
-        return [*self.board.homes.get(key, ()), *self.placed.get(key, ())]
+        found = [*self.board.homes.get(key, ()), *self.placed.get(key, ())]
+        return found[access.home : access.home + 1] if access.write else found
 
     def interval(self, access: Access, number: int, span: tuple[int, int]) -> tuple[int, int]:
         """Cycle and cycles of an access on a slice."""

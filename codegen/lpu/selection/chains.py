@@ -31,6 +31,7 @@ from tilesmith.codegen.lpu.dataflow import (
     Tensor,
     Value,
 )
+from tilesmith.codegen.lpu.selection.totals import in_pairs, with_operands, with_sums
 from tilesmith.codegen.lpu.selection.vectors import (
     Applied,
     Moved,
@@ -53,6 +54,9 @@ FEW_ROWS = 4
 
 MOST_MOVES = 2
 """Vectors that are moved at once at most, of different tensors: by the units of a hemisphere."""
+
+MOST_COPIES = 4
+"""Of a tensor that one chain reads so often at once: two in either hemisphere."""
 
 MOST_STREAMS = 24
 """Streams of one byte a lane that the operands of an expression come on at most: of the 32 of
@@ -105,21 +109,30 @@ class Chains:
             value = float(np.clip(value, np.iinfo(kind).min, np.iinfo(kind).max))
         return self.literal("number", np.full((1, LANES), value).astype(kind), dtype)
 
+    def spread(self, number: Number, count: int, dtype: str = "") -> Stored:
+        """A number as rows of its own."""
+        if number.source is not None:
+            tensor, row = number.source
+            return Stored(tensor, np.full(count, row, np.int64), self.tensors[tensor].dtype)
+        dtype = dtype or number.dtype
+        return Stored(self.number(number.value, dtype), np.zeros(count, np.int64), dtype)
+
     def write(self, name: str, value: Vectors, rows: Rows) -> None:
         """Chains that compute a value and write it."""
         count, dtype = len(rows), self.tensors[rows.tensor].dtype
         if isinstance(value, Number):
-            source = self.number(value.value, dtype)
-            value = Stored(source, np.zeros(count, np.int64), dtype)
+            value = self.spread(value, count, dtype)
         if value.dtype != dtype:
             value = Applied("convert", (value,), dtype)
-        value = self.cut(name, value, count)
+        value = self.cut(name, with_sums(value), count)
         self.names[name] += 1
         builder = ChainBuilder(f"{name}#{self.names[name]}", count)
         builder.write(_Emission(self, builder).value(value), rows)
         for tensor, group in at_once(nodes_of(value)).items():
             if not self.apart(group):
-                self.tensors[tensor] = replace(self.tensors[tensor], copies=2)
+                copies = 2 if len(group) <= 2 else MOST_COPIES
+                before = self.tensors[tensor].copies
+                self.tensors[tensor] = replace(self.tensors[tensor], copies=max(copies, before))
         self.chains.append(builder.chain())
 
     def stored(self, name: str, value: Vectors, count: int) -> Stored:
@@ -147,6 +160,7 @@ class Chains:
                 part = replace(node, passes=node.passes[:first])
                 sums = self.stored(f"{name}.sums", part, count)
                 node = replace(node, passes=node.passes[first:], sums=sums)
+            node = in_pairs(node)
         while self._too_much(node):
             node = self._lighter(name, node, count)
         return node
@@ -154,7 +168,7 @@ class Chains:
     def _first(self, node: Total) -> int:
         """How many passes go in series: those whose rows lie apart."""
         most = min(node.series, len(node.passes))
-        while most > 1 and not self._readable([replace(node, passes=node.passes[:most])], 1):
+        while most > 1 and not self._readable([replace(node, passes=node.passes[:most])]):
             most -= 1
         return most
 
@@ -166,11 +180,12 @@ class Chains:
         moved = [m.value.tensor for m in moves if isinstance(m.value, Stored)]
         heavy = operations > MOST_OPERATIONS or streams > MOST_STREAMS
         heavy |= len(moves) > MOST_MOVES or len(set(moved)) < len(moved)
-        return heavy or not self._readable(nodes_of(node), 2)
+        return heavy or not self._readable(nodes_of(node))
 
-    def _readable(self, nodes: Iterable[Vectors], copies: int) -> bool:
-        """Whether all that is read at once can be: blocks of their own, or two of copies."""
-        return all(len(group) <= copies or self.apart(group) for group in at_once(nodes).values())
+    def _readable(self, nodes: Iterable[Vectors]) -> bool:
+        """Whether all that is read at once can be: blocks of their own, or copies."""
+        groups = at_once(nodes).values()
+        return all(len(group) <= MOST_COPIES or self.apart(group) for group in groups)
 
     def apart(self, group: list[Stored]) -> bool:
         """Whether rows read at once lie in different blocks of their tensor."""
@@ -192,28 +207,6 @@ class Chains:
                     else part
                 )
         return done[id(node)]
-
-
-def with_operands(node: Vectors, new: list[Vectors]) -> Vectors:
-    """A node with other operands, in the order of `operands_of`."""
-    if all(a is b for a, b in zip(new, operands_of(node), strict=True)):
-        return node
-    match node:
-        case Applied():
-            return replace(node, operands=tuple(new))
-        case Total(passes=passes):
-            moved = tuple(
-                replace(p, moving=m) for p, m in zip(passes, new[: len(passes)], strict=True)
-            )
-            sums = new[-1] if node.sums is not None else None
-            assert sums is None or isinstance(sums, Stored), "sums are written before"
-            return replace(node, passes=moved, sums=sums)
-        case Moved():
-            return replace(node, value=new[0])
-        case Picked():
-            return replace(node, index=new[0])
-        case _:
-            return node
 
 
 def _together(node: Vectors) -> Iterator[Vectors]:
@@ -342,10 +335,11 @@ class _Emission:
         for original, part in zip(_together(node), parts, strict=True):
             if not isinstance(part, Applied):
                 continue
-            number = next((o.value for o in part.operands if isinstance(o, Number)), None)
+            number = next((o for o in part.operands if isinstance(o, Number)), None)
             numbers = tuple(-1 if isinstance(o, Number) else places[id(o)] for o in part.operands)
             places[id(original)] = len(inputs) + len(operations)
-            operations.append(Operation(part.function, numbers, part.dtype, number))
+            value, source = (None, None) if number is None else (number.value, number.source)
+            operations.append(Operation(part.function, numbers, part.dtype, value, source))
         last = places[id(node)]
         return self.builder.add(Compute(tuple(inputs), tuple(operations), (last,)))
 
@@ -355,8 +349,6 @@ class _Emission:
         for place, operand in enumerate(operands):
             if isinstance(operand, Number):
                 if found:
-                    tensor = self.chains.number(operand.value, operand.dtype)
-                    numbers = np.zeros(self.builder.count, np.int64)
-                    operands[place] = Stored(tensor, numbers, operand.dtype)
+                    operands[place] = self.chains.spread(operand, self.builder.count)
                 found = True
         return replace(node, operands=tuple(operands))

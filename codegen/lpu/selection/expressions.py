@@ -39,6 +39,12 @@ class Algebra:
     def number(self, value: float, dtype: str) -> Vectors:
         return self._once(("number", value, dtype), lambda: Number(value, dtype))
 
+    def held(self, tensor: str, row: int, dtype: str) -> Vectors:
+        """The number that a row of constants will hold."""
+        key = ("held", tensor, row, dtype)
+        any_number = 0.5 if is_floating(dtype) else 0.0
+        return self._once(key, lambda: Number(any_number, dtype, (tensor, row)))
+
     def apply(self, function: str, *operands: Vectors, dtype: str = "float32") -> Vectors:
         key = (function, dtype, *map(id, operands))
         return self._once(key, lambda: Applied(function, operands, dtype))
@@ -53,8 +59,13 @@ class Algebra:
         if value.dtype == dtype:
             return value
         if isinstance(value, Number):
-            return self.number(value.value, dtype)
+            return self._number_as(value, dtype)
         return self.apply("convert", value, dtype=dtype)
+
+    def _number_as(self, number: Number, dtype: str) -> Vectors:
+        if number.source is not None:
+            return self.held(*number.source, dtype)
+        return self.number(number.value, dtype)
 
     def floating(self, value: Vectors) -> Vectors:
         """A value that an ALU may take as float32."""
@@ -63,16 +74,16 @@ class Algebra:
     # -- arithmetic ---------------------------------------------------------------------------
     def binary(self, function: str, a: Vectors, b: Vectors) -> Vectors:
         """add, subtract, multiply, maximum, minimum; in int32 of whole numbers."""
-        whole = not any(is_floating(v.dtype) for v in (a, b) if not isinstance(v, Number))
+        whole = not any(is_floating(v.dtype) for v in (a, b) if not _is_literal(v))
         if whole and all(v.dtype != "bool" for v in (a, b)):
             return self.apply(function, *(self._whole(v) for v in (a, b)), dtype="int32")
         return self.apply(function, self.floating(a), self.floating(b))
 
     def _whole(self, value: Vectors) -> Vectors:
-        return self.number(value.value, "int32") if isinstance(value, Number) else value
+        return self._number_as(value, "int32") if isinstance(value, Number) else value
 
     def compare(self, function: str, a: Vectors, b: Vectors) -> Vectors:
-        whole = not any(is_floating(v.dtype) for v in (a, b) if not isinstance(v, Number))
+        whole = not any(is_floating(v.dtype) for v in (a, b) if not _is_literal(v))
         make = self._whole if whole else self.floating
         return self.apply(function, make(a), make(b), dtype="bool")
 
@@ -84,7 +95,7 @@ class Algebra:
                           dtype="bool")  # fmt: skip
 
     def select(self, condition: Vectors, then: Vectors, otherwise: Vectors) -> Vectors:
-        types = {v.dtype for v in (then, otherwise) if not isinstance(v, Number)}
+        types = {v.dtype for v in (then, otherwise) if not _is_literal(v)}
         if len(types) <= 1:  # nothing is computed, so that narrow ones stay
             dtype = min(types, default="float32")
         else:
@@ -96,6 +107,8 @@ class Algebra:
         """A value that is chosen as one of a type: numbers saturate."""
         if not isinstance(value, Number):
             return self.floating(value) if dtype == "float32" else value
+        if value.source is not None:
+            return self.held(*value.source, dtype)
         number = value.value
         if not is_floating(dtype) and dtype != "bool":
             low, high = BYTES.get(dtype, (-(2**31), 2**31 - 1))
@@ -155,6 +168,11 @@ class Algebra:
         return self.select(below, self.apply("negate", value), value)
 
 
+def _is_literal(value: Vectors) -> bool:
+    """Whether a value is a number of the program text, which is of whatever type is wanted."""
+    return isinstance(value, Number) and value.source is None
+
+
 _BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 _DIRECT = {"negate": "negate", "absolute": "abs"}
 _FLOATING = ("exp", "tanh")
@@ -205,7 +223,7 @@ def _whole(value: Vectors) -> bool:
     greater or less, of such."""
     match value:
         case Number(number):
-            return number == round(number)
+            return not is_floating(value.dtype) or number == round(number)
         case Applied("convert", (inner,), "float32"):
             return not is_floating(inner.dtype)
         case Applied("add" | "subtract" | "maximum" | "minimum" | "multiply", operands):

@@ -61,19 +61,22 @@ def select(
     target: Target,
     constants: frozenset[str] = frozenset(),
     numbers: Mapping[str, NDArray[Any]] | None = None,
+    later: frozenset[str] = frozenset(),
 ) -> Selection:
     """The chains of a bound program; its prologue is left to compile time.
 
     Args:
         constants: inputs that are known at compile time.
         numbers: contents of `single_numbers`, which become immediates.
+        later: names of those whose contents are put in when programs are linked
+            (`dataflow.Operation.known`).
 
     Raises:
         VerificationError: the program breaks a rule of the loop IR or a limit of the target.
         CodegenError: a statement that no instruction computes.
     """
     verify(program, target)
-    state = State(Chains(), readers=_readers(program.body), numbers=numbers or {})
+    state = State(Chains(), readers=_readers(program.body), numbers=numbers or {}, later=later)
     for buffer in program.parameters:
         role: Role = "input"
         if buffer.role == "output":

@@ -91,8 +91,10 @@ def _passes(state: State, nest: Nest, around: Environment, rows: list[Loop], rol
         cut = section(nest, depth, first, count)
         part = _operand(_factors(cut.block.value)[roles.moving])
         vectors = Piece(state, cut, grid, depth, count, lane).leaf(part)
-        if isinstance(vectors, Number):
+        if isinstance(vectors, Number) and vectors.source is None:
             continue  # all rows are beside the image
+        if isinstance(vectors, Number):
+            vectors = state.chains.spread(vectors, grid.count)
         for column in range(0, n, LANES):
             numbers = rows_held[column : column + LANES] + (lane_held + first) // LANES * held
             tensor = state.weights(state.buffers[weights.buffer], numbers)

@@ -39,6 +39,7 @@ class State:
         readers: statements that read a buffer, where it is more than one: what flows to several is
             written once.
         numbers: what is known of constant buffers: rows of one number are immediates.
+        later: constant buffers whose rows are one number each, known when programs are linked.
         scattered: tensors whose rows are loaded as weights from here and there.
     """
 
@@ -52,6 +53,7 @@ class State:
     readers: dict[str, int] = field(default_factory=dict)
     scattered: set[str] = field(default_factory=set)
     numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    later: frozenset[str] = frozenset()
 
     def declare(self, buffer: Buffer, role: Role) -> None:
         """A buffer of the caller's: its tensor has its name."""
@@ -108,7 +110,11 @@ class State:
 
     def number(self, buffer: Buffer, rows: Ints) -> Vectors | None:
         """The number that rows of a constant buffer hold on all lanes, if it is known."""
-        if buffer.name not in self.numbers or (rows < 0).any():
+        if (rows < 0).any():
+            return None
+        if buffer.name in self.later and (rows == rows[0]).all():
+            return self.algebra.held(self.names[buffer.name], int(rows[0]), buffer.dtype)
+        if buffer.name not in self.numbers:
             return None
         held = self.numbers[buffer.name][rows[:1]].reshape(-1)
         if (rows != rows[0]).any() or (held != held[0]).any():

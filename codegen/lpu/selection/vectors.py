@@ -30,10 +30,16 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """The same number in every lane of every vector."""
+    """The same number in every lane of every vector.
+
+    Attributes:
+        source: (tensor, row) of constants that will hold it, where only its place is known: `value`
+            then stands for any number.
+    """
 
     value: float
     dtype: str
+    source: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.codegen.lpu.selection.from_program import select
+from tilesmith.codegen.lpu.selection.from_program import select, single_numbers
 from tilesmith.codegen.lpu.selection.prologue import prepare
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
@@ -71,8 +71,9 @@ class LpuBackend(Backend):
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         program = lowered(workload, target, config)
-        code = KernelCode.of(select(program, target, frozenset(workload.constants)))
-        touched = code.touched()
+        later = frozenset(buffer.name for buffer in single_numbers(program))
+        code = KernelCode.of(select(program, target, frozenset(workload.constants), later=later))
+        touched = code.touched() | code.numbers()
         return Compiled(
             CodeObject(code.to_bytes()),
             tuple(p.name for p in code.parameters),

@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.lpu.dataflow import (
     Chain,
+    Compute,
     Dataflow,
     Gather,
+    Operation,
     Product,
     Read,
     Rows,
@@ -25,9 +28,12 @@ from tilesmith.codegen.lpu.dataflow import (
     Write,
 )
 from tilesmith.codegen.lpu.selection.chains import Chains
+from tilesmith.codegen.lpu.selection.expressions import BYTES
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode, Parameter
 from tilesmith.compiler.backends.lpu.recutting import Held, cut_anew, rows_like
 from tilesmith.compiler.program import KernelStep, Place
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
 
 
@@ -50,17 +56,21 @@ class Joined:
 
 
 def join(
-    name: str, parts: Sequence[tuple[KernelStep, KernelCode]], outside: frozenset[int]
+    name: str,
+    parts: Sequence[tuple[KernelStep, KernelCode]],
+    outside: frozenset[int],
+    constants: Memory,
 ) -> Joined:
     """Kernels in their order as one program.
 
     Args:
         outside: offsets in the arena of what is read after the program.
+        constants: where numbers that become part of operations are looked up.
 
     Raises:
         ModelError: code that does not fit its arguments.
     """
-    joining = _Joining(outside)
+    joining = _Joining(outside, constants)
     for number, (step, code) in enumerate(parts):
         joining.add(number, step, code)
     return joining.joined(name)
@@ -69,6 +79,7 @@ def join(
 @dataclass
 class _Joining:
     outside: frozenset[int]
+    constants: Memory
     tensors: dict[str, Tensor] = field(default_factory=dict)
     literals: dict[str, NDArray[Any]] = field(default_factory=dict)
     chains: list[Chain] = field(default_factory=list)
@@ -101,10 +112,22 @@ class _Joining:
                 self.tensors[names[tensor.name]] = replace(tensor, name=names[tensor.name])
         for literal, rows in code.literals.items():
             self.literals[names[literal]] = rows
+        known = self.numbers(step, code)
         for chain in code.flow.chains:
-            steps = tuple(_renamed(part, names) for part in chain.steps)
+            steps = tuple(_renamed(part, names, known) for part in chain.steps)
             self.chains.append(replace(chain, name=f"{number}.{chain.name}", steps=steps))
         self.owners += [number] * (len(self.chains) - len(self.owners))
+
+    def numbers(self, step: KernelStep, code: KernelCode) -> Mapping[str, NDArray[Any]]:
+        """The number of every row of constants that operations name."""
+        wanted, found = code.numbers(), {}
+        for parameter, place in zip(code.parameters, step.arguments, strict=True):
+            if parameter.name in wanted:
+                held = self.constants.view(
+                    place, np.dtype(to_numpy(parameter.dtype)), parameter.shape
+                )
+                found[parameter.name] = held.reshape(-1, parameter.shape[-1])[:, 0]
+        return found
 
     def operand(self, step: KernelStep, of: Parameter, place: Place, tensor: Tensor) -> str:
         """The program's tensor that a kernel reads."""
@@ -165,8 +188,10 @@ class _Joining:
         )  # fmt: skip
 
 
-def _renamed(step: Step, names: Mapping[str, str]) -> Step:
+def _renamed(step: Step, names: Mapping[str, str], known: Mapping[str, NDArray[Any]]) -> Step:
     match step:
+        case Compute(operations=operations):
+            return replace(step, operations=tuple(_with_number(o, known) for o in operations))
         case Read(rows, frame):
             return replace(step, rows=_rows(rows, names), frame=names.get(frame, ""))
         case Write(rows=rows):
@@ -177,6 +202,18 @@ def _renamed(step: Step, names: Mapping[str, str]) -> Step:
             return replace(step, table=names[table])
         case _:
             return step
+
+
+def _with_number(operation: Operation, known: Mapping[str, NDArray[Any]]) -> Operation:
+    """An operation with the number that stood in a row of constants."""
+    if operation.known is None:
+        return operation
+    tensor, row = operation.known
+    number = float(known[tensor][row])
+    if operation.function == "select" and operation.dtype in BYTES:
+        low, high = BYTES[operation.dtype]
+        number = min(max(number, low), high)
+    return replace(operation, immediate=number, known=None)
 
 
 def _rows(rows: Rows, names: Mapping[str, str]) -> Rows:

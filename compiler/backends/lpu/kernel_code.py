@@ -80,6 +80,17 @@ class KernelCode:
                         pass
         return frozenset(found)
 
+    def numbers(self) -> frozenset[str]:
+        """Names of constants whose rows are numbers in operations (`dataflow.Operation.known`)."""
+        return frozenset(
+            operation.known[0]
+            for chain in self.flow.chains
+            for step in chain.steps
+            if isinstance(step, dataflow.Compute)
+            for operation in step.operations
+            if operation.known is not None
+        )
+
     def to_bytes(self) -> bytes:
         """See the module's docstring."""
         pool = _Pool()

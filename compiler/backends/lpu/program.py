@@ -12,7 +12,7 @@ before anybody sees it; a tensor that the caller, the host or another program re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.isa.bursts import Schedule
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.scheduling.simplifying import simplified
 from tilesmith.codegen.lpu.selection.images import content, in_rows
 from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.lpu.verification.tokens import Matching
@@ -111,11 +112,28 @@ def linked(recipe: Recipe, steps: Sequence[KernelStep], target: Target | None = 
         first, last = entering(recipe, steps), leaving(recipe, steps)
         inner = tuple(steps)[len(first) : len(steps) - len(last)]
         parts = [(step, codes[step.code]) for step in inner]
-        joined = join(recipe.name, parts, _outside(recipe, inner))
+        constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
+        joined = _simplified(
+            join(recipe.name, parts, _outside(recipe, inner), constants), constants
+        )
         placed = schedule(joined.flow, Chip.of(target))
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
     return known[key]
+
+
+def _simplified(joined: Joined, constants: Memory) -> Joined:
+    """A program with shorter expressions, for its constants are known."""
+    held = {one.tensor: one for one in joined.inputs if one.place.region == "constant"}
+
+    def content(tensor: str) -> NDArray[Any] | None:
+        if tensor in joined.literals or tensor not in held:
+            return joined.literals.get(tensor)
+        one = held[tensor]
+        return in_rows(one.shape, one.dtype, _view(constants, one))
+
+    flow, made = simplified(joined.flow, content)
+    return replace(joined, flow=flow, literals={**joined.literals, **made})
 
 
 def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> frozenset[int]:

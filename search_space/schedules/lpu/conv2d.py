@@ -22,7 +22,7 @@ from tilesmith.search_space.workload import Workload
 ORDERS = ("o,y", "y,o")
 """Which tiles are outside: of lanes of the result, so that weights stay, or of rows."""
 
-SERIES = (1, 2)
+SERIES = (1, 2, 4)
 """Passes in one chain."""
 
 
@@ -54,7 +54,7 @@ class ConvSpace:
                 ("algorithm", "blocks"), ("input_layout", form.source.layout),
                 ("output_layout", form.result.layout),
             )  # fmt: skip
-            series = [s for s in SERIES if s == 1 or s <= form.depth]
+            series = self._series(form)
             knobs = (
                 choice("order", ORDERS), count("series", series), tile("rows", _rows(form)),
             )  # fmt: skip
@@ -72,9 +72,14 @@ class ConvSpace:
             input_layout=form.source.layout,
             output_layout=form.result.layout,
             order="o,y",
-            series=2 if form.depth > 1 else 1,
+            series=max(s for s in self._series(form)),
             rows=min(r for r in _rows(form) if r >= rows),
         )
+
+    def _series(self, form: BlockedConvolution) -> list[int]:
+        """Passes that one chain adds up, on planes of their own."""
+        most = planes(self.workload, self.target)
+        return [s for s in SERIES if s == 1 or (s <= most and s // 2 < form.depth)]
 
     def form(self, config: Config) -> BlockedConvolution:
         source, result = (Block.of(config.text(f"{n}_layout")) for n in ("input", "output"))
