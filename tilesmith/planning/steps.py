@@ -227,11 +227,15 @@ class _Step:
         times of Llama 2, whose heads are not grouped, are older than that. NxD Inference has it for
         all (`serving.fused` of a mesh).
         """
-        data, own = self.deployment.mesh.data, "serving.fused"
-        if self.architecture.kind != "decoder" or (own in data and data.fact(own).value is True):
+        if self.architecture.kind != "decoder" or self._says("serving.fused"):
             return True
         grouped = attention.key_heads < attention.heads and self.architecture.family == "llama"
         return grouped and self.new_tokens >= self.constant("attention.fused_from")
+
+    def _says(self, name: str) -> bool:
+        """Whether a mesh says that its engine does so."""
+        data = self.deployment.mesh.data
+        return name in data and data.fact(name).value is True
 
     def _spilled(self, keys: int) -> float:
         """The share of one head's scores that is too much for the core's memory."""
@@ -242,6 +246,8 @@ class _Step:
     def _pointwise(self, operator: Pointwise, rows: float) -> None:
         if "norm" in operator.name:
             width = width_share(operator, self.tensor)
+            if not (self.decodes or operator.split) and self._says("serving.sequence_parallel"):
+                rows = -(-rows // self.tensor)
             self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
 
     def _all_reduce(self, size: float) -> None:
