@@ -105,6 +105,17 @@ class Target:
     def _by_name(self) -> dict[str, Fact]:
         return dict(self.facts)
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.family, self.facts, self.doc))
+
+    def __hash__(self) -> int:
+        return self._hash  # of some hundred facts: kept, as targets are keys of what is remembered
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the hash, which is another one in another process."""
+        return {name: self.__dict__[name] for name in ("name", "family", "facts", "doc")}
+
     def fact(self, name: str) -> Fact:
         """A fact by dotted name; `TargetError` if the target lacks it."""
         if name not in self._by_name:

@@ -152,6 +152,11 @@ class FamilySimulator(ABC):
         """
         return target.with_settings(settings)
 
+    def alike(self, target: Target) -> Target:
+        """A target that has the same configurations for every workload (in another order, maybe):
+        one for many that differ only in how fast they are."""
+        return target
+
     def hardware_cost(self, target: Target) -> HardwareCost:
         """Area and power of a target, by a documented model.
 

@@ -250,6 +250,9 @@ class TrainiumSimulator(FamilySimulator):
         """The target with facts changed; an array's sides, and what they stand on, go together."""
         return target.with_settings(array_settings(target, settings))
 
+    def alike(self, target: Target) -> Target:
+        return _alike(target)
+
     def hardware_cost(self, target: Target) -> HardwareCost:
         return hardware_cost(target)
 

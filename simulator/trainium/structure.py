@@ -8,6 +8,7 @@ what uses that, which variables extents depend on, which buffers a statement tou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -77,7 +78,9 @@ class Structure:
     def on(self, core: Core) -> Self:
         """The same program on a core that differs in how fast it is alone; what was found out of
         the program is shared, costs are not."""
-        return replace(self, core=core, costs={}, settings=())
+        found = copy(self)  # not made anew: the program is walked once
+        found.core, found.costs, found.settings = core, {}, ()
+        return found
 
     def variables(self, body: Statement) -> frozenset[str]:
         """Variables that extents inside a statement depend on."""

@@ -43,7 +43,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     "Qwen 3 8B": (
         sized("qwen3", 4096, 12288, 36, 32, vocab_size=151936, num_key_value_heads=8), 8.191e9),
     "Qwen 3 30B A3B": (
-        sized("qwen3_moe", 2048, 6144, 48, 32, vocab_size=151936, num_key_value_heads=4), 30.532e9),
+        sized("qwen3_moe", 2048, 6144, 48, 32, vocab_size=151936, num_key_value_heads=4,
+              head_dim=128), 30.532e9),
     "DeepSeek V3": (
         sized("deepseek_v3", 7168, 18432, 61, 128, vocab_size=129280, moe_intermediate_size=2048,
               n_routed_experts=256, num_experts_per_tok=8, q_lora_rank=1536), 671.026e9),

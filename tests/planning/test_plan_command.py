@@ -58,3 +58,38 @@ def test_what_cannot_be_is_refused(tmp_path: Path, model: str, words: str, sente
     result = plan(tmp_path, PUBLISHED[model][0], words)
     assert result.exit_code == 2
     assert sentence in result.stderr and result.stderr.count("\n") == 1
+
+
+QUANTISED = {
+    "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "int4": {"quant_method": "awq", "bits": 4},
+    "int8": {"quant_method": "gptq", "bits": 8, "group_size": 128},
+    "int4 of bitsandbytes": {"load_in_4bit": True},
+    "fp8 of tensors": {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}},
+    },
+    "int8 of tensors": {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}}},
+    },
+    "int4 of modelopt": {"quant_algo": "W4A16_AWQ"},
+}
+
+
+@pytest.mark.parametrize("kind", QUANTISED)
+def test_weights_are_as_wide_as_the_checkpoint_keeps_them(tmp_path: Path, kind: str) -> None:
+    fields = {**PUBLISHED["Llama 3 8B"][0], "quantization_config": QUANTISED[kind]}
+    words = "--mesh trn1.32xlarge --tp 32 --json"
+    found = json.loads(plan(tmp_path, fields, words).stdout)
+    assert found["weights"] == kind.split()[0]
+    told = json.loads(plan(tmp_path, fields, f"{words} --weights bf16").stdout)
+    assert told["weights"] == "bf16" and told["memory_gib"] > found["memory_gib"]
+
+
+def test_weights_kept_in_an_unknown_way_have_to_be_named(tmp_path: Path) -> None:
+    fields = {**PUBLISHED["Llama 3 8B"][0], "quantization_config": {"quant_method": "aqlm"}}
+    words = "--mesh trn1.32xlarge --tp 32"
+    result = plan(tmp_path, fields, words)
+    assert result.exit_code == 2 and "'aqlm' (quantization_config)" in result.stderr
+    assert plan(tmp_path, fields, f"{words} --weights int4").exit_code == 0

@@ -45,7 +45,9 @@ _PRECISIONS = NameList(("fp32", "bf16", "fp16", "fp8", "int8", "int4"))
 @click.option("--output", "output", type=Numbers(), help="Tokens of an answer; 128.")
 @click.option("--max-sequence", type=click.IntRange(min=1),
               help="What caches are made for; input and output.")  # fmt: skip
-@click.option("--weights", type=_PRECISIONS, help="Their precision; bf16.")
+@click.option(
+    "--weights", type=_PRECISIONS, help="Their precision; as the configuration has it, else bf16."
+)
 @click.option("--cache", type=_PRECISIONS, help="Precision of kept keys and values; bf16.")
 @click.option("--set", "settings", type=Setting(), multiple=True,
               help="Change a number of the mesh, or (core.KEY) of its cores.")  # fmt: skip
@@ -61,11 +63,13 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
     --requests-per-second or --trace, the fewest chips are found that serve that load.
     """
     from tilesmith.planning.constants import with_serving_settings
+    from tilesmith.planning.quantisation import stored_precision
     from tilesmith.planning.reading import read_architecture
     from tilesmith.search_space.mesh import load_mesh
 
     check_options(asked)
     architecture = read_architecture(model)
+    asked["weights"] = asked["weights"] or (stored_precision(architecture),)
     settings = dict(asked["settings"])
     meshes = [with_serving_settings(load_mesh(n), settings) for n in dict.fromkeys(mesh_names)]
     if is_point(asked, len(meshes)):

@@ -106,6 +106,7 @@ class _Search:
     rng: np.random.Generator
     pool: dict[Config, None] = field(default_factory=dict)
     searches: int = 0
+    inside: dict[Target, dict[Config, bool]] = field(default_factory=dict)
 
     def run(self) -> OperatorDesigns:
         """Fill the pool at the extremes, then judge it on every design."""
@@ -166,11 +167,18 @@ class _Search:
         self.pool = kept
 
     def _legal(self, number: int) -> list[Config]:
+        """Those of the pool that are in a design's space; remembered for all that are alike."""
+        target = self.targets[number]
+        target = simulators[target.family].alike(target)
+        known = self.inside.setdefault(target, {})
+        unknown = [config for config in self.pool if config not in known]
         try:
-            space = space_of(self.workload, self.targets[number])
-            return [config for config in self.pool if config in space]
+            space = space_of(self.workload, target) if unknown else None
         except (ConfigError, WorkloadError):
             return []
+        if space is not None:
+            known.update((config, config in space) for config in unknown)
+        return [config for config in self.pool if known[config]]
 
     def _judged(self, number: int) -> tuple[list[Config], Judgement | None]:
         legal = self._legal(number)

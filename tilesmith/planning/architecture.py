@@ -164,6 +164,7 @@ class Architecture:
         width: features of the residual stream; what collectives carry for each row.
         vocabulary: entries of the output distribution (0: none).
         positions: the longest sequence it was made for (0: any).
+        stored: what its checkpoint keeps weights as (`quantisation.py`); "": as they were trained.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Architecture:
     width: int
     vocabulary: int = 0
     positions: int = 0
+    stored: str = ""
 
     @property
     def parameters(self) -> int:

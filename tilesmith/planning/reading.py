@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.configuration import Configuration, read_json
+from tilesmith.planning.quantisation import stored_as
 from tilesmith.planning.registry import families
 from tilesmith.search_space.errors import ModelError
 
 CONFIGURATIONS = ("model_index.json", "config.json")
 """What a folder's model is described by: a pipeline of several models, or one."""
+
+
+_SHARED = ("_name_or_path", "quantization_config", "tie_word_embeddings")
+"""Fields that stand beside `text_config` and hold for it."""
 
 
 def read_architecture(model: str | Path) -> Architecture:
@@ -46,15 +54,25 @@ def read_configuration(path: Path) -> Configuration:
 
 
 def architecture_of(configuration: Configuration) -> Architecture:
-    """What a configuration describes.
+    """What a configuration describes; of a model of several, its language model (`text_config`).
 
     Raises:
         ModelError: of an unknown family, or a field is missing or impossible.
     """
     reader = families.find(configuration.family)
+    text = configuration.fields.get("text_config")
+    if isinstance(text, Mapping) and (reader is None or "hidden_size" not in configuration):
+        return architecture_of(_of_text(configuration, text))
     if reader is None:
         raise ModelError(
             f"'{configuration.source}' is of the unknown architecture '{configuration.family}'; "
             f"one of {', '.join(families)} is expected"
         )
-    return reader(configuration)
+    return replace(reader(configuration), stored=stored_as(configuration))
+
+
+def _of_text(whole: Configuration, text: Mapping[str, Any]) -> Configuration:
+    """The language model's own configuration; how its weights are stored is said of the whole."""
+    family = text.get("model_type") or f"{whole.family}_text"
+    shared = {name: whole.fields[name] for name in _SHARED if name in whole.fields}
+    return Configuration(whole.source, str(family), {**shared, **text})

@@ -5,6 +5,8 @@ Source: modeling_*.py of transformers. The pooler is counted, heads of tasks are
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.planning.architecture import (
     Architecture,
     Attention,
@@ -26,10 +28,28 @@ def bert(c: Configuration) -> Architecture:
 
 
 @families.register("roberta")
+@families.register("xlm-roberta")
+@families.register("camembert")
 def roberta(c: Configuration) -> Architecture:
-    """RoBERTa: BERT with one token type, and two positions to spare in its configuration."""
-    types = c.integer("type_vocab_size", 1)
-    return _encoder(c, types, c.integer("max_position_embeddings", 514))
+    """RoBERTa and its like: BERT, mostly with one token type."""
+    types = c.integer("type_vocab_size", 2)
+    return _encoder(c, types, c.integer("max_position_embeddings", 512))
+
+
+@families.register("electra")
+def electra(c: Configuration) -> Architecture:
+    """ELECTRA: embeddings may be narrower than layers, and nothing is pooled."""
+    narrow, width = c.integer("embedding_size", 128), c.integer("hidden_size")
+    types, positions = c.integer("type_vocab_size", 2), c.integer("max_position_embeddings", 512)
+    tables: tuple[Operator, ...] = (
+        embedding(c.integer("vocab_size"), narrow),
+        embedding(positions, narrow, "positions"),
+        embedding(types, narrow, "types"),
+        norm(narrow, keeps="layer"),
+        *([Product("widening", narrow, width, bias=True)] if narrow != width else []),
+    )
+    whole = _encoder(c, types, positions, pooled=False)
+    return replace(whole, layers=(Layer("embedding", tables), *whole.layers[1:]))
 
 
 @families.register("distilbert")
@@ -61,7 +81,7 @@ def clip_text(c: Configuration) -> Architecture:
         layers=(
             Layer("embedding", tables, rows=positions),
             Layer("encoder", layer, c.integer("num_hidden_layers"), rows=positions),
-            Layer("norm", (norm(width, bias=True),), rows=positions),
+            Layer("norm", (norm(width, keeps="layer"),), rows=positions),
         ),
         width=width,
         positions=positions,
@@ -75,7 +95,7 @@ def _encoder(c: Configuration, types: int, positions: int, *, pooled: bool = Tru
         embedding(c.integer("vocab_size"), width),
         embedding(positions, width, "positions"),
         *([embedding(types, width, "types")] if types else []),
-        norm(width, bias=True),
+        norm(width, keeps="layer"),
     )
     layers = [Layer("embedding", tables), layer]
     if pooled:
@@ -101,8 +121,8 @@ def encoder_layer(
     heads, inner = c.integer("num_attention_heads"), c.integer("intermediate_size")
     size = c.divided("hidden_size", "num_attention_heads")
     return (
-        norm(width, "norm 0", bias=True),
-        norm(width, "norm 1", bias=True),
+        norm(width, "norm 0", keeps="layer"),
+        norm(width, "norm 1", keeps="layer"),
         Product("query, key, value", width, width, "columns", unit=size, times=3, bias=bias),
         Attention("attention", heads, heads, size, size, causal=causal),
         Product("output", width, width, "rows", unit=size, bias=True),

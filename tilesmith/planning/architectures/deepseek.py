@@ -25,8 +25,9 @@ from tilesmith.planning.registry import families
 
 
 @families.register("deepseek_v3")
+@families.register("kimi_k2")
 def deepseek_v3(c: Configuration) -> Architecture:
-    """DeepSeek V3 and R1: a bias of the router's choice for each expert."""
+    """DeepSeek V3 and R1, Kimi K2: a bias of the router's choice for each expert."""
     return _deepseek(c, choice_bias=True)
 
 

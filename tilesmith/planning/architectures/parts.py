@@ -3,6 +3,9 @@ heads."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from tilesmith.planning.architecture import (
     Attention,
     Experts,
@@ -13,11 +16,46 @@ from tilesmith.planning.architecture import (
 )
 from tilesmith.planning.configuration import Configuration
 
+Norm = Literal["rms", "layer", "none"]
+"""What a normalisation keeps for each number: a factor, a factor and an offset, or nothing."""
 
-def norm(width: int, name: str = "norm", *, bias: bool = False) -> Pointwise:
-    """RMS normalisation, or with `bias` layer normalisation: a square, a sum, a product a
-    number."""
-    return Pointwise(name, width, parameters=width * (2 if bias else 1), operations=4)
+
+@dataclass(frozen=True)
+class Habits:
+    """What a family's configuration class has where a file is silent.
+
+    Attributes:
+        key_heads: heads of keys; 0: as many as of queries.
+        width: features of a head; 0: hidden_size over heads.
+        bias: of projections to queries, keys and values.
+        output_bias: of the projection behind attention; None: where `attention_bias` is asked for
+            and not the family's habit.
+        normalised: queries and keys are, head by head or all features together.
+        norm: what normalisations keep.
+        norms: normalisations of a layer.
+        tied: whether the head's weights are the embedding's.
+    """
+
+    key_heads: int = 0
+    width: int = 0
+    bias: bool = False
+    output_bias: bool | None = None
+    normalised: Literal["", "heads", "all"] = ""
+    norm: Norm = "rms"
+    norms: int = 2
+    tied: bool = False
+
+    def layer_norms(self, hidden: int) -> tuple[Operator, ...]:
+        """Those of a layer."""
+        return tuple(norm(hidden, f"norm {n}", keeps=self.norm) for n in range(self.norms))
+
+
+_KEPT: dict[Norm, int] = {"rms": 1, "layer": 2, "none": 0}
+
+
+def norm(width: int, name: str = "norm", *, keeps: Norm = "rms") -> Pointwise:
+    """A normalisation of a row: a square, a sum, a product a number."""
+    return Pointwise(name, width, parameters=width * _KEPT[keeps], operations=4)
 
 
 def embedding(entries: int, width: int, name: str = "embedding") -> Lookup:
@@ -51,31 +89,27 @@ def plain(width: int, inner: int, *, bias: bool = True) -> tuple[Operator, ...]:
     )
 
 
-def grouped_attention(
-    c: Configuration,
-    *,
-    key_heads: int,
-    width: int = 0,
-    bias: bool = False,
-    normalised: bool = False,
-    window: int = 0,
-) -> tuple[Operator, ...]:
+def grouped_attention(c: Configuration, habits: Habits, window: int = 0) -> tuple[Operator, ...]:
     """Grouped queries with rotary positions: projections, rotation, attention, output.
 
-    Args: see `llama.decoder`.
+    Args:
+        window: keys a query sees at most (0: all).
     """
     hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads")
-    groups = c.integer("num_key_value_heads", key_heads)
-    size = c.integer("head_dim", width) if width or "head_dim" in c else 0
+    groups = c.integer("num_key_value_heads", habits.key_heads or heads)
+    size = c.integer("head_dim", habits.width) if habits.width or "head_dim" in c else 0
     size = size or c.divided("hidden_size", "num_attention_heads")
-    biased = c.flag("attention_bias", bias)
-    out_biased = biased and not bias  # where biases are the family's habit, the output has none
+    biased, out_biased = c.flag("attention_bias", habits.bias), habits.output_bias
+    if out_biased is None:
+        out_biased = biased and not habits.bias
     operators: list[Operator] = [
         Product("query", hidden, heads * size, "columns", unit=size, bias=biased),
         Product("key, value", hidden, groups * size, "heads", unit=size, times=2, bias=biased),
     ]
-    if normalised:
-        operators.append(Pointwise("query, key norm", (heads + groups) * size, 2 * size, 4, True))
+    if habits.normalised:
+        features = (heads + groups) * size
+        held = 2 * size if habits.normalised == "heads" else features
+        operators.append(Pointwise("query, key norm", features, held, 4, True))
     return (
         *operators,
         Pointwise("rotary", (heads + groups) * size, operations=3, split=True),
@@ -86,12 +120,17 @@ def grouped_attention(
 
 
 def routed(
-    width: int, inner: int, count: int, active: int, *, bias: bool = False
+    width: int, inner: int, count: int, active: int, *, bias: bool = False, biased: bool = False
 ) -> tuple[Operator, ...]:
-    """A router and gated experts, of which each row visits `active`."""
+    """A router and gated experts, of which each row visits `active`.
+
+    Args:
+        bias: whether the router adds one to each expert's score.
+        biased: whether experts' products do.
+    """
     products = (
-        Product("expert gate, up", width, inner, "columns", times=2),
-        Product("expert down", inner, width, "rows"),
+        Product("expert gate, up", width, inner, "columns", times=2, bias=biased),
+        Product("expert down", inner, width, "rows", bias=biased),
     )
     return (
         Product("router", width, count, "none", bias=bias),

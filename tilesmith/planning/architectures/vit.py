@@ -42,7 +42,7 @@ def _vision(c: Configuration, *, extra: int) -> Architecture:
             Layer("patches", (first,), rows=patches),
             Layer("positions", (tokens,), rows=rows),
             Layer("encoder", layer, c.integer("num_hidden_layers"), rows=rows),
-            Layer("norm", (norm(width, bias=True),), rows=rows),
+            Layer("norm", (norm(width, keeps="layer"),), rows=rows),
             Layer("classifier", (Product("classifier", width, classes, bias=True),), rows=1),
         ),
         width=width,

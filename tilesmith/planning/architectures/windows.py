@@ -12,7 +12,24 @@ from collections.abc import Callable
 from tilesmith.planning.configuration import Configuration
 from tilesmith.search_space.errors import ModelError
 
-_SLIDING, _FULL = "sliding_attention", "full_attention"
+_SLIDING, _FULL, _CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
+
+
+def every(c: Configuration, default: int) -> Callable[[int], bool]:
+    """All layers have a window but each `sliding_window_pattern`-th."""
+    pattern = c.integer("sliding_window_pattern", default)
+    return lambda layer: (layer + 1) % pattern != 0
+
+
+def chunks(c: Configuration) -> tuple[int, ...]:
+    """Llama 4's: of each layer the keys it sees at most (0: all). Layers with rotary positions see
+    the chunk they are in; it counts as a window of that length."""
+    depth, size = c.integer("num_hidden_layers"), c.integer("attention_chunk_size", 8192)
+    if "layer_types" in c:
+        return tuple(size if kind == _CHUNKED else 0 for kind in c.texts("layer_types"))
+    step = c.integer("no_rope_layer_interval", 4)
+    rotated = c.fields.get("no_rope_layers") or [int((n + 1) % step != 0) for n in range(depth)]
+    return tuple(size if rotates else 0 for rotates in rotated)
 
 
 def windows(
