@@ -23,6 +23,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
+from tilesmith.compiler.shipping import Library, LibraryRequest
 from tilesmith.compiler.timed import TimedSteps
 from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
 from tilesmith.search_space.ir.program import Program
@@ -216,6 +217,25 @@ class Backend(ABC):
         None where the family's models do not run on this machine.
         """
         return None
+
+    def check_emits(self, target: Target) -> None:
+        """Raise `TargetError` if models for a target cannot become libraries."""
+        raise TargetError(
+            f"target '{target.name}' has no libraries: models of family '{self.family}' are "
+            "simulated here; compile for a CPU, or to a .tsm"
+        )
+
+    def emit_library(self, recipe: Recipe, request: LibraryRequest) -> Library:
+        """Write a compiled model as a library for programs without Python.
+
+        Raises:
+            TargetError: as `check_emits`.
+            ModelError: parts of the model run on the host.
+            DependencyError: nothing here links shared libraries for the target.
+            InputError, JobError: a file cannot be written.
+        """
+        self.check_emits(recipe.target)
+        raise NotImplementedError(f"family '{self.family}' says it emits libraries")
 
     def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
         """Programs of several cores of a mesh, kernels and collectives, each linked to one.

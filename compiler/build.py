@@ -88,7 +88,22 @@ def build(
     options: BuildOptions = DEFAULTS,
     pinned: Callable[[Graph], Mapping[Workload, Config]] | None = None,
 ) -> Executable:
-    """Compile a model.
+    """Compile a model, ready to run here: `recipe_of`, as an executable.
+
+    Raises:
+        TargetError: models cannot run on this machine; the rest as `recipe_of`.
+    """
+    return Executable(recipe_of(graph, target, database, options, pinned))
+
+
+def recipe_of(
+    graph: Graph,
+    target: Target,
+    database: Records | None = None,
+    options: BuildOptions = DEFAULTS,
+    pinned: Callable[[Graph], Mapping[Workload, Config]] | None = None,
+) -> Recipe:
+    """Compile a model, for whatever machine.
 
     Args:
         graph: as imported.
@@ -97,12 +112,13 @@ def build(
         pinned: gives, for the model as kernels, schedules to use whatever the records say.
 
     Returns:
-        an executable; its `report` says how many kernels are tuned, fell back or are untuned.
+        what an executable is made of; its `report` says how many kernels are tuned, fell back or
+        are untuned.
 
     Raises:
         ModelError: `require_tuned` and something was never tuned; the model is larger than the
             target's memory; or a precision the target's kernels do not have.
-        TargetError: models cannot run on this target, or not on this machine.
+        TargetError: models cannot run on this target.
         CodegenError: a schedule could not be turned into code.
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
@@ -115,9 +131,7 @@ def build(
     )
     if options.require_tuned:
         require_tuned(lowered, chooser)
-    return Executable(
-        replace(fastest_recipe(lowered, chooser, options.arrange), source=options.source)
-    )
+    return replace(fastest_recipe(lowered, chooser, options.arrange), source=options.source)
 
 
 def fastest_recipe(lowered: Graph, chooser: Chooser, arrange: Arrange = plan_arena) -> Recipe:

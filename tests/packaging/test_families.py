@@ -18,9 +18,12 @@ FAMILIES = frozenset(
 )
 MODULES = modules()
 
-CPU_ROOMS = ("tilesmith.codegen.llvm", "tilesmith.codegen.native", "tilesmith.tuner.native_backend")
-"""The CPU's rooms that are named after what is in them: its code generator, its run time, and what
-a worker process measures with."""
+CPU_ROOMS = (
+    "tilesmith.codegen.llvm", "tilesmith.codegen.native", "tilesmith.codegen.library",
+    "tilesmith.tuner.native_backend",
+)  # fmt: skip
+"""The CPU's rooms that are named after what is in them: its code generator, its run time, libraries
+for other programs, and what a worker process measures with."""
 
 NAMES = {
     "tilesmith.search_space.target": "`HOST`: the *target* that is this machine is called `cpu`",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from tilesmith.commands.options import (
 from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.shipping import LibraryRequest
     from tilesmith.jobs.passes import ListedPass
     from tilesmith.jobs.reports import CompileReport
 
@@ -37,7 +39,25 @@ if TYPE_CHECKING:
     "artifact",
     type=click.Path(path_type=Path),
     metavar="MODEL.tsm",
-    help="Where to write the artifact.",
+    help="Where to write the artifact, or the library.",
+)
+@click.option(
+    "--emit",
+    type=click.Choice(["tsm", "library", "object", "archive"]),
+    default="tsm",
+    show_default=True,
+    help="tsm: an artifact for Tilesmith. The others are for programs without Python, with a C "
+    "header beside them: a shared library, one object, a static library.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["inside", "file"]),
+    help="Of a library: inside, unless a file is asked for, which processes map and share.",
+)
+@click.option(
+    "--prefix",
+    metavar="NAME",
+    help="Of a library: what the names of its functions begin with; else the model's name.",
 )
 @click.option(
     "--require-tuned", is_flag=True, help="Fail if an operator has no tuned schedule of its own."
@@ -79,7 +99,9 @@ def compile_model(
     """
     from tilesmith.jobs.compiling import compile_to
     from tilesmith.jobs.passes import listed_passes, watched_passes
+    from tilesmith.jobs.shipping import emit_library
 
+    library_request = _library_request(asked)
     resolved = request_of(model or "", asked).resolved()
     if print_passes:
         _print(listed_passes(resolved.target, resolved.precision), as_json)
@@ -88,14 +110,44 @@ def compile_model(
         raise click.UsageError("Missing argument 'MODEL.onnx'.")
     if artifact is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
+    library = library_request(artifact)
     with watched_passes(verify_passes, dump_passes):
-        report = compile_to(resolved, artifact, require_tuned, optimal_memory)
+        if library is None:
+            report = compile_to(resolved, artifact, require_tuned, optimal_memory)
+        else:
+            report = emit_library(resolved, library, require_tuned, optimal_memory)
     if as_json:
         print_json(report.to_json())
     else:
         click.echo(_summary(report))
         if optimal_memory and report.memory is None:
             note("activations share no memory on this target, so there is none to save")
+
+
+def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest | None]:
+    """What --emit, --weights and --prefix ask for, taken out of the options; None: an artifact.
+
+    Raises (when called):
+        UsageError: options of libraries without one.
+    """
+    emit, weights, prefix = (asked.pop(name) for name in ("emit", "weights", "prefix"))
+
+    def request(output: Path) -> LibraryRequest | None:
+        from tilesmith.compiler.shipping import LibraryRequest
+
+        if emit != "tsm":
+            if output.suffix == ".tsm":
+                raise click.UsageError(
+                    f"'{output}' is called like an artifact; name a {emit} otherwise, or leave out "
+                    f"--emit {emit}"
+                )
+            return LibraryRequest(output, emit, weights or "inside", prefix or "")
+        for option, value in (("--weights", weights), ("--prefix", prefix)):
+            if value is not None:
+                raise click.UsageError(f"{option} is of libraries; say --emit library with it")
+        return None
+
+    return request
 
 
 def _print(passes: list[ListedPass], as_json: bool) -> None:
@@ -119,6 +171,19 @@ def _memory(report: CompileReport) -> list[str]:
     ]
 
 
+def _library(report: CompileReport) -> list[str]:
+    found = report.library
+    if found is None:
+        return []
+    where = f"in {found.weights}" if found.weights else "inside"
+    threads = "1 thread" if found.threads == 1 else f"up to {found.threads} threads"
+    return [
+        f"  {found.kind} of {found.nbytes / 1e6:.2f} MB, weights of {found.weight_bytes / 1e6:.2f} "
+        f"MB {where}; {found.header} has its functions, {found.prefix}_run and others",
+        f"  {threads} a run, {found.workspace_bytes / 1e6:.2f} MB of workspace a caller",
+    ]
+
+
 def _summary(report: CompileReport) -> str:
     parts = [
         f"{report.tuned} tuned",
@@ -136,7 +201,7 @@ def _summary(report: CompileReport) -> str:
             f"  {ends}: {variant.tuned} tuned, {variant.nearest + variant.default} by nearest "
             f"shape or default, {variant.host} on the host"
         )
-    lines += _memory(report)
+    lines += [*_memory(report), *_library(report)]
     reasons = Counter((name.split()[0], reason) for name, reason in report.unfolded.items())
     lines += [
         f"  in float32 though quantised: {count} {operator}, {reason}"

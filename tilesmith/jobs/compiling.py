@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph, Node
     from tilesmith.compiler.memory import Arrange
+    from tilesmith.compiler.optimal_memory import OptimalMemory
+    from tilesmith.compiler.program import Recipe
     from tilesmith.compiler.recorded import Records
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.compiler.varying.kernels import Pinned
@@ -112,7 +114,18 @@ def build_executable(
     Args:
         arrange: places activations; None: by first fit.
     """
-    from tilesmith.compiler.build import BuildOptions, build
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.program import Recipe
+
+    found = build_recipe(asked, require_tuned, arrange)
+    return Executable(found) if isinstance(found, Recipe) else found
+
+
+def build_recipe(
+    asked: Resolved, require_tuned: bool = False, arrange: Arrange | None = None
+) -> Recipe | VaryingExecutable:
+    """The same for any machine: what an executable is made of, where sizes do not vary."""
+    from tilesmith.compiler.build import BuildOptions, recipe_of
     from tilesmith.compiler.varying.kernels import Schedules
     from tilesmith.jobs.varying import build_varying_executable, varying_of
 
@@ -129,13 +142,13 @@ def build_executable(
         found = BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
         return found if arrange is None else replace(found, arrange=arrange)
 
-    def built(database: Records | None, pins: Pinned | None) -> Executable | VaryingExecutable:
+    def built(database: Records | None, pins: Pinned | None) -> Recipe | VaryingExecutable:
         if varying is not None and varying.declared.sizes:
             tuned = database is not None
             schedules = Schedules(asked.target, database, options(), pins, tuned)
             return build_varying_executable(varying, schedules)
         graph = graph_of(asked.model, asked.shapes)
-        return build(graph, asked.target, database, options(), pins)
+        return recipe_of(graph, asked.target, database, options(), pins)
 
     if asked.database is None:
         return built(None, None)
@@ -225,6 +238,20 @@ def at_one_size(executable: Executable | VaryingExecutable, shapes: Shapes) -> E
     return executable.at(sizes_for(executable, fixed if shapes == fixed else {}))
 
 
+def arranging(optimal_memory: bool) -> OptimalMemory | None:
+    """What searches for the smallest arena, if that is asked for.
+
+    Raises:
+        DependencyError: OR-tools is asked for, and not installed.
+    """
+    from tilesmith.compiler.optimal_memory import OptimalMemory
+
+    if not optimal_memory:
+        return None
+    required("ortools", extra="ortools")
+    return OptimalMemory()
+
+
 def compile_to(
     asked: Resolved, artifact: Path, require_tuned: bool = False, optimal_memory: bool = False
 ) -> CompileReport:
@@ -239,12 +266,9 @@ def compile_to(
     from tilesmith.compiler.backend import backend_of, measures_models
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph_pass import observed
-    from tilesmith.compiler.optimal_memory import OptimalMemory
     from tilesmith.compiler.passes.integer_products import noting_unfolded
 
-    if optimal_memory:
-        required("ortools", extra="ortools")
-    memory = OptimalMemory() if optimal_memory else None
+    memory = arranging(optimal_memory)
     check_output(artifact, str(asked.model), *filter(None, [asked.database]))
     start = time.perf_counter()
     unfolded: dict[str, str] = {}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.optimal_memory import ArenaFound
     from tilesmith.compiler.program import Report
     from tilesmith.compiler.quantisation.errors import Accuracy
+    from tilesmith.compiler.shipping import Library
     from tilesmith.search_space.ir.sizes import Size
     from tilesmith.simulator import SimulationResult
 
@@ -209,6 +210,7 @@ class CompileReport:
         simulated: on an accelerator, what the compiled model costs.
         unfolded: why products of quantised tensors are not of whole numbers, by operator.
         memory: what a search for the smallest arena came to, where one was asked for.
+        library: the files of a library, where that is what was asked for.
     """
 
     tuned: int
@@ -227,6 +229,7 @@ class CompileReport:
     variants: tuple[VariantReport, ...] = ()
     unfolded: Mapping[str, str] = field(default_factory=dict)
     memory: ArenaFound | None = None
+    library: Library | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -247,6 +250,7 @@ class CompileReport:
             "variants": [variant.to_json() for variant in self.variants],
             "unfolded": dict(self.unfolded),
             **({"memory": asdict(self.memory)} if self.memory else {}),
+            **({"library": self.library.to_json()} if self.library else {}),
             **self._device_json(),
         }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from tilesmith import codegen, search_space
 from tilesmith.codegen import object_cache
-from tilesmith.codegen.host import has_length, host_target
+from tilesmith.codegen.host import cpu_target, has_length, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.driver import NativeProgram
@@ -49,6 +50,7 @@ from tilesmith.compiler.program import (
     Recipe,
 )
 from tilesmith.compiler.recorded import Records
+from tilesmith.compiler.shipping import Library, LibraryRequest
 from tilesmith.compiler.timed import TimedSteps
 from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
@@ -116,7 +118,7 @@ class CpuBackend(Backend):
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         code, unread = _compiled(workload, target, config)
         nbytes = {buffer.name: _nbytes(buffer) for buffer in code.parameters}
-        return self._ready(code, unread, nbytes, target)
+        return self._ready(code, unread, nbytes, lambda: _packing(code, workload, target, config))
 
     def compile_varying(
         self,
@@ -127,23 +129,27 @@ class CpuBackend(Backend):
         config: Config,
     ) -> Compiled:
         code, unread = _compiled(workload, target, config, sizes, typical)
-        return self._ready(code, unread, {}, target)
+
+        def packing() -> KernelCode:
+            self.check(target)  # constants are packed here and now
+            return code
+
+        return self._ready(code, unread, {}, packing)
 
     def _ready(
         self,
         code: KernelCode,
         unread: frozenset[str],
         nbytes: Mapping[str, int],
-        target: Target,
+        packing: Callable[[], KernelCode],
     ) -> Compiled:
         @cache
         def kernel() -> NativeKernel:
-            return NativeKernel(code)
+            return NativeKernel(packing())
 
         def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
             if code.prologue is None:
                 return {}
-            self.check(target)  # constants are packed here and now
             return kernel().prepare(constants)
 
         return Compiled(
@@ -192,6 +198,14 @@ class CpuBackend(Backend):
 
         return CpuTimedSteps(recipe, steps, memory)
 
+    def check_emits(self, target: Target) -> None:
+        """Models for every CPU can."""
+
+    def emit_library(self, recipe: Recipe, request: LibraryRequest) -> Library:
+        from tilesmith.compiler.backends.cpu.library import emit
+
+        return emit(recipe, request)
+
 
 backends.register("cpu")(CpuBackend())
 
@@ -221,6 +235,24 @@ def _compiled(
     unread = _unread(program) & frozenset(workload.constants)
     object_cache.store(key, encoded(code, unread))
     return code, unread
+
+
+def _packing(code: KernelCode, workload: Workload, target: Target, config: Config) -> KernelCode:
+    """Code that packs weights for a target on this machine: its own, or the same program's here.
+
+    Programs say what is computed, lane by lane, whatever the processor; so weights for a processor
+    of another kind are packed here, by code for whatever vectors there are.
+    """
+    try:
+        backends["cpu"].check(target)
+    except TargetError:
+        first = lowered(workload, target, config).compile_time()
+        assert first is not None, f"{workload} has no weights to pack"
+        here = host_target()
+        plain = cpu_target("packing", "generic", here.text("isa.triple"))
+        made = compile_program(first, plain)
+        return replace(made, prologue=made.object)
+    return code
 
 
 def _cache_key(workload: Workload, target: Target, config: Config, *more: str) -> str:

@@ -9,19 +9,11 @@ from collections.abc import Sequence
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from tilesmith.codegen.native.driver import ALL, AnyCall, Branch, Call, Move, NativeProgram, Repeat
+from tilesmith.codegen.native.driver import NativeProgram
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
 from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.program import (
-    BranchStep,
-    CodeObject,
-    DeviceStep,
-    KernelStep,
-    LoopStep,
-    MoveStep,
-    Recipe,
-    kernels_of,
-)
+from tilesmith.compiler.backends.cpu.calls import calls_of
+from tilesmith.compiler.program import CodeObject, DeviceStep, Recipe, kernels_of
 
 Program = TypeVar("Program", bound=NativeProgram)
 
@@ -33,30 +25,9 @@ def linked(
     calls, by the call's identity."""
     used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
     kernels = {number: _load(code) for number, code in used.items()}
-    address = memory.address
+    functions = {number: kernel.address for number, kernel in kernels.items()}
     made: dict[int, DeviceStep] = {}
-
-    def call(step: DeviceStep) -> AnyCall:
-        found = _call(step)
-        made[id(found)] = step
-        return found
-
-    def _call(step: DeviceStep) -> AnyCall:
-        match step:
-            case KernelStep():
-                places = tuple(address(place) for place in step.arguments)
-                return Call(kernels[step.code].address, places, step.threads or ALL)
-            case MoveStep():
-                ends = address(step.target), address(step.source), step.nbytes
-                return Move(*ends, step.target_step, step.source_step, address(step.counter))
-            case LoopStep():
-                limit, test, counter = map(address, (step.limit, step.test, step.counter))
-                return Repeat(tuple(map(call, step.steps)), step.trips, limit, test, counter)
-            case BranchStep():
-                first, second = (tuple(map(call, branch)) for branch in step.steps)
-                return Branch(address(step.test), (first, second))
-
-    calls = [call(step) for step in steps]
+    calls = calls_of(steps, functions, memory.address, made)
     program = kind(
         calls,
         recipe.threads,

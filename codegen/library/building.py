@@ -1,0 +1,73 @@
+"""From a plan to one object: the library's own code, its kernels, its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.codegen.library.elf import Merged, Part, blob, read
+from tilesmith.codegen.library.helpers import threads
+from tilesmith.codegen.library.performing import Texts, kernel_name, write_perform
+from tilesmith.codegen.library.plan import Plan
+from tilesmith.codegen.library.processor import processor_text
+from tilesmith.codegen.library.running import write_run
+from tilesmith.codegen.library.runtime import WEIGHTS, common
+from tilesmith.codegen.library.weights import weights_text
+from tilesmith.codegen.llvm.ir import Module
+from tilesmith.codegen.llvm.threads import barrier_function
+from tilesmith.codegen.native import team, toolchain
+
+FUNCTIONS = (
+    "init", "end", "create", "create_in", "workspace_bytes", "destroy", "inputs", "outputs",
+    "input", "output", "run", "error", "status", "about",
+)  # fmt: skip
+"""Of a library, behind its prefix."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """One object, and the names it defines for others."""
+
+    object: Merged
+    names: tuple[str, ...]
+
+
+def module_text(plan: Plan, head: bytes) -> str:
+    """The library's own code in LLVM's language."""
+    module, texts = Module(f"{plan.prefix}_library", plan.target.text("isa.triple")), Texts()
+    if plan.team > 1:
+        barrier_function(module)
+    write_perform(module, plan, texts)
+    write_run(module, plan, texts)
+    parts = [common(plan, texts), threads(plan), weights_text(plan, head)]
+    parts.append(processor_text(plan.target))
+    if plan.team > 1:
+        parts.append(team.TEXT)
+    given = "\n".join(parts)
+    for name in list(module.functions):  # declared for a call, and defined by text
+        if f"@{name}(" in given and not module.functions[name].blocks:
+            defined = f"define internal void @{name}(" in given or f"define void @{name}(" in given
+            if defined or f"declare void @{name}(" in given:
+                del module.functions[name]
+    return f"{module}\n{given}\n{texts}\n"
+
+
+def build(plan: Plan, head: bytes = b"") -> Built:
+    """Put everything together.
+
+    Args:
+        head: of the file of weights; empty where they are to be inside.
+
+    Raises:
+        CodegenError: the target's objects are not ELF of 64 bits, or LLVM refuses the code.
+    """
+    own = read(toolchain.emit_object(module_text(plan, head), plan.target))
+    parts: list[tuple[Part, dict[str, str]]] = [(own, {})]
+    for number, kernel in enumerate(plan.kernels):
+        name = kernel_name(plan, number)
+        parts.append((read(kernel.code), {"run": name, "run.body": f"{name}.body"}))
+    if not head:
+        weights = [memoryview(piece).cast("B") for piece in plan.weights]
+        large = plan.weight_bytes > 0
+        parts.append((blob(WEIGHTS, weights, 64, own.machine, large=large), {}))
+    names = tuple(f"{plan.prefix}_{function}" for function in FUNCTIONS)
+    return Built(Merged(parts, frozenset(names)), names)

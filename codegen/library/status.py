@@ -1,0 +1,18 @@
+"""What a library's functions return."""
+
+from __future__ import annotations
+
+STATUS = (
+    ("OK", "done"),
+    ("ARGUMENT", "an argument is NULL, out of range or not aligned"),
+    ("MEMORY", "there is not enough memory"),
+    ("THREADS", "the system does not start so many threads"),
+    ("WEIGHTS", "the file of weights cannot be read, or is not this model's"),
+    ("NOT_READY", "the weights are not there: call init first"),
+    ("INDEX", "an index is out of range"),
+    ("BUSY", "the workspace is in use by another run"),
+    ("PROCESSOR", "this processor lacks instructions that the library needs"),
+)
+"""What functions return, by number: a name for the header, and a sentence."""
+
+CODES = {name: number for number, (name, _) in enumerate(STATUS)}

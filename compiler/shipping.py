@@ -1,0 +1,91 @@
+"""Compiled models as libraries: what is asked for, and what came of it, whatever the family."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import check_output
+
+Kind = Literal["library", "object", "archive"]
+Weights = Literal["inside", "file"]
+
+_OTHERS = (".h", ".weights")
+
+
+@dataclass(frozen=True)
+class LibraryRequest:
+    """A library to be written.
+
+    Attributes:
+        output: where to; the header lies beside it, under the same name with `.h`.
+        kind: a shared library, one relocatable object, or an archive of it (a static library).
+        weights: in the library, or in a file beside it (`.weights`), which processes share.
+        prefix: what the names of its functions begin with; "": after the model.
+
+    Raises (on construction):
+        InputError: an unknown kind, or an output that is a header or a file of weights by its name.
+    """
+
+    output: Path
+    kind: Kind = "library"
+    weights: Weights = "inside"
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("kind", Kind), ("weights", Weights)):
+            if getattr(self, name) not in get_args(allowed):
+                raise InputError(
+                    f"{name} = '{getattr(self, name)}' is unknown; one of "
+                    f"{', '.join(get_args(allowed))} is expected"
+                )
+        if self.output.suffix in _OTHERS:
+            raise InputError(
+                f"'{self.output}' is what a library's other files are called; name the library "
+                "itself, such as model.so"
+            )
+
+    @property
+    def header(self) -> Path:
+        return self.output.with_suffix(".h")
+
+    @property
+    def weights_file(self) -> Path | None:
+        return self.output.with_suffix(".weights") if self.weights == "file" else None
+
+    def check(self, *sources: str | Path) -> None:
+        """Refuse files that cannot be written; errors as `check_output`."""
+        for path in filter(None, (self.output, self.header, self.weights_file)):
+            check_output(path, *sources)
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that was written.
+
+    Attributes:
+        path, header, weights: its files; no weights where they are inside.
+        kind: as asked for.
+        prefix: what the names of its functions begin with.
+        nbytes: of the library's file.
+        weight_bytes: of weights, wherever they are.
+        workspace_bytes: of memory that each caller needs.
+        threads: how many run it at most.
+    """
+
+    path: str
+    header: str
+    weights: str | None
+    kind: str
+    prefix: str
+    nbytes: int
+    weight_bytes: int
+    workspace_bytes: int
+    threads: int
+
+    def to_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        nbytes = found.pop("nbytes")
+        return {**found, "bytes": nbytes}

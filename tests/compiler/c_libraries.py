@@ -1,0 +1,114 @@
+"""Compiled libraries, called from here as a program in C would call them."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.build import BuildOptions, recipe_of
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.shipping import Library, LibraryRequest
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.target import Target
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+
+
+class TensorOfC(ctypes.Structure):
+    """`tilesmith_tensor`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("type", ctypes.c_int32),
+        ("rank", ctypes.c_int32), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("bytes", ctypes.c_size_t),
+    )  # fmt: skip
+
+
+class LoadedLibrary:
+    """A shared library in this process."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._library, self._prefix = ctypes.CDLL(str(path)), prefix
+        self.inputs, self.outputs = (self._tensors(end) for end in ("input", "output"))
+
+    def call(self, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
+        function = getattr(self._library, f"{self._prefix}_{name}")
+        function.restype = result
+        return function(*arguments)
+
+    def _tensors(self, end: str) -> list[tuple[str, str, tuple[int, ...], int]]:
+        count = self.call(f"{end}s", result=ctypes.c_size_t)
+        kind = ctypes.POINTER(TensorOfC)
+        assert not self.call(end, ctypes.c_size_t(count), result=kind)
+        found = []
+        for number in range(count):
+            tensor = self.call(end, ctypes.c_size_t(number), result=kind).contents
+            shape = tuple(tensor.shape[axis] for axis in range(tensor.rank))
+            found.append((tensor.name.decode(), tensor.dtype.decode(), shape, tensor.bytes))
+        return found
+
+    def workspace(self, threads: int = 1) -> Workspace:
+        return Workspace(self, threads)
+
+
+class Workspace:
+    """What one caller works in; destroyed with `end`."""
+
+    def __init__(self, library: LoadedLibrary, threads: int) -> None:
+        self._library = library
+        self.handle = ctypes.c_void_p()
+        status = library.call("create", ctypes.c_int(threads), ctypes.byref(self.handle))
+        assert status == 0 and self.handle.value
+
+    def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        made = {n: np.full(s, 77, to_numpy(d)) for n, d, s, _ in self._library.outputs}
+        status, text = self.run([inputs[n] for n, *_ in self._library.inputs], list(made.values()))
+        assert (status, text) == (0, "")
+        return made
+
+    def run(self, inputs: list[Any], outputs: list[Any]) -> tuple[int, str]:
+        """Status and sentence; an array, or an address, for each."""
+        tables = [
+            (ctypes.c_void_p * len(ends))(
+                *(end if isinstance(end, int) else end.ctypes.data for end in ends)
+            )
+            for ends in (inputs, outputs)
+        ]
+        return self._library.call("run", self.handle, *tables), self.error()
+
+    def error(self) -> str:
+        found: bytes = self._library.call("error", self.handle, result=ctypes.c_char_p)
+        return found.decode()
+
+    def end(self) -> None:
+        self._library.call("destroy", self.handle, result=None)
+
+
+def recipe(model: onnx.ModelProto, target: Target | None = None, **options: Any) -> Recipe:
+    return recipe_of(import_model(model), target or host_target(), options=BuildOptions(**options))
+
+
+def emitted(found: Recipe, path: Path, **request: Any) -> Library:
+    return backend_of(found.target).emit_library(found, LibraryRequest(path, **request))
+
+
+def loaded(
+    model: onnx.ModelProto, folder: Path, request: Mapping[str, Any] | None = None, **options: Any
+) -> LoadedLibrary:
+    """A model as a library in this process, ready to run."""
+    made = emitted(recipe(model, **options), folder / "model.so", **(request or {}))
+    library = LoadedLibrary(Path(made.path), made.prefix)
+    weights = None if made.weights is None else made.weights.encode()
+    assert library.call("init", weights) == 0
+    return library

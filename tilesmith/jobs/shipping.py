@@ -1,0 +1,79 @@
+"""Models as libraries for programs without Python: what `compile --emit` and `emit_library` do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilesmith.jobs.compiling import arranging, build_recipe
+from tilesmith.jobs.reports import CompileReport
+from tilesmith.jobs.subjects import is_artifact
+from tilesmith.search_space.errors import InputError
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.memory import Arrange
+    from tilesmith.compiler.program import Recipe
+    from tilesmith.compiler.shipping import LibraryRequest
+    from tilesmith.jobs.request import Resolved
+
+
+def emit_library(
+    asked: Resolved,
+    request: LibraryRequest,
+    require_tuned: bool = False,
+    optimal_memory: bool = False,
+) -> CompileReport:
+    """Compile a model, or take a compiled one, and write it as a library.
+
+    Args:
+        asked: a model, or the path of an artifact, whose own target counts.
+        optimal_memory: as `compile_to`.
+
+    Raises:
+        TargetError: models run on the target by simulation alone.
+        InputError: sizes vary; a file cannot be written.
+        ModelError: parts of the model run on the host.
+        DependencyError: nothing here links shared libraries for the target.
+        JobError: linking fails, or the disk is full.
+    """
+    from tilesmith.compiler.backend import backend_of
+
+    start = time.perf_counter()
+    request.check(*[str(s) for s in (asked.subject, asked.database) if isinstance(s, str | Path)])
+    memory = arranging(optimal_memory)
+    recipe = _recipe(asked, require_tuned, memory)
+    library = backend_of(recipe.target).emit_library(recipe, request)
+    report = recipe.report
+    return CompileReport(
+        tuned=report.tuned,
+        nearest=report.fallback,
+        default=report.default,
+        stale=report.stale,
+        host_operators=report.host_nodes,
+        conversions=report.conversions,
+        artifact=str(request.output),
+        compile_s=time.perf_counter() - start,
+        peak_bytes=report.peak_bytes,
+        precision=report.precision,
+        memory=memory.largest if memory and memory.found else None,
+        library=library,
+    )
+
+
+def _recipe(asked: Resolved, require_tuned: bool, arrange: Arrange | None) -> Recipe:
+    from tilesmith.compiler.artifact import read_artifact
+    from tilesmith.compiler.backend import backend_of
+    from tilesmith.compiler.program import Recipe
+
+    if is_artifact(asked.subject):
+        return read_artifact(Path(str(asked.subject)))
+    backend_of(asked.target).check_emits(asked.target)
+    found = build_recipe(asked, require_tuned, arrange)
+    if isinstance(found, Recipe):
+        return found
+    size = found.recipe.sizes[0]
+    raise InputError(
+        f"'{size.name}' is given a range, and a library is for one size; bind it, for example "
+        f"--shape {size.name}={size.high}"
+    )
