@@ -49,6 +49,7 @@ from tilesmith.compiler.program import (
     TensorRef,
 )
 from tilesmith.compiler.steps_format import ref_json, step_json
+from tilesmith.compiler.tensor_map import read_tensors, tensors_json
 from tilesmith.compiler.updates_format import read_updates, updates_json
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
@@ -145,6 +146,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
         "report": report,
         "private": sorted(recipe.private),
         **updates_json(recipe),
+        **tensors_json(recipe),
     }
 
 
@@ -234,6 +236,7 @@ class Reader:
             self.report(found["report"]), str(found["source"]),
             private=frozenset(map(str, found.get("private", ()))),
             updates=read_updates(found, inputs, outputs, self.damaged),
+            tensors=read_tensors(found, self.place, self.damaged),
         )  # fmt: skip
 
     def damaged(self, what: str) -> ModelError:

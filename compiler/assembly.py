@@ -42,6 +42,7 @@ from tilesmith.compiler.program import (
 from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.compiler.tensor_map import held_tensors
 from tilesmith.compiler.updates import written_over
 from tilesmith.compiler.weights import Constants
 from tilesmith.search_space.errors import ModelError, VerificationError
@@ -184,6 +185,7 @@ class _Assembler:
         run: dict[str, int] = {}
         """What the kernels since the last host step write, and which step does."""
         checked: set[tuple[str, tuple[int, ...]]] = set()
+        ends: dict[Node, int] = {}
         for node in graph.nodes:
             if node.kind == "kernel":
                 checks = self._checks(node)
@@ -206,6 +208,7 @@ class _Assembler:
             elif node.kind == "host":
                 steps.append(self._host(node))
                 run = {}
+            ends[node] = len(steps) - 1
         done = tuple(steps)
         inputs = tuple(self._ref(info) for info in graph.inputs)
         outputs = tuple(self._ref(info) for info in graph.outputs)
@@ -215,6 +218,7 @@ class _Assembler:
             private=self.placement.private,
             lent=tuple(self.constants.lent),
             updates=tuple(Update(name, result) for name, result in graph.updates.items()),
+            tensors=held_tensors(graph, self.settled.layouts, ends, self._ref),
         )  # fmt: skip
 
     def _checks(self, node: Node) -> dict[str, IndexCheck]:

@@ -48,6 +48,27 @@ class TensorRef:
 
 
 @dataclass(frozen=True)
+class HeldTensor:
+    """Where a tensor of the model's lies in a run, and from when on.
+
+    Attributes:
+        name: as the model has it; one that a pass made has a name of its own.
+        dtype: element type in memory, which may be another than the model's.
+        shape: logical; None where only running tells.
+        place: region "value" of what the host alone has.
+        layout: "" for plain row-major (`settling.layouts`).
+        step: number of the recipe's step that writes (the last of) it; -1: there before any.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    place: Place
+    layout: str
+    step: int
+
+
+@dataclass(frozen=True)
 class CodeObject:
     """A kernel's code for the target's family.
 
@@ -258,6 +279,7 @@ class Recipe:
         lent: weights in memory of their own (a caller's, perhaps), by their place among the
             constants, in order.
         updates: inputs that a run changes.
+        tensors: where tensors lie after which step, for those who look into a run; in order.
     """
 
     name: str
@@ -275,6 +297,7 @@ class Recipe:
     private: frozenset[str] = frozenset()
     lent: tuple[tuple[int, NDArray[np.uint8]], ...] = ()
     updates: tuple[Update, ...] = ()
+    tensors: tuple[HeldTensor, ...] = ()
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
         """The constants with what is lent in its places."""

@@ -24,11 +24,12 @@ def run_reference(graph: Graph, inputs: Arrays) -> dict[str, NDArray[Any]]:
     """Outputs by name, from inputs by name."""
     values: dict[str, Any] = {**graph.constants, **inputs}
     for node in graph.nodes:
-        values.update(_run_node(graph, node, values))
+        values.update(run_node(graph, node, values))
     return {info.name: values[info.name] for info in graph.outputs}
 
 
-def _run_node(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
+def run_node(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of one node, from the values of all that it reads, by name."""
     if node.kind == "host":
         return HostFunction.of(node, graph.opsets).run(values)
     if node.kind == "control":

@@ -45,6 +45,12 @@ def pack(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array if normal(name) == PLAIN else _parsed(name).pack(array)
 
 
+def unpack(name: str, array: NDArray[Any], dims: tuple[int, ...]) -> NDArray[Any]:
+    """The logical array of shape `dims` from one in a layout."""
+    plain = normal(name) == PLAIN
+    return array.reshape(dims) if plain else _parsed(name).unpack(array, dims)
+
+
 def block(name: str) -> int:
     """Channels in a block of a channel-blocked layout (1: not blocked)."""
     if normal(name) == PLAIN:

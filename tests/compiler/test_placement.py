@@ -14,7 +14,7 @@ from tests.compiler.model_builder import random
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_text import graph_text
-from tilesmith.compiler.host.reference import _run_node, run_reference
+from tilesmith.compiler.host.reference import run_node, run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.placement import device_tensors, place
 from tilesmith.compiler.program import view_of
@@ -124,7 +124,7 @@ def run_in_arena(graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.nd
         write(name, value)
     for node in graph.nodes:
         if node.kind in ("kernel", "host"):
-            results = _run_node(graph, node, {name: read(name) for name in node.reads})
+            results = run_node(graph, node, {name: read(name) for name in node.reads})
             for name, value in results.items():
                 write(name, value)
     return {info.name: read(info.name) for info in graph.outputs}

@@ -1,0 +1,1 @@
+"""Compiled models beside references: every tensor, and what first goes wrong."""

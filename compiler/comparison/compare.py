@@ -1,0 +1,131 @@
+"""One comparison from a recipe and inputs to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.report import ComparisonReport, Replacement, TensorRow
+from tilesmith.compiler.comparison.stepping import Hooks, Stepped
+from tilesmith.compiler.comparison.tensors import TOLERANCE, Judge, comparable, row_of
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.program import HeldTensor, Recipe
+from tilesmith.search_space.errors import InputError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared.
+
+    Attributes:
+        executable: the compiled model.
+        graph: the model as imported.
+        inputs: of the run.
+        reference: what the reference's tensors come from, for the reader.
+        tolerance: of float32 tensors.
+        replaced: the tensor whose reference value is to be put in; "": of the suspect.
+    """
+
+    executable: Executable
+    graph: Graph
+    inputs: Arrays
+    reference: str
+    tolerance: float = TOLERANCE
+    replaced: str = ""
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.executable.recipe
+
+    def tensors(self) -> list[HeldTensor]:
+        """What can be compared, in order."""
+        return comparable(self.recipe, self.graph)
+
+
+def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
+    """Every tensor against a reference's.
+
+    Args:
+        wanted: the reference's tensors, by name; those that it has not are left out.
+    """
+    recipe, graph = compared.recipe, compared.graph
+    stepped = Stepped(recipe)
+    held = [t for t in compared.tensors() if _is_numeric(wanted.get(t.name))]
+    names = {tensor.name for tensor in held}
+    found = stepped.run(compared.inputs, Hooks(lambda tensor: tensor.name in names))
+    outputs = stepped.outputs()
+    rows = [row_of(t, recipe, graph, found[t.name], wanted[t.name]) for t in held]
+    judge = Judge(graph, compared.inputs, found, wanted, compared.tolerance)
+    rows = judge.verdicts(rows)
+    first_bad = judge.first_bad(rows)
+    return ComparisonReport(
+        recipe.name,
+        recipe.target.name,
+        recipe.report.precision,
+        compared.reference,
+        compared.tolerance,
+        tuple(rows),
+        first_bad,
+        first_nan(rows),
+        first_bad,
+        replacement(compared, stepped, wanted, compared.replaced or first_bad or ""),
+        unlike_whole(compared, outputs),
+    )
+
+
+def first_nan(rows: Sequence[TensorRow]) -> str | None:
+    """The first tensor with what is no number, or with infinities that the reference has not."""
+    ours = next((row.name for row in rows if row.error.nan or row.error.inf), None)
+    return ours or next((row.name for row in rows if row.error.reference_nan), None)
+
+
+def unlike_whole(compared: Compared, outputs: Arrays) -> tuple[str, ...]:
+    """Outputs that the run as a whole gives otherwise than its steps one by one."""
+    inputs = {name: np.array(value) for name, value in compared.inputs.items()}
+    whole = compared.executable.run(inputs)
+    return tuple(
+        name
+        for name, value in whole.items()
+        if name in outputs
+        and _is_numeric(value)
+        and tensor_error(value, outputs[name]).max_rel > compared.tolerance
+    )
+
+
+def replacement(
+    compared: Compared, stepped: Stepped, wanted: Arrays, name: str
+) -> Replacement | None:
+    """Run again with a tensor's reference value in its place; None without a tensor.
+
+    Raises:
+        InputError: the compiled model has no such tensor, or it is not known what it is to be.
+    """
+    if not name:
+        return None
+    known = {tensor.name for tensor in compared.tensors()}
+    if name not in known or name not in wanted:
+        raise InputError(
+            f"tensor '{name}' is not in the compiled model, so nothing can be put in its place; "
+            f"it has {', '.join(sorted(known)[:8])}{', ...' if len(known) > 8 else ''}"
+        )
+    ends = {info.name for info in compared.graph.outputs} & wanted.keys()
+    keep = Hooks(lambda tensor: tensor.name in ends)
+    before = stepped.run(compared.inputs, keep)
+    after = stepped.run(compared.inputs, Hooks(keep.wanted, {name: wanted[name]}))
+
+    def errors(found: Arrays) -> dict[str, float]:
+        return {n: tensor_error(value, wanted[n]).max_rel for n, value in found.items()}
+
+    return Replacement(name, errors(before), errors(after), {}, {})
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind not in "OSUc"

@@ -1,0 +1,176 @@
+"""Compares every tensor of a compiled model with a reference, and says where errors arise.
+
+A tensor beyond tolerance is looked at more closely: computed by the reference *from the compiled
+model's own tensors before it*. If that agrees, the error is inherited; if the reference itself is
+as far from its own result in float64, the tensor is sensitive to rounding and nobody's fault; else
+the error arises here. So quantised models, in which a rounding the other way is a whole step and
+spreads, and models that amplify roundings have no bad tensors, and a wrong kernel has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.comparison.errors import distance, tensor_error
+from tilesmith.compiler.comparison.evaluation import Evaluator
+from tilesmith.compiler.comparison.float64 import in_float64, wide
+from tilesmith.compiler.comparison.report import TensorRow, Verdict
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.program import HeldTensor, HostStep, KernelStep, Recipe
+from tilesmith.search_space.dtypes import is_floating, size_of, to_numpy
+from tilesmith.search_space.errors import JobError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+TOLERANCE = 1e-3
+"""Largest relative error of a float32 tensor: roundings of deep models stay a tenth of it below."""
+
+WIDER = {"float16": 2.0**13, "bfloat16": 2.0**16}
+"""How much larger the unit of rounding is than float32's."""
+
+NOISE = 10.0
+"""An error up to so many times what the reference is away from itself in float64 is rounding."""
+
+
+def comparable(recipe: Recipe, graph: Graph) -> list[HeldTensor]:
+    """The tensors of a compiled model that the model has, inputs left out; in order."""
+    inputs = {info.name for info in graph.inputs}
+    found = []
+    for tensor in recipe.tensors:
+        info = graph.tensors.get(tensor.name)
+        if info is None or tensor.name in inputs or tensor.name in graph.constants:
+            continue
+        if tensor.shape is None or info.shape in (None, tensor.shape):
+            found.append(tensor)
+    return found
+
+
+def row_of(
+    tensor: HeldTensor, recipe: Recipe, graph: Graph, found: NDArray[Any], wanted: NDArray[Any]
+) -> TensorRow:
+    """A tensor beside its reference, without a verdict."""
+    node = graph.producers.get(tensor.name)
+    step = recipe.steps[tensor.step] if tensor.step >= 0 else None
+    named = step.name if isinstance(step, KernelStep | HostStep) else getattr(step, "name", "")
+    return TensorRow(
+        tensor.name,
+        "" if node is None else node.name or node.writes[0],
+        "" if node is None else node.operator,
+        named,
+        tuple(getattr(step, "sources", ())),
+        tensor.dtype,
+        tensor.layout,
+        tuple(np.shape(wanted)),
+        tensor_error(found, wanted),
+    )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Gives verdicts on tensors of one run.
+
+    Attributes:
+        graph: the model as imported.
+        inputs: of the run.
+        found: the compiled model's tensors.
+        wanted: the reference's.
+        tolerance: of float32 tensors.
+    """
+
+    graph: Graph
+    inputs: Arrays
+    found: Arrays
+    wanted: Arrays
+    tolerance: float = TOLERANCE
+
+    @cached_property
+    def _reference(self) -> Evaluator:
+        return Evaluator(self.graph)
+
+    @cached_property
+    def _exact(self) -> Evaluator:
+        return Evaluator(in_float64(self.graph), sessions=False)
+
+    def verdicts(self, rows: Sequence[TensorRow]) -> list[TensorRow]:
+        """The rows with verdicts."""
+        return [self._judged(row) for row in rows]
+
+    def first_bad(self, rows: Sequence[TensorRow]) -> str | None:
+        """The first tensor at which an error arises.
+
+        Where errors too small to be anybody's add up to one beyond tolerance, and float64 shows
+        that they are more than rounding, it is the first tensor beyond it.
+        """
+        first = next((row.name for row in rows if row.verdict == "bad"), None)
+        if first is not None:
+            return first
+        beyond = next((row for row in rows if row.verdict == "inherited"), None)
+        if beyond is None or not self._within_steps(rows) or self._is_rounding(beyond.name):
+            return None
+        return beyond.name
+
+    def _within_steps(self, rows: Sequence[TensorRow]) -> bool:
+        """Whether there are no tensors of bytes, in which a rounding is a whole step."""
+        return not any(size_of(row.dtype) == 1 and row.dtype != "bool" for row in rows)
+
+    def _judged(self, row: TensorRow) -> TensorRow:
+        if self._is_close(row.name, self.found[row.name], self.wanted[row.name]):
+            return row
+        verdict: Verdict = "bad"
+        local = None
+        try:
+            wanted = self._here(row.name, self._reference)
+        except JobError:  # the compiled model's tensors are nothing that it can be computed of
+            return replace(row, verdict=verdict)
+        local = tensor_error(self.found[row.name], wanted)
+        if self._is_close(row.name, self.found[row.name], wanted):
+            verdict = "inherited"
+        elif local.nan == local.inf == 0 and self._is_rounding_here(row.name, wanted):
+            verdict = "sensitive"
+        return replace(row, verdict=verdict, local=local.max_rel)
+
+    def _is_close(self, name: str, found: NDArray[Any], wanted: NDArray[Any]) -> bool:
+        dtype = self.graph.info(name).dtype
+        if not is_floating(dtype):
+            step = 1.0 if dtype in ("int8", "uint8") else 0.0
+            return tensor_error(found, wanted).max_abs <= step
+        narrow = tensor_error(found, wanted).max_rel
+        return narrow <= self.tolerance * WIDER.get(dtype, 1.0)
+
+    def _here(self, name: str, evaluator: Evaluator) -> NDArray[Any]:
+        """A tensor computed from the compiled model's own before it."""
+        exact = evaluator is self._exact
+        given: dict[str, Any] = dict(self.inputs)
+        for other, value in self.found.items():
+            if other != name:
+                given[other] = np.asarray(value).astype(to_numpy(self.graph.info(other).dtype))
+        if exact:
+            given = {other: wide(value) for other, value in given.items()}
+        return np.asarray(evaluator.between(given, [name])[name])
+
+    def _is_rounding_here(self, name: str, wanted: NDArray[Any]) -> bool:
+        try:
+            exact = self._here(name, self._exact)
+        except JobError:
+            return False
+        return _is_noise(self.found[name], wanted, exact)
+
+    def _is_rounding(self, name: str) -> bool:
+        """Whether the whole model in float64 is as far from the reference as ours is."""
+        try:
+            inputs = {other: wide(value) for other, value in self.inputs.items()}
+            exact = np.asarray(self._exact.values(inputs, [name])[name])
+        except JobError:
+            return False
+        return _is_noise(self.found[name], self.wanted[name], exact)
+
+
+def _is_noise(found: NDArray[Any], wanted: NDArray[Any], exact: NDArray[Any]) -> bool:
+    noise = distance(wanted, exact)
+    return 0.0 < distance(found, exact) <= NOISE * noise

@@ -1,0 +1,109 @@
+"""What `tilesmith compare` prints: one line a tensor, and sentences on what to look at first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilesmith.display.output import table
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.comparison.report import ComparisonReport, TensorRow
+
+SORTS = ("order", "worst")
+_ROWS = 40
+"""Rows that are printed unless all are asked for."""
+
+
+def comparison_text(report: ComparisonReport, sort: str = "order", rows: int = _ROWS) -> str:
+    """The table and what follows from it, at most 80 columns wide.
+
+    Args:
+        sort: "order": as the model computes them; "worst": largest error first.
+        rows: how many at most (0: all); of a model with more, the most telling ones.
+    """
+    lines = [_table(report, _chosen(report, sort, rows))]
+    if 0 < rows < len(report.tensors):
+        lines.append(f"{rows} of {len(report.tensors)} tensors; --all shows every one")
+    return "\n".join([*lines, "", *_sentences(report)])
+
+
+def _chosen(report: ComparisonReport, sort: str, rows: int) -> list[TensorRow]:
+    by_error = sorted(report.tensors, key=_badness, reverse=True)
+    kept = by_error if rows == 0 else by_error[:rows]
+    if sort == "worst":
+        return kept
+    names = {row.name for row in kept}
+    return [row for row in report.tensors if row.name in names]
+
+
+def _badness(row: TensorRow) -> tuple[bool, float]:
+    return row.verdict == "bad", row.ratio if row.ratio is not None else row.error.max_rel
+
+
+def _table(report: ComparisonReport, rows: Sequence[TensorRow]) -> str:
+    ratios = any(row.ratio is not None for row in report.tensors)
+    header = ["tensor", "operator", "max rel", "max abs", "mean abs", "cosine", "verdict"]
+    if ratios:
+        header = ["tensor", "operator", "R", "max rel", "mean abs", "cosine", "verdict"]
+    body = []
+    for row in rows:
+        error = row.error
+        first = _figure(error.max_rel)
+        figures = [first, _figure(error.max_abs), _figure(error.mean_abs)]
+        if ratios:
+            figures = ["-" if row.ratio is None else f"{row.ratio:.3g}", first, figures[2]]
+        verdict = f"{row.verdict} {row.deviation}".rstrip()
+        if error.nan or error.inf:
+            verdict = f"{error.nan + error.inf} not finite"
+        cosine = f"{error.cosine:.6f}"
+        body.append(
+            (shortened(row.name, 20), shortened(row.operator, 10), *figures, cosine, verdict)
+        )
+    return table(header, body)
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
+
+
+def shortened(text: str, width: int) -> str:
+    """A text in at most `width` columns: the end says most of a tensor's name."""
+    return text if len(text) <= width else f"..{text[2 - width :]}"
+
+
+def _sentences(report: ComparisonReport) -> list[str]:
+    found = []
+    by_name = {row.name: row for row in report.tensors}
+    if report.first_bad is not None:
+        row = by_name[report.first_bad]
+        found.append(
+            f"first bad: '{row.name}', written by {row.operator} '{row.node}' (step '{row.step}'"
+            + (f", which does the work of {', '.join(row.sources[:6])}" if row.sources else "")
+            + f"): largest relative error {row.error.max_rel:.3g} at {list(row.error.worst)}"
+        )
+    if report.first_nan is not None:
+        row = by_name[report.first_nan]
+        both = "" if row.error.nan or row.error.inf else ", in the reference as well"
+        found.append(
+            f"first not finite: '{row.name}', written by {row.operator} '{row.node}'{both}"
+        )
+    if report.whole:
+        found.append(
+            f"the run as a whole gives {', '.join(report.whole)} otherwise than its steps one by "
+            "one: how they are put together is at fault, no kernel by itself"
+        )
+    if (swap := report.replacement) is not None:
+        found.append(f"with the reference's '{swap.tensor}' in place:")
+        for name, before in swap.before.items():
+            change = f"{before:.3g} -> {swap.after[name]:.3g}"
+            if name in swap.ratio_before:
+                change += f", R {swap.ratio_before[name]:.3g} -> {swap.ratio_after[name]:.3g}"
+            found.append(f"  {name}: largest relative error {change}")
+    if report.clean and report.suspect is None:
+        worst = max((row.error.max_rel for row in report.tensors), default=0.0)
+        found.append(
+            f"nothing is wrong: {len(report.tensors)} tensors against {report.reference}, largest "
+            f"relative error {worst:.3g}"
+        )
+    return [*found, *report.notes]

@@ -1,0 +1,173 @@
+"""`tilesmith compare`: every tensor of a compiled model against a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.jobs.compiling import at_one_size, build_executable, executable_of, random_inputs
+from tilesmith.jobs.graphs import graph_of
+from tilesmith.jobs.subjects import is_artifact
+from tilesmith.search_space.errors import DependencyError, InputError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilesmith.compiler.comparison.report import ComparisonReport
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.graph import Graph
+    from tilesmith.jobs.request import Request, Shapes
+    from tilesmith.jobs.subjects import Model
+
+Arrays = Mapping[str, NDArray[Any]]
+
+REFERENCES = ("onnxruntime", "onnx", "float64")
+"""onnxruntime: the file, no optimisation on. onnx: ONNX's reference implementation. float64: that,
+with weights and inputs cast."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """How a model is compared.
+
+    Attributes:
+        inputs: arrays by input name; None: seeded random ones.
+        reference: one of `REFERENCES`; None: the first that is installed.
+        tolerance: of the largest relative error of a float32 tensor; None: the usual.
+        replaced: the tensor whose reference value is to be put in; "": of the suspect.
+        model: the ONNX file of an artifact, where it is not beside it.
+        seed: of random inputs.
+    """
+
+    inputs: Arrays | None = None
+    reference: str | None = None
+    tolerance: float | None = None
+    replaced: str = ""
+    model: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model compiled, read, and given inputs."""
+
+    model: Model
+    executable: Executable
+    graph: Graph
+    inputs: dict[str, NDArray[Any]]
+    notes: tuple[str, ...]
+
+
+def compared(request: Request, options: CompareOptions) -> ComparisonReport:
+    """Compile (or load) a model and compare its tensors.
+
+    Raises:
+        InputError: no such reference or tensor, or inputs that do not fit.
+        ModelError: the model cannot be read, or the reference does not take it.
+        JobError: it cannot be computed on these inputs.
+    """
+    from tilesmith.compiler.comparison.compare import Compared, compare_tensors
+    from tilesmith.compiler.comparison.tensors import TOLERANCE
+
+    if options.reference is not None and options.reference not in REFERENCES:
+        raise InputError(
+            f"unknown reference '{options.reference}'; one of {', '.join(REFERENCES)} is expected"
+        )
+    tolerance = TOLERANCE if options.tolerance is None else options.tolerance
+    if not tolerance > 0:
+        raise InputError(f"a tolerance of {tolerance:g} leaves no room for rounding; more than 0")
+    ready = prepared(request, options)
+    asked = Compared(ready.executable, ready.graph, ready.inputs, "", tolerance, options.replaced)
+    names = [tensor.name for tensor in asked.tensors()]
+    reference, wanted = reference_tensors(ready, names, options.reference)
+    report = compare_tensors(replace(asked, reference=reference), wanted)
+    return replace(report, notes=(*ready.notes, *report.notes))
+
+
+def prepared(request: Request, options: CompareOptions) -> Ready:
+    """The model compiled and read at one size, with inputs; errors as `compared`."""
+    given = dict(options.inputs or {})
+    notes = []
+    if is_artifact(request.subject):
+        from tilesmith.jobs.comparison import source_of
+
+        executable = at_one_size(executable_of(request), request.shapes or {})
+        model: Model = source_of(executable, str(request.subject), options.model)
+    else:
+        asked = request.resolved()
+        model = asked.model
+        shapes = {**_shapes_of(given), **asked.shapes}
+        executable = at_one_size(build_executable(replace(asked, shapes=shapes)), shapes)
+    if not executable.recipe.tensors:
+        notes.append(
+            "where tensors lie is not known of this model (an older artifact, or one whose sizes "
+            "vary): its outputs alone are compared"
+        )
+    if not given and executable.inputs:
+        given = random_inputs(executable, options.seed)
+        notes.append(f"no inputs given: seeded random numbers for {', '.join(given)}")
+    known = {info.name: info.dims for info in executable.inputs if info.shape is not None}
+    graph = graph_of(model, known)
+    return Ready(model, executable, graph, given, tuple(notes))
+
+
+def _shapes_of(given: Arrays) -> Shapes:
+    return {name: tuple(np.shape(array)) for name, array in given.items()}
+
+
+def reference_tensors(
+    ready: Ready, names: Iterable[str], reference: str | None
+) -> tuple[str, dict[str, Any]]:
+    """What computed them, and a model's tensors by name; errors as `compared`."""
+    if reference in (None, "onnxruntime"):
+        try:
+            return _by_onnxruntime(ready, list(names))
+        except DependencyError:
+            if reference is not None:
+                raise
+            reference = "onnx"
+    from tilesmith.compiler.comparison.evaluation import Evaluator
+    from tilesmith.compiler.comparison.float64 import in_float64, wide
+
+    if reference == "onnx":
+        return "onnx.reference", Evaluator(ready.graph, sessions=False).values(ready.inputs, names)
+    inputs = {name: wide(array) for name, array in ready.inputs.items()}
+    exact = Evaluator(in_float64(ready.graph), sessions=False)
+    return "float64", exact.values(inputs, names)
+
+
+def _by_onnxruntime(ready: Ready, names: list[str]) -> tuple[str, dict[str, Any]]:
+    """The file as it is where there is one; what it has not, node by node."""
+    from tilesmith.compiler.comparison.evaluation import Evaluator
+    from tilesmith.compiler.comparison.in_onnxruntime import (
+        runtime_version,
+        tensors_by_onnxruntime,
+    )
+
+    version = runtime_version()
+    found: dict[str, Any] = {}
+    file = _file_of(ready.model)
+    if file is not None:
+        threads = ready.executable.recipe.threads
+        found = tensors_by_onnxruntime(file, ready.graph, ready.inputs, names, threads)
+    missing = [name for name in names if name not in found]
+    if missing:
+        found |= Evaluator(ready.graph).values(ready.inputs, missing)
+    return f"onnxruntime {version}", found
+
+
+def _file_of(model: Model) -> str | Path | onnx.ModelProto | None:
+    """The model as onnxruntime takes it; None for other front ends' models."""
+    from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.stablehlo.importer import is_stablehlo
+
+    if isinstance(model, FrontEndModel):
+        return None
+    if isinstance(model, str | Path) and is_stablehlo(model):
+        return None
+    return model
