@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.sharding import shard
     from tilesmith.jobs.targets import resolve_target
+    from tilesmith.numerics import compare
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
         ConfigError,
@@ -63,6 +64,7 @@ _HOMES = {
     "TilesmithError": "tilesmith.search_space.errors",
     "Workload": "tilesmith.search_space.workload",
     "WorkloadError": "tilesmith.search_space.errors",
+    "compare": "tilesmith.numerics",
     "compile": "tilesmith.api",
     "from_jax": "tilesmith.api",
     "from_stablehlo": "tilesmith.api",
@@ -94,6 +96,7 @@ __all__ = [
     "VaryingExecutable",
     "Workload",
     "WorkloadError",
+    "compare",
     "compile",
     "from_jax",
     "from_stablehlo",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.report import ComparisonReport, Replacement, TensorRow
-from tilesmith.compiler.comparison.stepping import Hooks, Stepped
+from tilesmith.compiler.comparison.stepping import Hooks, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, Judge, comparable, row_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
@@ -57,11 +57,12 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
         wanted: the reference's tensors, by name; those that it has not are left out.
     """
     recipe, graph = compared.recipe, compared.graph
-    stepped = Stepped(recipe)
     held = [t for t in compared.tensors() if _is_numeric(wanted.get(t.name))]
     names = {tensor.name for tensor in held}
-    found = stepped.run(compared.inputs, Hooks(lambda tensor: tensor.name in names))
-    outputs = stepped.outputs()
+    seen = run_steps(
+        compared.executable, compared.inputs, Hooks(lambda tensor: tensor.name in names)
+    )
+    found = seen.tensors
     rows = [row_of(t, recipe, graph, found[t.name], wanted[t.name]) for t in held]
     judge = Judge(graph, compared.inputs, found, wanted, compared.tolerance)
     rows = judge.verdicts(rows)
@@ -76,8 +77,8 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
         first_bad,
         first_nan(rows),
         first_bad,
-        replacement(compared, stepped, wanted, compared.replaced or first_bad or ""),
-        unlike_whole(compared, outputs),
+        replacement(compared, wanted, compared.replaced or first_bad or ""),
+        unlike_whole(compared, seen.outputs),
     )
 
 
@@ -100,9 +101,7 @@ def unlike_whole(compared: Compared, outputs: Arrays) -> tuple[str, ...]:
     )
 
 
-def replacement(
-    compared: Compared, stepped: Stepped, wanted: Arrays, name: str
-) -> Replacement | None:
+def replacement(compared: Compared, wanted: Arrays, name: str) -> Replacement | None:
     """Run again with a tensor's reference value in its place; None without a tensor.
 
     Raises:
@@ -117,9 +116,12 @@ def replacement(
             f"it has {', '.join(sorted(known)[:8])}{', ...' if len(known) > 8 else ''}"
         )
     ends = {info.name for info in compared.graph.outputs} & wanted.keys()
-    keep = Hooks(lambda tensor: tensor.name in ends)
-    before = stepped.run(compared.inputs, keep)
-    after = stepped.run(compared.inputs, Hooks(keep.wanted, {name: wanted[name]}))
+
+    def seen(replaced: Arrays) -> Arrays:
+        hooks = Hooks(lambda tensor: tensor.name in ends, replaced)
+        return run_steps(compared.executable, compared.inputs, hooks).tensors
+
+    before, after = seen({}), seen({name: wanted[name]})
 
     def errors(found: Arrays) -> dict[str, float]:
         return {n: tensor_error(value, wanted[n]).max_rel for n, value in found.items()}

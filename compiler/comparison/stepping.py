@@ -1,8 +1,7 @@
 """Runs a compiled model step by step, so that tensors are seen before their memory is another's.
 
-It works in memory of its own, by the recipe alone: the executable that a caller runs knows nothing
-of it. Accelerators run each kernel as a program of its own, from and to the device's memory, by the
-same instructions.
+It works in a workspace of the executable's, by the recipe alone. Accelerators run each kernel as a
+program of its own, from and to the device's memory, by the same instructions.
 
 Invariant: the same code on the same places as a run, one step after another.
 """
@@ -16,30 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.memory import aligned_copy
-from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.executable import arena_of
-from tilesmith.compiler.host.step import HostCall
-from tilesmith.compiler.indices import index_fault
-from tilesmith.compiler.memory import ALIGNMENT
-from tilesmith.compiler.program import (
-    DeviceStep,
-    HeldTensor,
-    HostStep,
-    KernelStep,
-    Recipe,
-    Step,
-    TensorRef,
-)
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.program import HeldTensor, Step, TensorRef
 from tilesmith.compiler.settling.layouts import pack, physical_shape, unpack
-from tilesmith.compiler.updated_inputs import UpdatedInputs
+from tilesmith.compiler.workspace import Workspace
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import JobError
 
 Arrays = Mapping[str, NDArray[Any]]
-Watch = Callable[[int, Step, "Stepped"], None]
-"""Told before and after each step: its number, the step, the run."""
+Watch = Callable[[int, Step, "Look"], None]
+"""Told before or after each step: its number, the step, and what lies where."""
 
 
 @dataclass
@@ -58,51 +42,15 @@ class Hooks:
     after: Watch | None = None
 
 
-class Stepped:
-    """One recipe, ready to be run step by step, as often as wanted."""
+@dataclass(frozen=True)
+class Look:
+    """What lies where at a point of a run."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self._updated = UpdatedInputs(recipe)
-        callers = self._updated.start()
-        constants = recipe.constants
-        if constants.size and constants.ctypes.data % ALIGNMENT:
-            constants = aligned_copy(constants)
-        self.memory = Memory(arena_of(recipe), constants, lent=recipe.lent, callers=callers)
-        self.values: dict[str, Any] = {}
-        self._calls: dict[int, Callable[[], None]] = {}
-        self._by_step: dict[int, list[HeldTensor]] = {}
-        for tensor in recipe.tensors:
-            self._by_step.setdefault(tensor.step, []).append(tensor)
-
-    def run(self, inputs: Arrays, hooks: Hooks | None = None) -> dict[str, NDArray[Any]]:
-        """Tensors by name, logical arrays of the element types that they have in memory.
-
-        Raises:
-            JobError: a host node failed on these inputs, or an index is out of range.
-        """
-        hooks = hooks or Hooks()
-        found: dict[str, NDArray[Any]] = {}
-        self.memory.arena.fill(0)
-        self.values = {}
-        for ref in self.recipe.inputs:
-            self._put(ref, inputs[ref.info.name])
-        self._seen(-1, hooks, found)
-        for number, step in enumerate(self.recipe.steps):
-            if hooks.before is not None:
-                hooks.before(number, step, self)
-            self._run(number, step)
-            self._seen(number, hooks, found)
-            if hooks.after is not None:
-                hooks.after(number, step, self)
-        return found
-
-    def outputs(self) -> dict[str, NDArray[Any]]:
-        """Copies of what the last run gave the caller."""
-        return {ref.info.name: np.array(self._get(ref)) for ref in self.recipe.outputs}
+    workspace: Workspace
+    values: dict[str, Any]
 
     def read(self, tensor: HeldTensor) -> Any:
-        """A copy of what lies at a tensor's place at present."""
+        """A copy of what lies at a tensor's place."""
         if tensor.place.region == "value":
             value = self.values[tensor.name]
             return np.array(value) if isinstance(value, np.ndarray) else value
@@ -119,59 +67,68 @@ class Stepped:
         typed = np.asarray(array).reshape(tensor.shape).astype(to_numpy(tensor.dtype))
         self._bytes(tensor)[...] = pack(tensor.layout, typed)
 
+    def get(self, ref: TensorRef) -> Any:
+        """A copy of what the caller or the host sees."""
+        found = self.workspace.read(ref, self.values)
+        return np.array(found) if isinstance(found, np.ndarray) else found
+
     def _bytes(self, tensor: HeldTensor) -> NDArray[Any]:
         assert tensor.shape is not None
         shape = physical_shape(tensor.layout, tensor.shape)
-        return self.memory.view(tensor.place, to_numpy(tensor.dtype), shape)
+        return self.workspace.memory.view(tensor.place, to_numpy(tensor.dtype), shape)
 
-    def _seen(self, number: int, hooks: Hooks, found: dict[str, NDArray[Any]]) -> None:
-        """Put replacements in, and keep what is there after a step."""
-        tensors = self._by_step.get(number, ())
-        for tensor in tensors:
-            if tensor.name in hooks.replaced:
-                self.write(tensor, hooks.replaced[tensor.name])
-        for tensor in tensors:
-            if hooks.wanted is None or hooks.wanted(tensor):
-                found[tensor.name] = self.read(tensor)
 
-    # -- one step -----------------------------------------------------------------------------
-    def _run(self, number: int, step: Step) -> None:
-        if isinstance(step, KernelStep):
-            for check in step.checks:
-                if fault := index_fault(self._get(check.indices), check.extents):
-                    raise JobError(f"{check.node} {fault}")
-        if number not in self._calls:
-            self._calls[number] = (
-                self._host(step) if isinstance(step, HostStep) else self._device(step)
-            )
-        self._calls[number]()
+@dataclass(frozen=True)
+class Seen:
+    """What a run step by step gave.
 
-    def _device(self, step: DeviceStep) -> Callable[[], None]:
-        return backend_of(self.recipe.target).link_all(self.recipe, [step], self.memory)
+    Attributes:
+        tensors: logical arrays of the element types that they have in memory, by name.
+        outputs: what the caller gets.
+    """
 
-    def _host(self, step: HostStep) -> Callable[[], None]:
-        weights = [ref for ref in step.inputs if ref.place.region == "constant"]
-        constants = {ref.info.name: self._get(ref) for ref in weights}
-        call = HostCall(step, constants, self.recipe.opsets, self.recipe.threads)
+    tensors: dict[str, NDArray[Any]]
+    outputs: dict[str, Any]
 
-        def run() -> None:
-            results = call.run({ref.info.name: self._get(ref) for ref in step.inputs})
-            for ref in step.outputs:
-                self._put(ref, results[ref.info.name])
 
-        return run
+def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None) -> Seen:
+    """Run a model step by step.
 
-    def _put(self, ref: TensorRef, array: Any) -> None:
-        if ref.place.region == "value":
-            self.values[ref.info.name] = array
-        else:
-            self._view(ref)[...] = array
+    Raises:
+        ModelError: the inputs do not fit.
+        JobError: a host node failed on these inputs, or an index is out of range.
+    """
+    hooks = hooks or Hooks()
+    recipe = executable.recipe
+    executable.check(inputs)
+    given = {name: np.array(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()}
+    by_step: dict[int, list[HeldTensor]] = {}
+    for tensor in recipe.tensors:
+        by_step.setdefault(tensor.step, []).append(tensor)
+    found: dict[str, NDArray[Any]] = {}
+    with executable.workspace() as work:
+        look = Look(work, work.put(given))
+        _see(look, by_step.get(-1, ()), hooks, found)
+        for number, step in enumerate(recipe.steps):
+            if hooks.before is not None:
+                hooks.before(number, step, look)
+            work.runner((step,))(look.values)
+            _see(look, by_step.get(number, ()), hooks, found)
+            if hooks.after is not None:
+                hooks.after(number, step, look)
+        return Seen(found, {ref.info.name: look.get(ref) for ref in recipe.outputs})
 
-    def _get(self, ref: TensorRef) -> Any:
-        if ref.place.region == "value":
-            return self.values[ref.info.name]
-        found = self._view(ref)
-        return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found
 
-    def _view(self, ref: TensorRef) -> NDArray[Any]:
-        return self.memory.view(ref.place, to_numpy(ref.stored or ref.info.dtype), ref.info.dims)
+def _see(
+    look: Look,
+    tensors: tuple[HeldTensor, ...] | list[HeldTensor],
+    hooks: Hooks,
+    found: dict[str, Any],
+) -> None:
+    """Put replacements in, and keep what is there after a step."""
+    for tensor in tensors:
+        if tensor.name in hooks.replaced:
+            look.write(tensor, hooks.replaced[tensor.name])
+    for tensor in tensors:
+        if hooks.wanted is None or hooks.wanted(tensor):
+            found[tensor.name] = look.read(tensor)

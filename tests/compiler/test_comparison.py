@@ -1,0 +1,174 @@
+"""Every tensor of a compiled model against a reference: values, measures, verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.compiler.model_builder import model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
+from tilesmith.compiler.comparison.compare import Compared, compare_tensors
+from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.evaluation import Evaluator
+from tilesmith.compiler.comparison.float64 import in_float64, wide
+from tilesmith.compiler.comparison.stepping import Hooks, run_steps
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph_pass import observed
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.target import load_target
+
+CONVOLUTION = model_of(
+    """g (float[1, 3, 8, 8] x) => (float[1, 5] y) {
+    a = Conv<pads=[1, 1, 1, 1]>(x, w, b) c = Relu(a) d = Conv(c, v) e = Sigmoid(d)
+    f = GlobalAveragePool(e) h = Flatten(f) y = Gemm(h, u) }""",
+    w=random(16, 3, 3, 3), b=random(16), v=random(32, 16, 1, 1), u=random(32, 5),
+)  # fmt: skip
+ON_HOST = model_of(
+    """g (float[2, 12] x) => (float[2, 12] y) {
+    a = Gemm(x, w) b = CumSum(a, axis) c = Add(b, x) y = Softmax(c) }""",
+    w=random(12, 12), axis=np.array(1),
+)  # fmt: skip
+
+
+def compared(model: onnx.ModelProto, target: str = "cpu", damaged: str = "") -> Compared:
+    """A model compiled, with its graph and inputs; a weight of the compiled one may be damaged."""
+    graph = import_model(model)
+    changed = graph
+    if damaged:
+        weight = np.array(graph.constants[damaged])
+        weight.reshape(-1)[0] += 3.0
+        changed = graph.with_(constants={**graph.constants, damaged: weight})
+    found = build(changed, host_target() if target == "cpu" else load_target(target))
+    inputs = {info.name: random(*info.dims, seed=5) for info in graph.inputs}
+    return Compared(found, graph, inputs, "onnx.reference")
+
+
+def reference(compared: Compared) -> dict[str, np.ndarray]:
+    names = [tensor.name for tensor in compared.tensors()]
+    return Evaluator(compared.graph, sessions=False).values(compared.inputs, names)
+
+
+@pytest.mark.parametrize("model", [CONVOLUTION, ON_HOST], ids=["convolution", "on host"])
+def test_every_tensor_is_caught_as_the_reference_has_it(model: onnx.ModelProto) -> None:
+    asked = compared(model)
+    held = {tensor.name: tensor for tensor in asked.tensors()}
+    assert set(held) >= {info.name for info in asked.graph.outputs}
+    found = run_steps(asked.executable, asked.inputs).tensors
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    del whole.graph.output[:]
+    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in held)
+    wanted = ReferenceEvaluator(whole).run(None, asked.inputs)
+    for name, value in zip(held, wanted, strict=True):
+        assert np.shape(found[name]) == np.shape(value)
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_tensors_in_layouts_of_their_own_are_turned_back() -> None:
+    asked = compared(CONVOLUTION)
+    layouts = {tensor.layout for tensor in asked.recipe.tensors}
+    assert any(layouts), "a convolution's result is in blocks of channels"
+    report = compare_tensors(asked, reference(asked))
+    assert report.clean and all(row.verdict == "ok" for row in report.tensors)
+    assert {row.name for row in report.tensors} >= {"c", "e", "y"}
+
+
+@pytest.mark.parametrize("target", ["cpu", "trn1"])
+def test_the_first_bad_tensor_is_the_damaged_kernels(target: str) -> None:
+    asked = compared(CONVOLUTION, target, damaged="v")
+    report = compare_tensors(asked, reference(asked))
+    by_name = {row.name: row for row in report.tensors}
+    assert report.first_bad in ("d", "e") and report.suspect == report.first_bad
+    assert by_name["c"].verdict == "ok" and by_name["y"].verdict == "inherited"
+    assert "v" not in by_name and by_name[report.first_bad].sources
+    swap = report.replacement
+    assert swap is not None and swap.before["y"] > 1e-3 and swap.after["y"] < 1e-5
+
+
+def test_the_artifact_knows_where_its_tensors_lie(tmp_path: Path) -> None:
+    asked = compared(CONVOLUTION)
+    asked.executable.save(tmp_path / "model.tsm")
+    loaded = Executable.load(tmp_path / "model.tsm")
+    assert loaded.recipe.tensors == asked.recipe.tensors
+    report = compare_tensors(replace(asked, executable=loaded), reference(asked))
+    assert report.clean and len(report.tensors) == len(asked.tensors())
+
+
+def test_not_a_number_is_found_where_it_arises() -> None:
+    model = model_of(
+        "g (float[4] x) => (float[4] y) { a = Sub(x, one) b = Log(a) c = Add(b, x) y = Exp(c) }",
+        one=np.float32(1.0),
+    )
+    asked = compared(model)
+    clean = reference(asked)
+    report = compare_tensors(asked, clean)
+    assert report.first_bad is None, "the reference has the same"
+    assert report.first_nan is not None
+    row = next(row for row in report.tensors if row.name == report.first_nan)
+    assert row.error.nan == 0 and row.error.reference_nan > 0
+
+
+def test_measures_are_what_they_say() -> None:
+    wanted = np.array([3.0, -4.0, 0.0, 0.0])
+    error = tensor_error(np.array([3.0, -4.0, 0.5, 0.0]), wanted)
+    assert error.max_abs == 0.5 and error.mean_abs == 0.125 and error.worst == (2,)
+    assert error.max_rel == pytest.approx(0.5 / 2.5), "relative to the root mean square"
+    assert tensor_error(wanted * 1.5, wanted).cosine == pytest.approx(1.0)
+    assert tensor_error(wanted * 1.5, wanted).max_rel == pytest.approx(0.5)
+    same = np.array([np.inf, np.nan, -np.inf])
+    assert tensor_error(same, same).max_rel == 0.0
+    odd = tensor_error(np.array([np.nan, 1.0, np.inf]), np.array([1.0, 1.0, 1.0]))
+    assert (odd.nan, odd.inf, odd.max_rel) == (1, 1, np.inf)
+    zero = np.zeros(3)
+    assert tensor_error(zero, zero).cosine == 1.0 and tensor_error(zero, zero).max_rel == 0.0
+
+
+def test_a_model_in_float64_has_no_float32_in_it() -> None:
+    model = model_of(
+        """g (float[2, 3] x) => (float[2, 3] y) {
+        k = Constant<value = float[1] {0.1}>() a = Mul(x, k) b = Cast<to=1>(a) y = Add(b, w) }""",
+        w=random(3),
+    )
+    graph = import_model(model)
+    inputs = {"x": random(2, 3)}
+    found = Evaluator(in_float64(graph), sessions=False).values(
+        {name: wide(value) for name, value in inputs.items()}, ["a", "b", "y"]
+    )
+    assert all(value.dtype == np.float64 for value in found.values())
+    weight = numpy_helper.to_array(model.graph.initializer[0]).astype(np.float64)
+    exact = inputs["x"].astype(np.float64) * np.float64(np.float32(0.1)) + weight
+    np.testing.assert_allclose(found["y"], exact, rtol=1e-15)
+
+
+def test_passes_keep_the_values_of_tensors_under_their_names() -> None:
+    """What comparisons rest on: a tensor with other values has another name."""
+    graph = import_model(CONVOLUTION)
+    inputs = {"x": random(1, 3, 8, 8, seed=2)}
+    names = [name for node in graph.nodes for name in node.writes]
+    known = Evaluator(graph, sessions=False).values(inputs, names)
+    told: list[str] = []
+
+    def look(step: object, before: object, after: object) -> None:
+        names = [n for node in after.nodes for n in node.writes if n in known]  # type: ignore[attr-defined]
+        found = Evaluator(after, sessions=False).values(inputs, names)  # type: ignore[arg-type]
+        for name, value in found.items():
+            np.testing.assert_allclose(value, known[name], rtol=1e-4, atol=1e-5)
+        told.extend(names)
+
+    with observed(look):
+        build(graph, host_target())
+    assert told
+
+
+def test_a_replaced_tensor_is_what_later_steps_read() -> None:
+    asked = compared(ON_HOST)
+    zeros = np.zeros((2, 12), np.float32)
+    found = run_steps(asked.executable, asked.inputs, Hooks(replaced={"b": zeros})).tensors
+    np.testing.assert_allclose(found["c"], asked.inputs["x"], rtol=1e-6)

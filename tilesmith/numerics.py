@@ -1,0 +1,52 @@
+"""The Python API's checks: is a compiled model right, and where is it not.
+
+import tilesmith as ts
+report = ts.compare("model.onnx", inputs={"input": x})
+report.first_bad, report.tensors[0].error.max_rel
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from tilesmith.jobs.request import Asked, Request
+from tilesmith.search_space.target import HOST, Target
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.comparison.report import ComparisonReport
+    from tilesmith.jobs.comparing import Arrays
+    from tilesmith.jobs.subjects import Model
+
+
+def compare(
+    model: Model,
+    target: str | Target = HOST,
+    database: str | Path | None = None,
+    *,
+    inputs: Arrays | None = None,
+    reference: str | None = None,
+    tolerance: float | None = None,
+    replace: str = "",
+    **asked: Unpack[Asked],
+) -> ComparisonReport:
+    """Compare every tensor of a compiled model with a reference's.
+
+    Args:
+        model: as `compile` takes it, or the path of an artifact whose model is beside it.
+        inputs: arrays by name; None: seeded random ones.
+        reference: "onnxruntime" (no optimisation on), "onnx" (`onnx.reference`) or "float64"; None:
+            the first that is installed.
+        tolerance: largest relative error of a float32 tensor that is rounding; None: 1e-3.
+        replace: a tensor whose reference value is put in, to see what becomes of the outputs; "":
+            of the suspect.
+
+    Raises:
+        InputError: no such reference or tensor, or inputs that do not fit.
+        ModelError, TargetError: as `compile`; or the reference does not take the model.
+        JobError: the model cannot be computed on these inputs.
+    """
+    from tilesmith.jobs.comparing import CompareOptions, compared
+
+    options = CompareOptions(inputs, reference, tolerance, replace)
+    return compared(Request(model, target, database, **asked), options)
