@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     )
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.jobs.numerics import compare
     from tilesmith.jobs.sharding import shard
     from tilesmith.jobs.targets import resolve_target
-    from tilesmith.numerics import compare
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
         ConfigError,
@@ -64,7 +64,7 @@ _HOMES = {
     "TilesmithError": "tilesmith.search_space.errors",
     "Workload": "tilesmith.search_space.workload",
     "WorkloadError": "tilesmith.search_space.errors",
-    "compare": "tilesmith.numerics",
+    "compare": "tilesmith.jobs.numerics",
     "compile": "tilesmith.api",
     "from_jax": "tilesmith.api",
     "from_stablehlo": "tilesmith.api",
