@@ -28,6 +28,7 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.input_check import InputCheck
 from tilesmith.compiler.pool import Area, Pool
+from tilesmith.compiler.presented import Presented
 from tilesmith.compiler.program import HostStep, Recipe, Report
 from tilesmith.compiler.value_types import own
 from tilesmith.compiler.workspace import Arrays, Workspace
@@ -57,7 +58,7 @@ def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-class Executable:
+class Executable(Presented):
     """See the module's docstring.
 
     Args:
@@ -121,7 +122,9 @@ class Executable:
         """Run the model.
 
         Args:
-            inputs: an array for every input, by name; exact shapes and dtypes.
+            inputs: an array for every input, by name; exact shapes and dtypes. Any that speaks
+                DLPack will do (numpy's, PyTorch's, JAX's); one that begins on a cache line and has
+                its elements one after the other is not copied.
             copy: makes what the caller gets of an output whose memory the next run writes; most
                 are written where the caller gets them.
 
@@ -133,23 +136,26 @@ class Executable:
                 updated and cannot be written.
             JobError: a host node failed on these inputs, or an index is out of range.
         """
-        self._check(inputs)
+        given = self._check(inputs)
         pool = self._pool
         area = pool.take()
         try:
-            return self._in(area).run(inputs, copy)
+            made = self._in(area).run(given, copy)
         finally:
             pool.give(area)
+        for update in self.recipe.updates:
+            made[update.output] = inputs[update.input]
+        return made
 
     def bind(self, inputs: Arrays) -> BoundRun:
         """Put inputs in place once, for runs that copy nothing; errors as `run`.
 
         The binding has a workspace of its own for as long as it lives.
         """
-        self._check(inputs)
+        given = self._check(inputs)
         area = self._pool.hold()
         try:
-            bound = BoundRun(self._in(area), inputs)
+            bound = BoundRun(self._in(area), given)
         except BaseException:
             self._pool.release(area)
             raise
@@ -160,14 +166,14 @@ class Executable:
     def workspace(self) -> Iterator[Workspace]:
         """A workspace for a while, to run the model's steps in one's own way.
 
-        What is given to its `put` has to be what `run` takes: `check` looks.
+        Its `put` takes what `check` gives.
         """
         with self._pool.lent() as area:
             yield self._in(area)
 
-    def check(self, inputs: Arrays) -> None:
-        """Refuse what `run` refuses: `ModelError`."""
-        self._check(inputs)
+    def check(self, inputs: Arrays) -> Arrays:
+        """The inputs as arrays of numpy's; refuses what `run` refuses (`ModelError`)."""
+        return self._check(inputs)
 
     def _in(self, area: Area) -> Workspace:
         """The workspace that an area is for this model."""

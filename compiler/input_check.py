@@ -1,4 +1,8 @@
-"""`InputCheck`: what a caller gives a model is what the model takes, before anything runs."""
+"""`InputCheck`: what a caller gives a model is what the model takes, before anything runs.
+
+Arrays of other frameworks become numpy's over the same memory here, so that whatever comes after
+knows one kind.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.compiler.foreign_arrays import array_of, is_foreign
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.value_types import fits, is_value_type
 from tilesmith.search_space.dtypes import to_numpy
@@ -15,8 +20,8 @@ from tilesmith.search_space.workload import shape_text
 
 
 class InputCheck:
-    """Refuses inputs that a recipe is not for, in a sentence: called with arrays by name, it raises
-    `ModelError`."""
+    """Called with arrays by name, it gives them as numpy's; inputs that a recipe is not for it
+    refuses in a sentence (`ModelError`)."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._name = recipe.name
@@ -28,17 +33,22 @@ class InputCheck:
         )
         self._updated = tuple(update.input for update in recipe.updates)
 
-    def __call__(self, inputs: Mapping[str, Any]) -> None:
+    def __call__(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """See the class's docstring."""
+        given = inputs
         if inputs.keys() != self._keys:
             self._check_names(inputs)
         for name, shape, dtype in self._usual:
             value = inputs[name]
             if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype:
                 continue  # the others are looked at more closely, which takes a microsecond
+            if is_foreign(value):
+                value = array_of(value, f"input '{name}' of '{self._name}'")
+                given = {**given, name: value}
             self._check(name, value)
         for name in self._updated:
-            self._check_updated(name, inputs[name])
+            self._check_updated(name, given[name])
+        return given
 
     def _check_names(self, inputs: Mapping[str, Any]) -> None:
         names = ", ".join(self._known)

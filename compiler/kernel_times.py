@@ -29,9 +29,9 @@ def kernel_times(executable: Executable, inputs: Mapping[str, NDArray[Any]], run
     if len(steps) < len(recipe.steps):
         return []
     taken: list[list[float]] = [[] for _ in steps]
-    executable.check(inputs)
+    given = executable.check(inputs)
     with executable.workspace() as work:
-        values = work.put(inputs)
+        values = work.put(given)
         work.runner(steps)(values)
         calls = [work.runner((step,)) for step in steps]
         for _ in range(runs):

@@ -122,7 +122,7 @@ class Workspace:
             self._updated.finish(inputs, found)
             updated = self._updated.outputs
             for name, value in found.items():
-                made[name] = inputs[updated[name]] if name in updated else copy(value)
+                made[name] = value if name in updated else copy(value)
             return made
         finally:
             self._passed.home()  # the caller's memory may be gone by the next run

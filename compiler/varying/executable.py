@@ -25,6 +25,7 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import BoundRun, Executable, HostNode
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.pool import Pool
+from tilesmith.compiler.presented import Presented
 from tilesmith.compiler.program import Report
 from tilesmith.compiler.varying.binding import bound, info_at
 from tilesmith.compiler.varying.fitting import text_of
@@ -38,7 +39,7 @@ _KEPT = 64
 """Choices of sizes kept bound, those used last."""
 
 
-class VaryingExecutable:
+class VaryingExecutable(Presented):
     """See the module's docstring.
 
     Raises (on construction):
