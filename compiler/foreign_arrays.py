@@ -33,7 +33,7 @@ def array_of(value: Any, what: str) -> NDArray[Any]:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        from tilesmith.compiler.pytorch.tensors import array_of as array_of_tensor
+        from tilesmith.compiler.torch_tensors import array_of as array_of_tensor
 
         return array_of_tensor(value, what)
     try:

@@ -13,7 +13,7 @@ import torch
 
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.pytorch.program import Signature
-from tilesmith.compiler.pytorch.tensors import array_of, tensor_of
+from tilesmith.compiler.torch_tensors import array_of, tensor_of
 from tilesmith.compiler.varying.executable import VaryingExecutable
 
 

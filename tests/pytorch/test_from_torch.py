@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 import tilesmith as ts  # noqa: E402
-from tilesmith.compiler.pytorch.tensors import array_of, tensor_of  # noqa: E402
+from tilesmith.compiler.torch_tensors import array_of, tensor_of  # noqa: E402
 
 nn, dims = torch.nn, torch.export.Dim
 
