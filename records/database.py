@@ -179,10 +179,18 @@ class Database(Questions, JobStore, MachineStore):
             self.compact()
         return done
 
-    def prune(self, what: maintenance.Pruning) -> int:
-        """Remove what is not worth keeping and give its space back; how many trials went."""
+    def prune(self, what: maintenance.Pruning, *, dry_run: bool = False) -> int:
+        """Remove what is not worth keeping and give its space back; how many trials went.
+
+        Args:
+            dry_run: change nothing; how many trials would go.
+        """
         with self.writing() as connection:
             everything = candidates(connection, Scope(), self.toolchain, None)
+            tried = connection.begin_nested()
             removed = maintenance.prune(connection, everything, what)
-        self.compact()
+            if dry_run:
+                tried.rollback()
+        if not dry_run:
+            self.compact()
         return removed

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, text
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, text
 
 from tilesmith.records.bests import Candidate
-from tilesmith.records.models import SERIES, TOOLCHAINS, TRIALS, WORKLOADS
+from tilesmith.records.models import JOBS, SERIES, TARGETS, TOOLCHAINS, TRIALS, WORKLOADS
+from tilesmith.records.queries import Filter, conditions
 from tilesmith.records.record import Best, TuningRecord
 
 if TYPE_CHECKING:
@@ -79,19 +80,29 @@ def check(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What `prune` removes. The fastest of what is fresh always stays.
+    """What `prune` removes. The fastest of what is fresh always stays, and so does whatever a job
+    that is not finished has brought: it goes on from there.
 
     Attributes:
         keep: of each series, keep the so many fastest configurations and those that crashed.
         stale: series of other versions whose subject has a fresh working trial.
         superseded: trials that are not the last word on their configuration.
         before: trials measured before this moment, but for the fastest of a series and crashes.
+        only: nothing that does not pass this filter; without any of the above everything that does,
+            but for the fastest of a series.
     """
 
     keep: int | None = None
     stale: bool = False
     superseded: bool = False
     before: datetime | None = None
+    only: Filter | None = None
+
+    @property
+    def by_filter_alone(self) -> bool:
+        """Whether nothing but the filter says what goes."""
+        ruled = self.keep is not None or self.stale or self.superseded or self.before is not None
+        return self.only is not None and not ruled
 
 
 def prune(connection: Connection, series: Sequence[Candidate], what: Pruning) -> int:
@@ -101,24 +112,52 @@ def prune(connection: Connection, series: Sequence[Candidate], what: Pruning) ->
         series: every series of the database (`bests.candidates`).
     """
     removed = 0
+    allowed = _allowed(what.only)
     kept = list(series)
     if what.stale:
         working = {c.subject for c in series if not c.stale_because and c.fastest is not None}
         gone = [c for c in series if c.stale_because and c.subject in working]
         kept = [c for c in series if c not in gone]
-        removed += sum(_remove(connection, TRIALS.c.series_id == c.series) for c in gone)
+        removed += sum(_remove(connection, TRIALS.c.series_id == c.series, *allowed) for c in gone)
     if what.superseded:
-        removed += _remove(connection, ~TRIALS.c.latest)
+        removed += _remove(connection, ~TRIALS.c.latest, *allowed)
     for candidate in kept:
+        number = candidate.series
         if what.keep is not None:
-            spared = _fastest(connection, candidate.series, max(1, what.keep))
-            removed += _remove_but(connection, candidate.series, spared, None)
+            spared = _fastest(connection, number, max(1, what.keep))
+            removed += _remove_but(connection, number, spared, _uncrashed(), *allowed)
         if what.before is not None:
-            spared = _fastest(connection, candidate.series, 1)
-            removed += _remove_but(connection, candidate.series, spared, what.before)
+            spared = _fastest(connection, number, 1)
+            old = TRIALS.c.created_at < what.before
+            removed += _remove_but(connection, number, spared, old, _uncrashed(), *allowed)
+        if what.by_filter_alone:
+            removed += _remove_but(connection, number, _fastest(connection, number, 1), *allowed)
     if removed:
         _remove_orphans(connection)
     return removed
+
+
+def _allowed(only: Filter | None) -> list[ColumnElement[bool]]:
+    """What every trial that is removed has to be: of no unfinished job, and as the filter says."""
+    unfinished = select(JOBS.c.id).where(JOBS.c.status != "finished")
+    free = or_(TRIALS.c.job_id.is_(None), TRIALS.c.job_id.not_in(unfinished))
+    if only is None:
+        return [free]
+    about_series, about_trials = conditions(only)
+    if about_series:
+        found = (
+            select(SERIES.c.id)
+            .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+            .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+            .where(*about_series)
+        )
+        about_trials = [*about_trials, TRIALS.c.series_id.in_(found)]
+    return [free, *about_trials]
+
+
+def _uncrashed() -> ColumnElement[bool]:
+    """That a configuration is not in quarantine for having crashed a worker."""
+    return ~and_(TRIALS.c.status == "crash", TRIALS.c.latest)
 
 
 def _fastest(connection: Connection, series: int, count: int) -> list[int]:
@@ -132,13 +171,10 @@ def _fastest(connection: Connection, series: int, count: int) -> list[int]:
 
 
 def _remove_but(
-    connection: Connection, series: int, spared: list[int], before: datetime | None
+    connection: Connection, series: int, spared: list[int], *conditions: ColumnElement[bool]
 ) -> int:
-    quarantined = and_(TRIALS.c.status == "crash", TRIALS.c.latest)
-    conditions = [TRIALS.c.series_id == series, ~quarantined, TRIALS.c.id.not_in(spared)]
-    if before is not None:
-        conditions.append(TRIALS.c.created_at < before)
-    return _remove(connection, *conditions)
+    mine = (TRIALS.c.series_id == series, TRIALS.c.id.not_in(spared))
+    return _remove(connection, *mine, *conditions)
 
 
 def _remove(connection: Connection, *conditions: ColumnElement[bool]) -> int:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -130,15 +130,17 @@ class Questions(Store):
         operator: str | None = None,
         threads: int | None = None,
         measured_by: MeasuredBy | None = None,
+        workloads: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[Best]:
         """The best record of every workload, target and thread count, in that order.
 
         Args:
             target: identity, or name (then every target of that name).
+            workloads: only these, by their keys.
             limit: only the first so many; those of later workloads are not even looked for.
         """
-        asked = Scope(None, None, threads, measured_by=measured_by, operator=operator)
+        asked = Scope(workloads, None, threads, measured_by=measured_by, operator=operator)
         result: list[Best] = []
         with self.reading() as connection:
             for scope in _in_parts(connection, asked, limit):
@@ -276,7 +278,7 @@ class Questions(Store):
 
 def _in_parts(connection: Connection, asked: Scope, limit: int | None) -> Iterator[Scope]:
     """The scope, or with a limit the same for a few workloads after the other, by their keys."""
-    if limit is None:
+    if limit is None or asked.workloads is not None:
         yield asked
         return
     keys, size = queries.keys(connection, asked.operator), max(1, limit // 4)

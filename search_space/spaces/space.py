@@ -83,7 +83,8 @@ class SearchSpace:
         for name in config:
             if name not in names:
                 return (
-                    f"knob '{name}' is not of this space; it has {', '.join(sorted(names))}"
+                    f"configuration '{config}': knob '{name}' is not of this space; it has "
+                    f"{', '.join(sorted(names))}"
                     f"{did_you_mean(name, names)}"
                 )
         values: dict[str, dict[KnobValue, None]] = {}

@@ -7,6 +7,7 @@ import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def test_top_lists_the_best_of_each_workload(database: Path) -> None:
     found = succeed("top", SMALL.key, "--database", database, "--limit", 1)["records"]
     assert [r["latency_s"] for r in found] == [1e-3]
     assert succeed("top", "--operator", "conv2d", "--database", database)["records"] == []
+    assert "no working schedule" in invoke("top", "--operator", "x", "--database", database).stderr
     table = invoke("top", "--database", database).stdout
     assert SMALL.key in table and "1000.00" in table and "GFLOP/s" in table
 
@@ -170,7 +172,13 @@ def test_export_import_merge_diff(database: Path, tmp_path: Path) -> None:
     assert found[0]["second"]["config"] == {"tile": 9}
     assert succeed("diff", database, copy)["differences"] == found
     assert "name two databases" in refuse("diff", copy)
-    assert "0.5" in invoke("diff", copy, "--database", database).stdout
+    told = invoke("diff", copy, "--database", database)
+    assert "0.5" in told.stdout and "future" not in told.stdout, "what is the same is counted"
+    assert "2 workloads and targets: 1 faster in" in told.stderr and "1 the same" in told.stderr
+    told = succeed("diff", copy, "--database", database)
+    assert (told["summary"]["second_faster"], told["summary"]["same"]) == (1, 1)
+    assert [d["kind"] for d in told["differences"]] == ["second_faster", "same"]
+    assert "no difference between" in invoke("diff", database, database).stderr
     assert "4 were there already" in invoke("merge", database, "--database", copy).stdout
 
 
@@ -226,7 +234,9 @@ def test_verify_measures_again_and_heals(tmp_path: Path) -> None:
     with Database.open(str(path)) as opened:
         opened.register_target(host_target())
         opened.add([record(1e-12)])
-    found = succeed("verify", "--database", path)
+    result = invoke("verify", "--json", "--database", path)
+    assert result.exit_code == 1 and "1 drifted by more than 5%" in result.stderr
+    found = json.loads(result.stdout)
     assert (found["faults"], found["measured"], found["drifted"]) == ([], 1, 1)
     assert found["records"][0]["ratio"] > 10 and found["records"][0]["now"]["status"] == "ok"
     assert succeed("stats", "--database", path)["trials"] == 1
@@ -267,9 +277,91 @@ def test_bytes_that_nobody_wrote_are_damage(database: Path) -> None:
 
 
 def test_prune(database: Path) -> None:
-    pruned = succeed("prune", "--keep", 1, "--database", database)
+    assert succeed("prune", "--keep", 1, "--database", database)["removed"] == 0, "job 1 goes on"
+    with Database.open(str(database)) as opened:
+        opened.finish_job(1)
+    asked = ("prune", "--keep", 1, "--database", database)
+    told = succeed(*asked, "--dry-run")
+    assert (told["removed"], told["trials"], told["dry_run"]) == (1, 3, True)
+    assert succeed("stats", "--database", database)["trials"] == 4
+    pruned = succeed(*asked)
     assert (pruned["removed"], pruned["trials"], pruned["database"]) == (1, 3, str(database))
     assert "say what to remove" in refuse("prune", "--database", database)
+
+
+def test_prune_by_filters_spares_bests_and_jobs_that_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.db"
+    old = datetime.now(UTC) - timedelta(days=40)
+    other = Workload.parse("matmul m=8 n=8 k=8")
+    with Database.open(str(path)) as opened:
+        done = opened.start_job("tilesmith tune a", seed=0, strategy="random")
+        opened.add([record(k * 1e-3, config=Config.of(tile=k)) for k in (1, 2, 3)], job=done)
+        opened.add([record(None, config=Config.of(tile=9))], job=done)
+        opened.add(
+            [record(k * 1e-3, other.key, config=Config.of(tile=k), created_at=old) for k in (1, 2)],
+            job=done,
+        )
+        opened.finish_job(done)
+        going = opened.start_job("tilesmith tune b", seed=0, strategy="random")
+        opened.add([record(7e-3, config=Config.of(tile=7))], job=going)
+
+    def would(*options: object) -> int:
+        told = succeed("prune", "--dry-run", "--database", path, *options)
+        assert told["unfinished_jobs"] == [going]
+        return int(told["removed"])
+
+    assert would("--status", "crash") == 1
+    assert would("--status", "failed", "--older-than", 30) == 0
+    assert would("--older-than", 30) == 1 and would("--older-than", 50) == 0
+    assert would("--workload", "m=16") == 3, "two slow ones and the crash; job 2 goes on"
+    assert would("--workload", "m=8 ", "--status", "ok") == 1
+    assert would("--job", going) == 0 and would("--job", done) == 4
+    assert would("--target", "trn1") == 0
+    assert would("--keep", 2, "--operator", "matmul") == 1
+    assert succeed("prune", "--job", done, "--database", path)["trials"] == 3
+    records = succeed("query", "--database", path)["records"]
+    assert sorted(r["latency_s"] for r in records) == [1e-3, 1e-3, 7e-3]
+
+
+def test_what_gains_most_comes_first(tmp_path: Path) -> None:
+    path, target = tmp_path / "tuning.db", host_target()
+    keys = [f"matmul m={m} n=8 k=8" for m in (8, 16, 24, 32)]
+    tasks = [
+        {"workload": key, "weight": weight, "default_us": default, "best_us": 1000.0}
+        for key, weight, default in zip(
+            keys, (1, 10, 1, "x"), (3000.0, 1500.0, None, 9.0), strict=True
+        )
+    ]
+    command = (
+        f"tilesmith tune x --target cpu --threads 1 --seed 0  # {target.identity}, workloads 0"
+    )
+    with Database.open(str(path)) as opened:
+        job = opened.start_job(command, seed=0, strategy="random", targets=[target])
+        opened.add([record(1e-3, key, config=Config.of(tile=1)) for key in keys], job=job)
+        opened.beat(job, {"measured_by": "hardware", "tasks": tasks})
+    found = succeed("top", "--database", path)["records"]
+    gained = [1e6 * r["gained_s"] for r in found if r["gained_s"] is not None]
+    assert [r["workload"] for r in found] == [keys[1], keys[0], keys[2], keys[3]]
+    assert gained == pytest.approx([5000, 2000, 0]), "the last is not slower by tuning"
+    assert [r["weight"] for r in found] == [10, 1, 1, 1]
+    assert len(succeed("top", "--database", path, "--limit", 1)["records"]) == 1
+    by_name = succeed("top", "--database", path, "--sort", "workload")["records"]
+    assert [r["workload"] for r in by_name] == sorted(keys)
+    assert "5000.00" in invoke("top", "--database", path).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("top", "no working schedule"), ("query", "no trial"), ("jobs", "no job"),
+        ("machines", "no machine"), ("stats", "no trial yet"), ("jobs --state dead", "no job"),
+    ],
+)  # fmt: skip
+def test_an_empty_answer_says_so(tmp_path: Path, command: str, told: str) -> None:
+    path = tmp_path / "tuning.db"
+    Database.open(str(path)).close()
+    result = invoke(*command.split(), "--database", path)
+    assert result.exit_code == 0 and told in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tilesmith.display.columns import aligned
 from tilesmith.display.output import duration, print_json, table
 
 
@@ -34,3 +35,30 @@ def test_durations_come_in_the_unit_that_suits_them() -> None:
 
 def test_an_empty_table_is_its_header() -> None:
     assert table(("name", "ms"), []) == "name  ms"
+
+
+LONG = "conv2d n=1 c=64 h=56 w=56 oc=64 kh=3 kw=3 stride=1 pad=1 const=w epilogue=bias,relu"
+WIDE = (["id", "workload", "us", "configuration"], [["1", LONG, "2.50", "tile=1 " * 20 + "end=1"]])
+
+
+def test_off_a_terminal_a_row_is_one_plain_line() -> None:
+    header, row = aligned(*WIDE, [True, False, True, False], None)
+    assert LONG in row and row.endswith("end=1") and "\033" not in header + row
+    assert header.split() == ["id", "workload", "us", "configuration"]
+    printed = table(("a", "b"), [("", 1), (None, 2)])
+    assert [line.split() for line in printed.splitlines()[1:]] == [["-", "1"], ["-", "2"]]
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_a_terminal_shows_every_word_within_its_width(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = aligned(*WIDE, [True, False, True, False], width)
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    assert all(word in words for row in WIDE[1] for cell in row for word in cell.split())
+    assert any(line.split() == ["1", "2.50"] for line in lines), "numbers stay beside each other"
+    assert aligned(*WIDE, [True, False, True, False], 400) == aligned(
+        *WIDE, [True, False, True, False], None
+    )

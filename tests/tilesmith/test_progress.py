@@ -49,3 +49,24 @@ def test_on_a_terminal_progress_is_a_table() -> None:
     assert "2000.0" in text
     assert "1000.0" in text
     assert "2.00x" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_loses_no_number_and_tells_workloads_apart(width: int) -> None:
+    keys = [
+        f"conv2d n=1 c={c} h=56 w=56 oc=64 kh=3 kw=3 stride=1 pad=1 const=w epilogue={end}"
+        for c in (64, 128, 256) for end in ("bias,relu", "bias,residual,relu")
+    ]  # fmt: skip
+    tasks = tuple(
+        TaskReport(Workload.parse(key), 1.0, 0.02, 0.01 / (i + 1), None, ("", ""), "hardware", 4)
+        for i, key in enumerate(keys)
+    )
+    console = Console(width=width, height=24, record=True, file=io.StringIO())
+    console.print(panel(Progress("hardware", 40, 1000, 1.0, 9.0, tasks)))
+    text = console.export_text()
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width and len(lines) <= 24
+    assert all(f"{10000 / (i + 1):.1f}" in text for i in range(len(keys)))
+    cells = "".join(lines).replace(" ", "")
+    assert all(cells.count(f"c={c}") == 2 for c in (64, 128, 256))
+    assert "residual,relu" in cells

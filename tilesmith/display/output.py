@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from tilesmith.display.columns import aligned, terminal_width
+
 DATABASE = "tilesmith.database"
 """Where a command's context keeps its database (`jobs.databases.Located`)."""
 
@@ -33,20 +35,11 @@ def note(text: str) -> None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A plain table: columns aligned, numbers to the right."""
+    """A table: columns aligned, numbers to the right; on a terminal as wide as that."""
     body = [[_cell(value) for value in row] for row in rows]
     columns = list(zip(header, *body, strict=True))
-    widths = [max(len(cell) for cell in column) for column in columns]
     right = [bool(body) and all(_is_number(cell) for cell in column[1:]) for column in columns]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(cells, widths, right, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    return "\n".join(line(cells) for cells in (list(header), *body))
+    return "\n".join(aligned(header, body, right, terminal_width()))
 
 
 def duration(seconds: float) -> str:
@@ -57,7 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def _cell(value: object) -> str:
-    if value is None:
+    if value is None or value == "":
         return "-"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -7,21 +7,27 @@ time left, and below that the workloads that cost most.
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.display.output import duration
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
     from tilesmith.tuner.options import Progress, TaskReport
 
 _LINE_EVERY_S = 10.0
 _ROWS = 8
+_FEWEST = 2
+_NARROWEST = 16
+_COLUMNS = (("times", 60), ("trials", 70), ("default us", 90), ("best us", 0), ("gain", 40))
+"""Columns, and how wide a terminal has to be for them."""
 
 
 @contextmanager
@@ -71,20 +77,59 @@ def headline(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def panel(progress: Progress) -> RenderableType:
-    """The headline and the workloads that cost most."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+@dataclass(frozen=True)
+class Panel:
+    """The headline, the workloads that cost most, and the workers, in as much room as there is.
 
-    rows = Table(box=None, pad_edge=False)
-    rows.add_column("workload", overflow="ellipsis", no_wrap=True, ratio=1)
-    for name in ("times", "trials", "default us", "best us", "gain"):
-        rows.add_column(name, justify="right")
-    for task in sorted(progress.tasks, key=_share, reverse=True)[:_ROWS]:
-        rows.add_row(*_row(task))
-    more = [workers(progress)] if progress.workers else []
-    return Group(Text(headline(progress), style="bold"), rows, *more)
+    A workload takes two lines at most, its middle is left out where it is longer: the shape at its
+    beginning and what is fused at its end tell it from others. Narrow terminals lose columns that
+    follow from others.
+    """
+
+    progress: Progress
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.table import Table
+        from rich.text import Text
+
+        width = options.max_width
+        names = [name for name, least in _COLUMNS if width >= least]
+        room = max(_NARROWEST, width - sum(max(len(name), 8) + 2 for name in names))
+        rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        rows.add_column("workload", overflow="fold")
+        for name in names:
+            rows.add_column(name, justify="right", no_wrap=True)
+        tasks = sorted(self.progress.tasks, key=_share, reverse=True)
+        found = [(_fitted(str(task.workload), room), _cells(task)) for task in tasks]
+        left = console.size.height - 4 - (len(self.progress.workers[:_ROWS]) + 1)
+        shown = 0
+        for lines, cells in found[:_ROWS]:
+            if left < len(lines) and shown >= _FEWEST:
+                break
+            rows.add_row("\n".join(lines), *(cells[name] for name in names))
+            left, shown = left - len(lines), shown + 1
+        yield Text(headline(self.progress), style="bold")
+        yield rows
+        if len(found) > shown:
+            yield Text(f"and {len(found) - shown} more workloads", style="dim")
+        if self.progress.workers:
+            yield workers(self.progress)
+
+
+def panel(progress: Progress) -> RenderableType:
+    """What a terminal shows of progress."""
+    return Panel(progress)
+
+
+def _fitted(text: str, width: int) -> list[str]:
+    """One line or two of at most so many columns, the middle left out where they do not hold it."""
+    if len(text) <= width:
+        return [text]
+    lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    if len(lines) <= 2:
+        return lines
+    rest = text[-(width - 4) :]
+    return [lines[0], f"  \N{HORIZONTAL ELLIPSIS} {rest[rest.find(' ') + 1 :]}"]
 
 
 def workers(progress: Progress) -> Table:
@@ -109,16 +154,16 @@ def _share(task: TaskReport) -> float:
     return task.weight * (task.best_s or task.default_s or 0.0)
 
 
-def _row(task: TaskReport) -> tuple[str, ...]:
+def _cells(task: TaskReport) -> dict[str, str]:
+    """What is told of a task, by column."""
     gain = task.default_s / task.best_s if task.default_s and task.best_s else None
-    return (
-        str(task.workload),
-        f"{task.weight:g}",
-        str(task.trials),
-        "-" if task.default_s is None else f"{task.default_s * 1e6:.1f}",
-        "-" if task.best_s is None else f"{task.best_s * 1e6:.1f}",
-        "-" if gain is None else f"{gain:.2f}x",
-    )
+    return {
+        "times": f"{task.weight:g}",
+        "trials": str(task.trials),
+        "default us": "-" if task.default_s is None else f"{task.default_s * 1e6:.1f}",
+        "best us": "-" if task.best_s is None else f"{task.best_s * 1e6:.1f}",
+        "gain": "-" if gain is None else f"{gain:.2f}x",
+    }
 
 
 def _clock(seconds: float) -> str:

@@ -21,7 +21,9 @@ from tilesmith.commands.db.options import (
     subject_options,
     with_database_and_json,
 )
-from tilesmith.commands.db.upkeep import merge, prune, verify
+from tilesmith.commands.db.prune import prune
+from tilesmith.commands.db.top import top
+from tilesmith.commands.db.upkeep import merge, verify
 from tilesmith.commands.options import Quantity, database_option, json_option
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.measure import STATUSES
@@ -32,33 +34,6 @@ _SORTS = ("newest", "oldest", "fastest", "slowest", "workload")
 @click.group(name="db")
 def database_group() -> None:
     """Ask, exchange and keep in order the tuning database."""
-
-
-@database_group.command()
-@click.argument("workload", required=False)
-@with_database_and_json
-@click.option("--operator", help="Only this operator.")
-@click.option("--target", help="Only this target (name or identity).")
-@click.option("--threads", type=click.IntRange(min=1), help="Only this thread count.")
-@click.option("--measured-by", type=click.Choice(["hardware", "simulator"]))
-@limit_option
-def top(workload: str | None, database: str, as_json: bool, limit: int, **asked: Any) -> None:
-    """The best schedule of every workload, or the fastest ones of WORKLOAD."""
-    from tilesmith.commands.db import tables
-
-    with opened_at(database) as opened:
-        if workload is None:
-            bests = opened.overview(limit=limit or None, **asked)
-            records, stale = [best.record for best in bests], [best.stale for best in bests]
-            values = [tables.best_values(best) for best in bests]
-        else:
-            asked.pop("operator")
-            records = opened.top(workload, limit=limit or 1_000_000, **asked)
-            stale, values = [], [tables.record_values(record) for record in records]
-    if as_json:
-        print_json({"records": values})
-    else:
-        tables.records_table(records, stale)
 
 
 @database_group.command()
@@ -89,13 +64,14 @@ def query(
         raise click.UsageError("choose one of --json and --csv")
     where = filter_of(**asked)
     with opened_at(database) as opened:
+        name = opened.name
         records = opened.query(where, sort=sort, limit=limit or None, offset=offset)
     if as_json:
         print_json({"records": [tables.record_values(record) for record in records]})
     elif as_csv:
         click.echo(tables.records_csv(records), nl=False)
     else:
-        tables.records_table(records)
+        tables.records_table(records, empty=f"no trial in '{name}' passes these conditions")
 
 
 @database_group.command()
@@ -141,10 +117,20 @@ def stats(database: str, as_json: bool) -> None:
         return
     tables.table(("count", "of"), [(values[n], n) for n in ("trials", "workloads", "targets")])
     for name in ("by_measured_by", "by_status"):
-        tables.table(("trials", name.replace("_", " ")), [(n, k) for k, n in values[name].items()])
-    rows = [(j.id, j.status, j.started_at, j.seed, j.strategy, j.command) for j in newest]
-    tables.table(("job", "status", "started", "seed", "strategy", "command"), rows)
-    note(f"{values['jobs']} jobs, the newest ten shown; {values['bytes'] or 0:,} bytes")
+        click.echo()
+        tables.table(
+            ("trials", name.replace("_", " ")),
+            [(n, k) for k, n in values[name].items()],
+            "no trial yet",
+        )
+    click.echo()
+    rows = [
+        (j.id, j.status, f"{j.started_at:%Y-%m-%d %H:%M}", j.seed, j.strategy, j.command)
+        for j in newest
+    ]
+    tables.table(("job", "status", "started", "seed", "strategy", "command"), rows, "no job yet")
+    shown = ", the newest ten shown" if values["jobs"] > len(rows) else ""
+    note(f"{values['jobs']} jobs{shown}; {values['bytes'] or 0:,} bytes")
 
 
 @database_group.command()
@@ -153,37 +139,30 @@ def stats(database: str, as_json: bool) -> None:
 @json_option
 @limit_option
 def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit: int) -> None:
-    """What two databases hold best, the most different first: diff A B, or diff B --database A."""
-    from tilesmith.commands.db import tables
+    """What two databases hold best, the most different first: diff A B, or diff B --database A.
 
-    if database is not None:
+    What is the same in both is counted, not listed.
+    """
+    from tilesmith.commands.db import differences
+
+    if database is not None and len(databases) < 2:
         databases = (database, *databases)
     if len(databases) != 2:
         raise click.UsageError("name two databases, as 'diff A B' or 'diff B --database A'")
     with opened_at(databases[0]) as first, opened_at(databases[1]) as second:
+        names = first.name, second.name
         found = first.diff(second)
+    summary = differences.counts(found)
     if not as_json:
-        tables.differences_table(found[: limit or None])
+        shown = [one for one in found if differences.differs(one)]
+        differences.table(shown[: limit or None], names)
+        note(differences.sentence(summary, names))
         return
-    print_json(
-        {
-            "differences": [
-                {
-                    "workload": difference.workload,
-                    "target": difference.target,
-                    "threads": difference.threads,
-                    "first": difference.ours and tables.best_values(difference.ours),
-                    "second": difference.theirs and tables.best_values(difference.theirs),
-                    "ratio": difference.ratio,
-                    "comparable": difference.comparable,
-                }
-                for difference in found
-            ]
-        }
-    )
+    print_json({"summary": summary, "differences": [differences.values(one) for one in found]})
 
 
 for command in (
+    top,
     jobs,
     machines,
     merge,
@@ -191,7 +170,6 @@ for command in (
     import_trials,
     verify,
     prune,
-    compact,
     compact,
 ):
     database_group.add_command(command)

@@ -31,18 +31,29 @@ def jobs(database: str, as_json: bool, state: str | None, limit: int) -> None:
 
     with opened_at(database) as opened:
         found = [job for job in opened.jobs() if state in (None, state_of(job))][: limit or None]
-        moment = opened.now()
+        name, moment = opened.name, opened.now()
         values = [_values(opened, job, moment) for job in found]
     if as_json:
         print_json({"jobs": values})
         return
-    header = ("job", "state", "owner", "started", "last seen", "trials", "trials/s", "command")
+    header = (
+        "job",
+        "state",
+        "machine",
+        "owner",
+        "started",
+        "last seen",
+        "trials",
+        "trials/s",
+        "command",
+    )
     rows = [
         (
             row["id"],
             row["state"],
-            row["owner"] or row["host"],
-            f"{_span(row['age_s'])} ago",
+            row["host"],
+            row["owner"],
+            f"{row['started_at'][:16].replace('T', ' ')} ({_span(row['age_s'])} ago)",
             "" if row["silent_s"] is None else f"{_span(row['silent_s'])} ago",
             row["trials"],
             "" if row["trials_per_s"] is None else f"{row['trials_per_s']:.3g}",
@@ -50,7 +61,8 @@ def jobs(database: str, as_json: bool, state: str | None, limit: int) -> None:
         )
         for row in values
     ]
-    tables.table(header, rows, right=(0, 5, 6))
+    wanted = "" if state is None else f" in the state '{state}'"
+    tables.table(header, rows, f"no job{wanted} in '{name}'")
     if unfinished := [row["id"] for row in values if row["resumable"]]:
         numbers = ", ".join(map(str, unfinished))
         note(f"not finished, and run by nobody: {numbers}; their commands with --resume go on")

@@ -39,7 +39,7 @@ def machines(database: str, as_json: bool) -> None:
         for machine in found
     ]
     header = "machine|target|processor|cores|trials|failed|pace|state|message"
-    table(header.split("|"), rows, right={3, 4, 5, 6})
+    table(header.split("|"), rows, "no machine measured anything for this database yet")
 
 
 def _values(machine: MachineReport) -> dict[str, Any]:

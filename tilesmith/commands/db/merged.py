@@ -47,7 +47,7 @@ def tables(report: MergeReport, limit: int | None) -> None:
         f"{stale} bests are stale"
     )
     header = "workload|target|threads|us|before us|times as fast|won by|stale"
-    table(header.split("|"), [_row(each) for each in changed[:limit]], right={2, 3, 4, 5})
+    table(header.split("|"), [_row(each) for each in changed[:limit]])
 
 
 def _row(standing: Standing) -> tuple[object, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from io import StringIO
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.display import output
+from tilesmith.display.output import note
 from tilesmith.search_space.errors import TilesmithError
 
 if TYPE_CHECKING:
     from tilesmith.records import Best, TuningRecord
     from tilesmith.records.exchange import ImportReport
+    from tilesmith.records.gains import Task
     from tilesmith.records.maintenance import Drift
-    from tilesmith.records.standing import Difference
-
-_WIDE = 10_000  # columns off a terminal: a pipe or a file gets every row in one line
 
 
 def record_values(record: TuningRecord) -> dict[str, Any]:
@@ -73,24 +72,56 @@ def gflops(record: TuningRecord) -> float | None:
         return None
 
 
-def records_table(records: Sequence[TuningRecord], stale: Sequence[bool] = ()) -> None:
-    """Print records, one a line."""
+def bests_table(bests: Sequence[Best], tasks: Sequence[Task | None], empty: str) -> None:
+    """Print bests, one a line, with what each gains a model.
+
+    Args:
+        tasks: what a job tells of each.
+        empty: as `table`.
+    """
+    rows = []
+    for best, task in zip(bests, tasks, strict=True):
+        record = best.record
+        gained = None if task is None else task.gained_s(best)
+        rows.append(
+            (
+                record.id,
+                record.workload_key,
+                record.target_identity,
+                record.threads,
+                number(None if task is None else task.weight),
+                microseconds(None if task is None else task.default_s),
+                microseconds(best.latency),
+                microseconds(gained),
+                number(gflops(record)),
+                record.result.measured_by + (" (stale)" if best.stale else ""),
+                str(record.config),
+            )
+        )
+    header = (
+        "id|workload|target|threads|times|default us|us|gained us|GFLOP/s|measured by|configuration"
+    )
+    table(header.split("|"), rows, empty)
+
+
+def records_table(records: Sequence[TuningRecord], empty: str) -> None:
+    """Print records, one a line; `empty` as `table`."""
     rows = [
         (
             record.id,
             record.workload_key,
             record.target_identity,
             record.threads,
-            _microseconds(record.latency),
-            _number(gflops(record)),
-            record.result.measured_by + (" (stale)" if index < len(stale) and stale[index] else ""),
+            microseconds(record.latency),
+            number(gflops(record)),
+            record.result.measured_by,
             record.result.status,
             str(record.config) if record.result.ok else record.result.message.partition("\n")[0],
         )
-        for index, record in enumerate(records)
+        for record in records
     ]
     header = "id|workload|target|threads|us|GFLOP/s|measured by|status|configuration or message"
-    table(header.split("|"), rows, right={0, 3, 4, 5})
+    table(header.split("|"), rows, empty)
 
 
 def record_page(record: TuningRecord) -> None:
@@ -122,24 +153,6 @@ def records_csv(records: Iterable[TuningRecord]) -> str:
     return text.getvalue()
 
 
-def differences_table(differences: Sequence[Difference]) -> None:
-    """Print what two databases hold best."""
-    rows = [
-        (
-            difference.workload,
-            difference.target,
-            difference.threads,
-            _microseconds(difference.ours.latency if difference.ours else None),
-            _microseconds(difference.theirs.latency if difference.theirs else None),
-            _number(difference.ratio),
-            "" if difference.comparable or difference.ratio is None else "measured differently",
-        )
-        for difference in differences
-    ]
-    header = "workload|target|threads|first us|second us|second / first|remark"
-    table(header.split("|"), rows, right={2, 3, 4, 5})
-
-
 def drift_values(drift: Drift, tolerance: float) -> dict[str, Any]:
     """A record measured again, for JSON."""
     return {
@@ -156,16 +169,16 @@ def drifts_table(drifts: Sequence[Drift], tolerance: float) -> None:
         (
             drift.best.record.id,
             drift.best.record.workload_key,
-            _microseconds(drift.best.latency),
-            _microseconds(drift.now.latency) or drift.now.result.status,
-            _number(drift.ratio),
+            microseconds(drift.best.latency),
+            microseconds(drift.now.latency) or drift.now.result.status,
+            number(drift.ratio),
             "drifted" if drift.exceeds(tolerance) else "holds",
             "; ".join(drift.best.stale_because),
         )
         for drift in drifts
     ]
     header = "id|workload|recorded us|now us|now / recorded|verdict|stale because"
-    table(header.split("|"), rows, right={0, 2, 3, 4})
+    table(header.split("|"), rows)
 
 
 def report_values(report: ImportReport) -> dict[str, Any]:
@@ -191,28 +204,26 @@ def report_text(report: ImportReport, shown: int = 20) -> None:
         rows = [(c.workload, c.config, c.kept, c.came, c.reason) for c in report.conflicts[:shown]]
         table(("workload", "configuration", "here", "came", "both kept, because"), rows)
     if report.bad_lines:
-        table(("line", "left out because it"), report.bad_lines[:shown], right={0})
+        table(("line", "left out because it"), report.bad_lines[:shown])
 
 
-def table(
-    header: Sequence[str], rows: Sequence[Sequence[object]], right: Iterable[int] = ()
-) -> None:
-    """Print a table on stdout; wrapped on a terminal, whole lines everywhere else."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "") -> None:
+    """Print a table on stdout.
 
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, title in enumerate(header):
-        to_right = number in set(right)
-        grid.add_column(title, justify="right" if to_right else "left", no_wrap=to_right)
-    for row in rows:
-        grid.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console = Console(
-        file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False
-    )
-    console.print(grid)
+    Args:
+        empty: what is said, on stderr, in place of a table without rows.
+    """
+    if not rows and empty:
+        note(empty)
+        return
+    click.echo(output.table(header, [tuple(map(_line, row)) for row in rows]))
+
+
+def _line(cell: object) -> object:
+    """A cell as one line: texts of a database may be of any form."""
+    if not isinstance(cell, str):
+        return cell
+    return "".join(c if c.isprintable() else " " for c in " ".join(cell.split()))
 
 
 def _spread(samples: Sequence[float]) -> str:
@@ -222,11 +233,13 @@ def _spread(samples: Sequence[float]) -> str:
     return f"{len(samples)}, {min(samples) * 1e6:.3f} to {max(samples) * 1e6:.3f} us"
 
 
-def _microseconds(seconds: float | None) -> str:
+def microseconds(seconds: float | None) -> str:
+    """Seconds as a cell of microseconds; "" for none."""
     return "" if seconds is None else f"{seconds * 1e6:.2f}"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A number as a cell, three digits of it; "" for none."""
     return "" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 

@@ -1,4 +1,4 @@
-"""`tilesmith db` commands that move, check and clean up: merge, export, import, verify, prune.
+"""`tilesmith db` commands that bring databases together and check them: merge, verify.
 
 Part of the group of `tilesmith.commands.db.commands`, which lists them.
 """
@@ -6,7 +6,6 @@ Part of the group of `tilesmith.commands.db.commands`, which lists them.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from datetime import UTC, datetime
 
 import click
 
@@ -67,7 +66,10 @@ def verify(
     seed: int,
     only_check: bool,
 ) -> None:
-    """Check the database, then measure a sample of its best records again, stale ones first."""
+    """Check the database, then measure a sample of its best records again, stale ones first.
+
+    Exits with 1 where one drifted, or no longer works, unless --heal puts that right.
+    """
     import numpy as np
 
     from tilesmith.commands.db import tables
@@ -94,33 +96,10 @@ def verify(
         tables.drifts_table(drifts, tolerance)
     if faults:
         raise JobError(f"database '{name}' is damaged: {'; '.join(faults)}")
-    note(f"the file is intact; {len(drifts)} records measured again, {drifted} drifted")
-
-
-@click.command()
-@with_database_and_json
-@click.option("--keep", type=click.IntRange(min=1), help="Keep so many fastest of each series.")
-@click.option("--stale", is_flag=True, help="Remove what newer versions have measured again.")
-@click.option("--superseded", is_flag=True, help="Remove all but the last word.")
-@click.option("--before", type=click.DateTime(), help="Remove older ones but the fastest.")
-def prune(
-    database: str,
-    as_json: bool,
-    keep: int | None,
-    stale: bool,
-    superseded: bool,
-    before: datetime | None,
-) -> None:
-    """Remove trials that are not worth keeping; the best of each series always stays."""
-    from tilesmith.records.maintenance import Pruning
-
-    if keep is None and not stale and not superseded and before is None:
-        raise click.UsageError("say what to remove: --keep, --stale, --superseded or --before")
-    moment = before and before.replace(tzinfo=UTC)
-    with opened_at(database) as opened:
-        removed = opened.prune(Pruning(keep, stale, superseded, moment))
-        left = opened.stats()["trials"]
-    if as_json:
-        print_json({"removed": removed, "trials": left})
-    else:
-        note(f"{removed} trials removed, {left} left")
+    told = f"the file is intact; {len(drifts)} records measured again, {drifted} drifted"
+    if drifted and not heal:
+        raise JobError(
+            f"{told} by more than {tolerance:.0%}; --heal keeps what was measured now, --tolerance "
+            "allows for more"
+        )
+    note(f"{told}{', what was measured now is kept' if heal and drifts else ''}")

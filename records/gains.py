@@ -1,0 +1,84 @@
+"""What tuning gained for a model: how much faster a workload's best is than its default, times how
+often the model runs it; told by the newest job that tuned it.
+
+A job tells its tasks in `jobs.progress` (docs/database.md), which is anybody's text: whatever of it
+does not read as expected is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.records.record import Best, Job
+
+_ASKED = re.compile(r" --threads (\d+)\b.*  # (\S+), workloads ")
+
+Subject = tuple[str, str, int]
+"""Workload's key, target's identity, threads."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload as a job saw it.
+
+    Attributes:
+        weight: how often the job's model runs it.
+        default_s: seconds of the untuned schedule; None where it was not measured.
+        best_s: of the best that the job knew.
+        measured_by: how both were measured.
+    """
+
+    weight: float
+    default_s: float | None
+    best_s: float | None
+    measured_by: str
+
+    @property
+    def told_s(self) -> float:
+        """Seconds gained, as the job itself saw it; nothing where it does not tell."""
+        if self.default_s is None or self.best_s is None:
+            return 0.0
+        return self.weight * max(0.0, self.default_s - self.best_s)
+
+    def gained_s(self, best: Best) -> float | None:
+        """Seconds a model gains by a best; None where it cannot be told."""
+        if self.default_s is None or best.record.result.measured_by != self.measured_by:
+            return None
+        return self.weight * max(0.0, self.default_s - best.latency)
+
+
+def tasks_of(jobs: Iterable[Job]) -> dict[Subject, Task]:
+    """What the newest job that tells of it says of each subject.
+
+    Args:
+        jobs: the newest first.
+    """
+    found: dict[Subject, Task] = {}
+    for job in jobs:
+        asked = _ASKED.search(job.command)
+        if asked is None:
+            continue
+        for key, task in _tasks(job.progress):
+            found.setdefault((key, asked[2], int(asked[1])), task)
+    return found
+
+
+def _tasks(progress: Mapping[str, Any]) -> Iterable[tuple[str, Task]]:
+    told = progress.get("tasks")
+    way = str(progress.get("measured_by"))
+    for entry in told if isinstance(told, list) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("workload"), str):
+            weight = _number(entry.get("weight")) or 1.0
+            times = (_number(entry.get(name)) for name in ("default_us", "best_us"))
+            default_s, best_s = (None if us is None else us * 1e-6 for us in times)
+            yield entry["workload"], Task(weight, default_s, best_s, way)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
