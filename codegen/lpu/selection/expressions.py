@@ -10,7 +10,8 @@ VXM computes in float32 and int32 and has few functions; the others are put toge
 Converting to whole numbers rounds to even and saturates there, where the loop IR cuts towards zero;
 what is whole already is converted at once.
 
-Invariant: a node's type is float32, int32 or bool wherever an ALU made it, but for conversions.
+Invariant: a node's type is float32, int32 or bool wherever an ALU made it, but for conversions and
+what is chosen among bytes (greater, less, select).
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Algebra:
     # -- arithmetic ---------------------------------------------------------------------------
     def binary(self, function: str, a: Vectors, b: Vectors) -> Vectors:
         """add, subtract, multiply, maximum, minimum; in int32 of whole numbers."""
+        if function in ("maximum", "minimum") and a.dtype == b.dtype and a.dtype in BYTES:
+            return self.apply(function, a, b, dtype=a.dtype)
         whole = not any(is_floating(v.dtype) for v in (a, b) if not _is_literal(v))
         if whole and all(v.dtype != "bool" for v in (a, b)):
             return self.apply(function, *(self._whole(v) for v in (a, b)), dtype="int32")

@@ -13,10 +13,13 @@ from math import prod
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.search_space.relayout import relayout_of
 from tilesmith.search_space.scheduler import scheduler_of
+from tilesmith.search_space.schedules.lpu.blocks import Block
 from tilesmith.search_space.schedules.lpu.common import planes
 from tilesmith.search_space.schedules.lpu.conv2d import LpuConv2d
+from tilesmith.search_space.schedules.lpu.pool_blocks import BlockedPool
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 LOAD = 40
@@ -24,6 +27,10 @@ LOAD = 40
 
 TURNING = 8
 """Cycles a row where lanes become rows."""
+
+
+READS = 4
+"""Rows that windows read a cycle, about."""
 
 
 def seconds(workload: Workload, target: Target, config: Config) -> float | None:
@@ -35,6 +42,8 @@ def seconds(workload: Workload, target: Target, config: Config) -> float | None:
         assert isinstance(scheduler, LpuConv2d), "it is registered so"
         form = scheduler.prepare(workload, target).form(config)
         cycles = (form.passes + LOAD * form.depth * form.tiles) / planes(workload, target)
+    elif workload.operator == "pool2d" and workload.text("kind") == "max":
+        cycles = _windows(workload, config)
     elif workload.operator == "layout_transform":
         layouts = (relayout_of(workload).source, relayout_of(workload).target)
         shape = relayout_of(workload).shape
@@ -44,3 +53,18 @@ def seconds(workload: Workload, target: Target, config: Config) -> float | None:
     else:
         return None
     return cycles / (chip.ghz * 1e9)
+
+
+def _windows(workload: Workload, config: Config) -> float:
+    """Cycles of a maximum over windows: the rows it reads, a few side by side."""
+    block = Block.of(config.text("input_layout"))
+    template = template_of("pool2d")
+    results = prod(template.output(workload).shape) // workload.integer("c")
+    if block.pixels == 1:
+        cells = prod(workload.integer(name) for name in ("kh", "kw"))
+        if workload.integer("global"):
+            cells = workload.integer("h") * workload.integer("w")
+        return results * cells / READS
+    form = BlockedPool(workload, block)
+    moves = block.pixels.bit_length() - 1
+    return results * (form.count(0) * form.count(1) + 2 * moves) / READS

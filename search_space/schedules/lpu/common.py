@@ -11,7 +11,7 @@ narrowed where they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -64,6 +64,17 @@ class ProductScheduler(LpuScheduler):
         if dict(workload.parameters).get("weights") == "uint8":
             return f"{target.name} multiplies by weights of int8, not uint8"
         return None
+
+
+ENOUGH = 384
+"""Vectors of a chain from which on it is not worth while to have it longer: its weights are loaded
+and its first results made in the time of a few dozen, and whoever reads them waits for all."""
+
+
+def at_a_time(options: Iterable[int], each: int) -> int:
+    """Rows of an image at a time, of `each` vectors: the fewest that are enough."""
+    rows = sorted(options)
+    return next((count for count in rows if count * each >= ENOUGH), rows[-1])
 
 
 def planes(workload: Workload, target: Target) -> int:

@@ -156,6 +156,12 @@ class BlockedConvolution:
         return vertical.out // (vertical.made * vertical.phases)
 
     @property
+    def columns(self) -> int:
+        """Blocks of a phase in a row."""
+        _, horizontal = self.directions
+        return horizontal.out // (horizontal.made * horizontal.phases)
+
+    @property
     def tiles(self) -> int:
         """Chains that nothing but images, phases and lanes of the result make."""
         vertical, horizontal = self.directions

@@ -8,7 +8,12 @@ from functools import cached_property
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.blocks import Block, blocks_of
-from tilesmith.search_space.schedules.lpu.common import ProductScheduler, planes, prepared
+from tilesmith.search_space.schedules.lpu.common import (
+    ProductScheduler,
+    at_a_time,
+    planes,
+    prepared,
+)
 from tilesmith.search_space.schedules.lpu.conv import BlockedConvolution
 from tilesmith.search_space.schedules.lpu.machine import LANES
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -65,15 +70,13 @@ class ConvSpace:
         """The blocks with the fewest passes; rows in as many tiles as leave no plane idle; passes
         in series as far as planes go."""
         form = min(self.forms, key=lambda f: (f.passes, f.source.pixels, f.result.pixels))
-        free = max(1, planes(self.workload, self.target) // form.tiles)
-        rows = -(-form.rows // free)
         return Config.of(
             algorithm="blocks",
             input_layout=form.source.layout,
             output_layout=form.result.layout,
             order="o,y",
             series=max(s for s in self._series(form)),
-            rows=min(r for r in _rows(form) if r >= rows),
+            rows=at_a_time(_rows(form), form.columns),
         )
 
     def _series(self, form: BlockedConvolution) -> list[int]:

@@ -15,11 +15,13 @@ from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite, substitute
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import (
     LpuScheduler,
+    at_a_time,
     prepared,
     result_stage,
     with_numbers,
 )
 from tilesmith.search_space.schedules.lpu.functions import not_computed
+from tilesmith.search_space.schedules.lpu.pool_blocks import forms
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -71,12 +73,17 @@ class WindowSpace:
     def height(self) -> int:
         return self.compute.output.axes[2].extent.constant or 1
 
+    @property
+    def rows(self) -> list[int]:
+        """Rows of results at a time: all of them in a few equal parts."""
+        return sorted({-(-self.height // parts) for parts in (1, 2, 3, 4, 8)})
+
     def space(self) -> SearchSpace:
-        rows = {-(-self.height // parts) for parts in (1, 2, 3, 4, 8)}
-        return SearchSpace((Subspace(FIXED, (tile("rows", rows),)),))
+        return SearchSpace((Subspace(FIXED, (tile("rows", self.rows),)),))
 
     def default(self) -> Config:
-        return Config.of({**dict(FIXED), "rows": self.height})
+        width = self.compute.output.axes[3].extent.constant or 1
+        return Config.of({**dict(FIXED), "rows": at_a_time(self.rows, width)})
 
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring; `rows` stays a symbol."""
@@ -126,9 +133,33 @@ def with_summands(compute: ComputeDefinition) -> ComputeDefinition:
     return replace(compute, stages=stages)
 
 
+class PoolSpace(WindowSpace):
+    """Pixels, or blocks of pixels where a step of the window is a block (`pool_blocks`)."""
+
+    def __init__(self, compute: ComputeDefinition, workload: Workload) -> None:
+        super().__init__(compute, compute.inputs[0].name)
+        self.forms = {form.block.layout: form for form in forms(workload)}
+
+    def space(self) -> SearchSpace:
+        (pixels,) = super().space().subspaces
+        blocks = (
+            Subspace((*FIXED[:1], ("input_layout", layout), FIXED[2]), pixels.knobs)
+            for layout in self.forms
+        )
+        return SearchSpace((pixels, *blocks))
+
+    def schedule(self, structure: Config) -> Schedule:
+        form = self.forms.get(structure.text("input_layout"))
+        return super().schedule(structure) if form is None else form.schedule()
+
+
 @schedules("pool2d", on="lpu")
 class PoolOnLpu(WindowsOnLpu):
     """See the module's docstring."""
+
+    def prepare(self, workload: Workload, target: Target) -> PoolSpace:
+        compute = result_stage(with_summands(self.compute(workload)), workload)
+        return PoolSpace(with_numbers(compute, across=1), workload)
 
 
 @schedules("depthwise_conv2d", on="lpu")

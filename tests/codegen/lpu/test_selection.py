@@ -86,6 +86,20 @@ def test_blocks_of_input_and_result_may_differ(layouts: tuple[str, str]) -> None
 
 
 @pytest.mark.parametrize(
+    "layout, text",
+    [
+        ("NHW2h2wC", "c=20 h=12 w=8 kh=3 kw=3 stride=2 pad=1 dtype=uint8"),
+        ("NHW2hC", "c=5 h=6 w=7 kh=2 kw=3 stride=2x1 pad=0x1x0x1 dtype=int8"),
+        ("NHW4h2wC", "n=2 c=3 h=8 w=10 kh=2 kw=4 stride=4x2 pad=1 dilation=3x1 dtype=float16"),
+    ],
+)
+def test_maxima_are_taken_of_blocks_of_pixels(layout: str, text: str) -> None:
+    workload = Workload.parse(f"pool2d kind=max {text}")
+    configs = [c for c in space_of(workload, TARGET) if c["input_layout"] == layout]
+    check(workload, configs[0], np.random.default_rng(7))
+
+
+@pytest.mark.parametrize(
     "text, said",
     [
         ("matmul m=4 n=4 k=4", "lpu1 multiplies float16 and int8, not float32; give dtype=float16"),
