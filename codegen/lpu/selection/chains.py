@@ -125,6 +125,7 @@ class Chains:
         if value.dtype != dtype:
             value = Applied("convert", (value,), dtype)
         value = self.cut(name, with_sums(value), count)
+        assert all(len(n.numbers) == count for n in nodes_of(value) if isinstance(n, Stored)), name
         self.names[name] += 1
         builder = ChainBuilder(f"{name}#{self.names[name]}", count)
         builder.write(_Emission(self, builder).value(value), rows)

@@ -147,11 +147,11 @@ class Piece:
         rows = np.broadcast_to(rows + last // LANES * places_of(buffer), size)
         return rows, np.broadcast_to(last % LANES, size)
 
-    def mask(self, lanes: Any) -> Vectors:
-        """True on some lanes of every row."""
+    def mask(self, lanes: Any, count: int | None = None) -> Vectors:
+        """True on some lanes of every row, or of `count` rows."""
         mask = np.zeros((1, LANES), bool)
         mask[0, lanes] = True
-        return self.pattern(mask, "bool")
+        return self.pattern(mask, "bool", count)
 
     def _one_lane(self, where: Place) -> Vectors:
         """An element of a row on all lanes."""
@@ -178,7 +178,7 @@ class Piece:
         wide = Grid(self.grid.around, around, self.grid.count)
         return wide.evaluate(expression, self._positions())
 
-    def pattern(self, values: Any, dtype: str) -> Vectors:
+    def pattern(self, values: Any, dtype: str, count: int | None = None) -> Vectors:
         """Numbers that depend on the position alone, as rows of constants."""
         values = np.atleast_2d(np.asarray(values))
         whole = np.zeros((len(values), LANES), values.dtype)
@@ -187,7 +187,7 @@ class Piece:
         whole[:, at : at + width] = np.broadcast_to(values, (len(values), width))
         distinct, places = np.unique(whole, axis=0, return_inverse=True)
         name = self.state.chains.literal("position", distinct, dtype)
-        numbers = np.broadcast_to(places.reshape(-1), (self.grid.count,))
+        numbers = np.broadcast_to(places.reshape(-1), (count or self.grid.count,))
         return Stored(name, np.ascontiguousarray(numbers, np.int64), dtype)
 
     def select(self, value: Select) -> Vectors:

@@ -32,13 +32,13 @@ class Turned:
     Attributes:
         stage: that makes them.
         at: lane of the result that the first stands on.
-        mask: True on some lanes.
+        mask: True on some lanes of so many vectors.
     """
 
     state: State
     stage: str
     at: int
-    mask: Callable[[Any], Vectors]
+    mask: Callable[[Any, int], Vectors]
 
 
 def turned(piece: Turned, buffer: Buffer, rows: Ints, lanes: Ints) -> list[tuple[Ints, Vectors]]:
@@ -91,7 +91,7 @@ def _picked(piece: Turned, buffer: Buffer, sources: Ints, lanes: Ints) -> Vector
         passes = (Pass(moving, weights, LANES),)
         value = state.algebra.converted(Total(passes, sum_type(buffer.dtype)), buffer.dtype)
         value = state.chains.stored(f"{piece.stage}.turned", value, len(numbers))
-        mask = piece.mask(piece.at + np.flatnonzero(members == kind))
+        mask = piece.mask(piece.at + np.flatnonzero(members == kind), len(numbers))
         found = value if found is None else state.algebra.select(mask, value, found)
     assert found is not None, "a piece has lanes"
     return found
