@@ -134,6 +134,11 @@ class _Joining:
         wanted = Held(f"{place.region}.{place.offset}", place, of.shape, of.dtype)
         if place.region == "arena":
             met = [held for held in self.written.values() if held.meets(wanted)]
+            if met and not wanted.covered(met):  # the rest is the caller's, or the host's
+                given = replace(wanted, tensor=f"given.{len(self.inputs)}.{place.offset}")
+                self.inputs[given.tensor] = given
+                self.tensors[given.tensor] = replace(tensor, name=given.tensor, role="input")
+                met = [given, *met]
             if met:
                 return self.made(step, met, wanted, tensor)
         cut = f"{rows_like(wanted)}.{tensor.block}"

@@ -53,6 +53,14 @@ class Held:
         first, second = sorted((self, other), key=lambda held: held.place.offset)
         return first.place.offset + first.nbytes > second.place.offset
 
+    def covered(self, others: Iterable[Held]) -> bool:
+        """Whether others have all of its bytes."""
+        reached, end = self.place.offset, self.place.offset + self.nbytes
+        for other in sorted(others, key=lambda held: held.place.offset):
+            if other.place.offset <= reached:
+                reached = max(reached, other.place.offset + other.nbytes)
+        return reached >= end
+
 
 def rows_like(held: Held) -> tuple[int, int, str]:
     """What two tensors have alike that lie in the same rows."""
@@ -155,6 +163,7 @@ def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
     order = np.lexsort((rows, owners, target))
     keys = np.stack([target, owners, rows])[:, order]
     starts = np.flatnonzero(np.r_[True, (np.diff(keys) != 0).any(axis=0)])
+    alone = np.bincount(target[order[starts]], minlength=int(target.max()) + 1) == 1
     found = []
     for members in np.split(order, starts[1:]):
         first, own = members[0], int(owners[members[0]])
@@ -163,6 +172,7 @@ def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
         whole = len(members) == used[own][rows[first]] and np.array_equal(
             lane[members], lanes[members]
         )
+        whole &= bool(alone[target[first]]) or len(members) == LANES  # beside it stands anything
         piece = _Piece(int(target[first]), own, int(rows[first]), tuple(moved.tolist()), whole)
         found.append(piece)
     return found

@@ -179,9 +179,9 @@ def with_turned(schedule: Schedule, name: str, width: int = LANES) -> Schedule:
 
 
 def prepared(schedule: Schedule) -> Schedule:
-    """All that is known at compile time, made then."""
+    """All that is known at compile time, made then; but for parts of what is not."""
     for stage in schedule.compute.stages:
-        if schedule.compute.is_constant(stage.name):
+        if schedule.compute.is_constant(stage.name) and not stage.into:
             schedule = schedule.compile_time(stage.name)
     return schedule
 
