@@ -44,16 +44,19 @@ def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple
     if clash.tensor.count(COPY) >= MOST_COPIES:  # moving it from slice to slice leads nowhere
         raise clash
     rows: Ints = np.unique(step.rows.numbers[step.rows.numbers >= 0])
-    layout = board.layouts[clash.tensor]
+    layout = old = board.layouts[clash.tensor]
     tensor = replace(layout.tensor, name=name, role="temporary", copies=1)
+    if tensor.rows <= board.chip.bank_words:  # one block, which is in nobody's way but others'
+        layout = replace(layout, block=tensor.rows, stripes=1)
     board.layouts[name] = replace(layout, tensor=tensor, multiplied=False)
     for table in (board.ready, board.read_until):
         table[name] = np.zeros(tensor.rows, np.int64)
-    for block in range(layout.blocks):
+    for block in range(old.blocks):
+        mine = (name, block * old.block // layout.block)
         near = {*board.partners.get((clash.tensor, block), ()), (clash.tensor, block)}
-        board.partners[name, block] = near
+        board.partners.setdefault(mine, set()).update(near)
         for other in near:
-            board.partners.setdefault(other, set()).add((name, block))
+            board.partners.setdefault(other, set()).add(mine)
     builder = ChainBuilder(f"copy of {clash.tensor}", len(rows))
     builder.write(builder.read(Rows(clash.tensor, rows)), Rows(name, rows))
     steps = list(chain.steps)

@@ -61,3 +61,22 @@ def test_rows_below_zero_are_a_frame_or_zeros() -> None:
     inside = (numbers >= 0)[:, None]
     expected = np.where(inside, x[numbers], 7) + np.where(inside, x[numbers], 0)[::-1]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_tensor_of_more_blocks_than_slices_is_read_in_any_order() -> None:
+    """Blocks that one chain reads in turns lie on slices of their own; a copy is one block."""
+    count, each = 208, 8
+    x = np.random.default_rng(2).standard_normal((count, 320)).astype(np.float16)
+    order = np.arange(count).reshape(-1, each).T.reshape(-1)
+    tensors = {
+        "x": Tensor("x", count, "float16", "input"),
+        "t": Tensor("t", count, "float16", block=each),
+        "y": Tensor("y", count, "float16", "output"),
+    }
+    first, second = ChainBuilder("blocks", count), ChainBuilder("turns", count)
+    first.write(first.read(Rows.of("x", 0, (count, 1))), Rows.of("t", 0, (count, 1)))
+    second.write(second.read(Rows("t", order)), Rows.of("y", 0, (count, 1)))
+    flow = Dataflow("turns", tensors, (first.chain(), second.chain()))
+    placed = schedule(flow, chip())
+    found = execute(placed, {"x": x}, matching=check(placed)).tensors["y"]
+    np.testing.assert_array_equal(found, x[order])

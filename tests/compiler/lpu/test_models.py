@@ -171,6 +171,34 @@ def test_a_decode_step_runs_whole_with_its_caches() -> None:
     assert executable.report.host == 0
 
 
+def test_parts_may_be_the_caller_s_or_known() -> None:
+    """Beside what a kernel made stand an input (channels) and weights (a first token)."""
+    text = (
+        "dense (float[1, 8, 6, 6] x) => (float[1, 12, 6, 6] y) "
+        "{ a = Conv<pads=[1,1,1,1]>(x, w1) b = Relu(a) c = Concat<axis=1>(x, b) y = Conv(c, w2) }"
+    )
+    weights = {"w1": random(8, 8, 3, 3) / 8, "w2": random(12, 16, 1, 1) / 4}
+    executable = compared(model_of(text, **weights), 4e-3, x=random(1, 8, 6, 6))
+    assert executable.report.host == 0
+    text = (
+        "tokens (float[1, 16, 24] x) => (float[1, 17, 40] y) "
+        "{ a = MatMul(x, w) b = Concat<axis=1>(first, a) y = Add(b, places) }"
+    )
+    weights = {"w": random(24, 40) / 5, "first": random(1, 1, 40), "places": random(1, 17, 40)}
+    compared(model_of(text, **weights), 4e-3, x=random(1, 16, 24))
+
+
+def test_convolutions_of_few_channels_one_after_another() -> None:
+    steps = "".join(
+        f"c{n} = Conv<pads=[1,1,1,1]>(r{n - 1}, w{n}) r{n} = Relu(c{n}) " for n in range(1, 4)
+    )
+    text = f"cnn (float[1, 16, 8, 8] r0) => (float[1, 16, 8, 8] r3) {{ {steps} }}"
+    weights = {f"w{n}": random(16, 16, 3, 3, seed=n) / 12 for n in range(1, 4)}
+    executable = compared(model_of(text, **weights), 4e-3, r0=random(1, 16, 8, 8))
+    played = backend_of(TARGET).simulate(executable.recipe)
+    assert sum(op.details["shown_us"] for op in played.ops) == pytest.approx(played.latency_us)
+
+
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
         backend_of(TARGET).check_size(TARGET, "large", 300 << 20)
