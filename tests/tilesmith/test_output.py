@@ -58,7 +58,6 @@ def test_a_terminal_shows_every_word_within_its_width(
     assert max(map(len, lines)) <= width
     words = " ".join(lines).split()
     assert all(word in words for row in WIDE[1] for cell in row for word in cell.split())
-    assert any(line.split() == ["1", "2.50"] for line in lines), "numbers stay beside each other"
-    assert aligned(*WIDE, [True, False, True, False], 400) == aligned(
-        *WIDE, [True, False, True, False], None
-    )
+    assert any({"1", "2.50"} <= set(line.split()) for line in lines), "numbers stay together"
+    wide, whole = (aligned(*WIDE, [True, False, True, False], size) for size in (400, None))
+    assert wide == whole
