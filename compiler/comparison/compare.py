@@ -57,7 +57,7 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
         wanted: the reference's tensors, by name; those that it has not are left out.
     """
     recipe, graph = compared.recipe, compared.graph
-    held = [t for t in compared.tensors() if _is_numeric(wanted.get(t.name))]
+    held = [t for t in compared.tensors() if is_numeric(wanted.get(t.name))]
     names = {tensor.name for tensor in held}
     seen = run_steps(
         compared.executable, compared.inputs, Hooks(lambda tensor: tensor.name in names)
@@ -96,19 +96,33 @@ def unlike_whole(compared: Compared, outputs: Arrays) -> tuple[str, ...]:
         name
         for name, value in whole.items()
         if name in outputs
-        and _is_numeric(value)
+        and is_numeric(value)
         and tensor_error(value, outputs[name]).max_rel > compared.tolerance
     )
 
 
 def replacement(compared: Compared, wanted: Arrays, name: str) -> Replacement | None:
-    """Run again with a tensor's reference value in its place; None without a tensor.
+    """What becomes of the outputs with a tensor's reference value in its place; None without one.
+
+    Raises:
+        InputError: as `replaced_by`.
+    """
+    if not name:
+        return None
+    before, after = replaced_by(compared, wanted, name)
+
+    def errors(found: Arrays) -> dict[str, float]:
+        return {n: tensor_error(value, wanted[n]).max_rel for n, value in found.items()}
+
+    return Replacement(name, errors(before), errors(after), {}, {})
+
+
+def replaced_by(compared: Compared, wanted: Arrays, name: str) -> tuple[Arrays, Arrays]:
+    """The outputs as they are, and with a tensor's reference value in its place.
 
     Raises:
         InputError: the compiled model has no such tensor, or it is not known what it is to be.
     """
-    if not name:
-        return None
     known = {tensor.name for tensor in compared.tensors()}
     if name not in known or name not in wanted:
         raise InputError(
@@ -121,13 +135,9 @@ def replacement(compared: Compared, wanted: Arrays, name: str) -> Replacement | 
         hooks = Hooks(lambda tensor: tensor.name in ends, replaced)
         return run_steps(compared.executable, compared.inputs, hooks).tensors
 
-    before, after = seen({}), seen({name: wanted[name]})
-
-    def errors(found: Arrays) -> dict[str, float]:
-        return {n: tensor_error(value, wanted[n]).max_rel for n, value in found.items()}
-
-    return Replacement(name, errors(before), errors(after), {}, {})
+    return seen({}), seen({name: wanted[name]})
 
 
-def _is_numeric(value: Any) -> bool:
+def is_numeric(value: Any) -> bool:
+    """Whether a value is an array of real numbers."""
     return isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind not in "OSUc"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,15 +14,20 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.comparison.compare import Compared, compare_tensors
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
 from tilesmith.compiler.comparison.float64 import in_float64, wide
+from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
+from tilesmith.compiler.comparison.ratios import suspect_of, verdict_of, with_deviations
+from tilesmith.compiler.comparison.report import TensorRow
 from tilesmith.compiler.comparison.stepping import Hooks, run_steps
 from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import load_target
 
 CONVOLUTION = model_of(
@@ -172,3 +178,95 @@ def test_a_replaced_tensor_is_what_later_steps_read() -> None:
     zeros = np.zeros((2, 12), np.float32)
     found = run_steps(asked.executable, asked.inputs, Hooks(replaced={"b": zeros})).tensors
     np.testing.assert_allclose(found["c"], asked.inputs["x"], rtol=1e-6)
+
+
+CHAIN = model_of(
+    """g (float[16, 64] x) => (float[16, 64] y) {
+    a = MatMul(x, w) b = Tanh(a) c = MatMul(b, v) d = Softplus(c) e = MatMul(d, u)
+    f = Tanh(e) g = MatMul(f, t) h = Relu(g) y = MatMul(h, s) }""",
+    w=random(64, 64) / 8, v=random(64, 64, seed=1) / 8, u=random(64, 64, seed=2) / 8,
+    t=random(64, 64, seed=3) / 8, s=random(64, 64, seed=4) / 8,
+)  # fmt: skip
+
+
+def by_ratio(graph: Graph, precision: str, target: str = "cpu", noise: float = 0.0) -> Any:
+    """A model compared by R; noise that the kernels' weight `v` has more than the model's."""
+    changed = graph
+    if noise:
+        weight = graph.constants["v"]
+        weight = weight * (1 + noise * random(*weight.shape, seed=9))
+        changed = graph.with_(constants={**graph.constants, "v": weight})
+    machine = host_target() if target == "cpu" else load_target(target)
+    found = build(
+        changed, machine, None, BuildOptions(precision="fp32" if precision == "int8" else precision)
+    )
+    inputs = {info.name: random(*info.dims, seed=5) for info in graph.inputs}
+    asked = Compared(found, graph, inputs, "onnx.reference")
+    names = [tensor.name for tensor in asked.tensors()]
+    exact = Evaluator(graph, sessions=False).values(inputs, names)
+    return compare_ratios(asked, precision_of(precision, graph, inputs, exact, names))
+
+
+@pytest.mark.parametrize(
+    ("target", "precision"), [("cpu", "bf16"), ("cpu", "fp16"), ("trn1", "bf16")]
+)
+def test_a_precision_costs_what_its_reference_does(target: str, precision: str) -> None:
+    report = by_ratio(import_model(CHAIN), precision, target)
+    assert report.clean and report.suspect is None and report.replacement is None
+    ratios = [row.ratio for row in report.tensors]
+    assert len(ratios) > 3 and all(0.7 < found < 1.2 for found in ratios)
+    assert {row.verdict for row in report.tensors} == {"ok"}
+
+
+def test_what_is_lost_beside_the_precision_is_a_step() -> None:
+    report = by_ratio(import_model(CHAIN), "bf16", noise=0.1)
+    by_name = {row.name: row for row in report.tensors}
+    assert by_name["b"].verdict == "ok", "before the damaged weight"
+    assert report.suspect == report.first_bad == ("c" if "c" in by_name else "d")
+    row = by_name[report.suspect]
+    assert row.verdict in ("likely", "missing") and row.deviation == "step"
+    swap = report.replacement
+    assert swap.ratio_before["y"] > 2 and swap.ratio_after["y"] < 1.2
+
+
+def test_int8_is_compared_as_the_numbers_that_bytes_stand_for() -> None:
+    model = model_of(
+        """g (float[4, 16] x) => (float[4, 16] y) {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) r = DequantizeLinear(w, t, o)
+        m = MatMul(d, r) n = Relu(m) p = QuantizeLinear(n, s, z) k = DequantizeLinear(p, s, z)
+        y = Mul(k, two) }""",
+        s=np.float32(0.03), z=np.uint8(128), t=np.float32(0.01), o=np.int8(0), two=np.float32(2),
+        w=np.random.default_rng(3).integers(-100, 100, (16, 16)).astype(np.int8),
+    )  # fmt: skip
+    graph = import_model(model)
+    report = by_ratio(graph, "int8")
+    rows = {row.name: row for row in report.tensors}
+    assert {"q", "p"} & set(rows) and report.clean
+    assert all(row.ratio == pytest.approx(1.0, abs=0.05) for row in report.tensors)
+    with pytest.raises(InputError, match="has no QuantizeLinear"):
+        by_ratio(import_model(CHAIN), "int8")
+
+
+def row(name: str, found: float) -> TensorRow:
+    error = tensor_error(np.ones(1), np.ones(1))
+    return TensorRow(name, name, "Add", name, (), "float32", "", (64,), error,
+                     verdict_of(found, 64), ratio=found)  # fmt: skip
+
+
+def test_a_spike_returns_and_a_step_stays() -> None:
+    chain = {"a": (), "b": ("a",), "c": ("b",), "d": ("c",), "e": ("d",), "f": ("e",)}
+
+    def named(*ratios: float) -> dict[str, str]:
+        rows = [row(name, found) for name, found in zip(chain, ratios, strict=True)]
+        return {r.name: r.deviation for r in with_deviations(rows, chain) if r.deviation}
+
+    assert named(1, 1, 1, 1, 1, 1) == {}
+    assert named(1, 8, 1.1, 1, 1, 1) == {"b": "spike"}
+    assert named(1, 8, 7, 6, 5, 4) == {"b": "step"}
+    assert named(1, 5, 1, 1, 40, 30) == {"b": "spike", "e": "step"}
+    words = [verdict_of(r, 64) for r in (0.2, 1.0, 1.5, 5.0, 20.0)]
+    assert words == ["upcast", "ok", "possible", "likely", "missing"]
+    rows = with_deviations(
+        [row(n, r) for n, r in zip("abcdef", (1, 2, 2, 9, 9, 9), strict=True)], chain
+    )
+    assert suspect_of(rows) == "d", "what is likely goes before what is possible"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilesmith.display.output import table
@@ -73,33 +73,13 @@ def shortened(text: str, width: int) -> str:
 
 
 def _sentences(report: ComparisonReport) -> list[str]:
-    found = []
-    by_name = {row.name: row for row in report.tensors}
-    if report.first_bad is not None:
-        row = by_name[report.first_bad]
-        found.append(
-            f"first bad: '{row.name}', written by {row.operator} '{row.node}' (step '{row.step}'"
-            + (f", which does the work of {', '.join(row.sources[:6])}" if row.sources else "")
-            + f"): largest relative error {row.error.max_rel:.3g} at {list(row.error.worst)}"
-        )
-    if report.first_nan is not None:
-        row = by_name[report.first_nan]
-        both = "" if row.error.nan or row.error.inf else ", in the reference as well"
-        found.append(
-            f"first not finite: '{row.name}', written by {row.operator} '{row.node}'{both}"
-        )
+    found = [*_first_faults(report), *_deviations(report)]
     if report.whole:
         found.append(
             f"the run as a whole gives {', '.join(report.whole)} otherwise than its steps one by "
             "one: how they are put together is at fault, no kernel by itself"
         )
-    if (swap := report.replacement) is not None:
-        found.append(f"with the reference's '{swap.tensor}' in place:")
-        for name, before in swap.before.items():
-            change = f"{before:.3g} -> {swap.after[name]:.3g}"
-            if name in swap.ratio_before:
-                change += f", R {swap.ratio_before[name]:.3g} -> {swap.ratio_after[name]:.3g}"
-            found.append(f"  {name}: largest relative error {change}")
+    found += _replaced(report)
     if report.clean and report.suspect is None:
         worst = max((row.error.max_rel for row in report.tensors), default=0.0)
         found.append(
@@ -107,3 +87,44 @@ def _sentences(report: ComparisonReport) -> list[str]:
             f"relative error {worst:.3g}"
         )
     return [*found, *report.notes]
+
+
+def _first_faults(report: ComparisonReport) -> Iterator[str]:
+    by_name = {row.name: row for row in report.tensors}
+    if report.first_bad is not None:
+        row = by_name[report.first_bad]
+        work = f", which does the work of {', '.join(row.sources[:6])}" if row.sources else ""
+        figure = f"largest relative error {row.error.max_rel:.3g} at {list(row.error.worst)}"
+        if row.ratio is not None:
+            figure = f"R = {row.ratio:.3g}"
+        yield (
+            f"first bad: '{row.name}', written by {row.operator} '{row.node}' (step '{row.step}'"
+            f"{work}): {figure}"
+        )
+    if report.first_nan is not None:
+        row = by_name[report.first_nan]
+        both = "" if row.error.nan or row.error.inf else ", in the reference as well"
+        yield f"first not finite: '{row.name}', written by {row.operator} '{row.node}'{both}"
+
+
+def _deviations(report: ComparisonReport) -> Iterator[str]:
+    """What each rise of R is; in a sentence that ends in the suspect."""
+    for kind, means in (("step", "stays behind it"), ("spike", "returns behind it")):
+        rows = [row for row in report.tensors if row.deviation == kind]
+        if rows:
+            named = ", ".join(f"'{row.name}' (R {row.ratio:.3g})" for row in rows[:6])
+            more = f" and {len(rows) - 6} more" if len(rows) > 6 else ""
+            yield f"{kind}, R {means}: {named}{more}"
+    if report.suspect is not None and report.suspect != report.first_bad:
+        yield f"the suspect: '{report.suspect}'"
+
+
+def _replaced(report: ComparisonReport) -> Iterator[str]:
+    if (swap := report.replacement) is None:
+        return
+    yield f"with the reference's '{swap.tensor}' in place:"
+    for name, before in swap.before.items():
+        change = f"{before:.3g} -> {swap.after[name]:.3g}"
+        if name in swap.ratio_before:
+            change += f", R {swap.ratio_before[name]:.3g} -> {swap.ratio_after[name]:.3g}"
+        yield f"  {name}: largest relative error {change}"

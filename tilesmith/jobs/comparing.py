@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.comparison.report import ComparisonReport
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph
-    from tilesmith.jobs.request import Request, Shapes
+    from tilesmith.jobs.request import Request, Resolved, Shapes
     from tilesmith.jobs.subjects import Model
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -72,6 +72,7 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
         JobError: it cannot be computed on these inputs.
     """
     from tilesmith.compiler.comparison.compare import Compared, compare_tensors
+    from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
     from tilesmith.compiler.comparison.tensors import TOLERANCE
 
     if options.reference is not None and options.reference not in REFERENCES:
@@ -85,7 +86,13 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
     asked = Compared(ready.executable, ready.graph, ready.inputs, "", tolerance, options.replaced)
     names = [tensor.name for tensor in asked.tensors()]
     reference, wanted = reference_tensors(ready, names, options.reference)
-    report = compare_tensors(replace(asked, reference=reference), wanted)
+    asked = replace(asked, reference=reference)
+    lower = "int8" if request.precision == "int8" else ready.executable.report.precision
+    if lower == "fp32":
+        report = compare_tensors(asked, wanted)
+    else:
+        named = precision_of(lower, ready.graph, ready.inputs, wanted, names)
+        report = compare_ratios(asked, named)
     return replace(report, notes=(*ready.notes, *report.notes))
 
 
@@ -102,7 +109,7 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
         asked = request.resolved()
         model = asked.model
         shapes = {**_shapes_of(given), **asked.shapes}
-        executable = at_one_size(build_executable(replace(asked, shapes=shapes)), shapes)
+        executable = _of_one_size(replace(asked, shapes=shapes))
     if not executable.recipe.tensors:
         notes.append(
             "where tensors lie is not known of this model (an older artifact, or one whose sizes "
@@ -114,6 +121,16 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
     known = {info.name: info.dims for info in executable.inputs if info.shape is not None}
     graph = graph_of(model, known)
     return Ready(model, executable, graph, given, tuple(notes))
+
+
+def _of_one_size(asked: Resolved) -> Executable:
+    """A model compiled for one size: ranges at their middle, where tensors can be looked at."""
+    found = build_executable(asked)
+    one = at_one_size(found, asked.shapes)
+    if one is found:
+        return one
+    fixed = {info.name: info.dims for info in one.inputs if info.shape is not None}
+    return at_one_size(build_executable(replace(asked, shapes=fixed)), fixed)
 
 
 def _shapes_of(given: Arrays) -> Shapes:

@@ -1,0 +1,177 @@
+"""One comparison of a model in a lower precision, by the ratio R, from inputs to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.comparison.compare import (
+    Compared,
+    first_nan,
+    is_numeric,
+    replaced_by,
+    unlike_whole,
+)
+from tilesmith.compiler.comparison.cones import parents
+from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.evaluation import Evaluator
+from tilesmith.compiler.comparison.quantised import (
+    Scale,
+    as_numbers,
+    scales_of,
+    without_rounding,
+)
+from tilesmith.compiler.comparison.ratios import (
+    limited,
+    ratio,
+    rounding_to,
+    suspect_of,
+    verdict_of,
+    with_deviations,
+)
+from tilesmith.compiler.comparison.report import ComparisonReport, Replacement, TensorRow
+from tilesmith.compiler.comparison.stepping import Hooks, run_steps
+from tilesmith.compiler.comparison.tensors import row_of
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.passes.narrow_kernels import largest
+from tilesmith.compiler.precision import PRECISIONS
+from tilesmith.search_space.errors import InputError
+
+Arrays = Mapping[str, NDArray[Any]]
+INT8 = "int8"
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A lower precision and what a model's tensors are compared with in it.
+
+    Attributes:
+        name: "bf16", "fp16" or "int8".
+        dtype: its element type.
+        exact: the tensors in fp32, by name.
+        narrow: those of the reference in the precision, and what may be put in place of ours.
+        scales: what tensors of bytes stand for.
+    """
+
+    name: str
+    dtype: str
+    exact: Arrays
+    narrow: Arrays
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+
+    def within(self, name: str, found: NDArray[Any]) -> NDArray[Any]:
+        """Our tensor, with infinities that stand for the largest numbers as these: masks hold the
+        lowest number of float32, which rounds to an infinity of a narrower type."""
+        exact = self.exact[name]
+        if exact.dtype.kind != "f":
+            return found
+        wide = np.asarray(found, np.float32)
+        same = np.isinf(wide) & (np.sign(wide) == np.sign(exact))
+        return np.where(same & (np.abs(exact) >= largest(self.dtype)), exact, wide)
+
+    def numbers(self, values: Arrays) -> dict[str, NDArray[Any]]:
+        """Tensors as numbers, whatever they lie in memory as."""
+        return as_numbers(values, self.scales)
+
+
+def precision_of(
+    name: str, graph: Graph, inputs: Arrays, exact: Arrays, names: Iterable[str]
+) -> Precision:
+    """A precision of a model, by its reference.
+
+    Args:
+        exact: tensors of the model in fp32; of int8 they follow from the graph.
+
+    Raises:
+        InputError: int8 of a model without pairs of quantisation and its opposite.
+        JobError: the reference cannot be computed.
+    """
+    names = list(names)
+    if name != INT8:
+        dtype = PRECISIONS[name]
+        narrow = Evaluator(graph, rounding_to(dtype)).values(inputs, names)
+        kept = {n: _limited(value, dtype) for n, value in exact.items()}
+        return Precision(name, dtype, kept, narrow)
+    scales = scales_of(graph)
+    if not scales:
+        raise InputError(
+            f"'{graph.name}' has no QuantizeLinear and DequantizeLinear, between which int8 "
+            "rounds; compare it without --precision"
+        )
+    sources = {n: scales[n].source if n in scales else n for n in names}
+    values = Evaluator(without_rounding(graph)).values(inputs, sources.values())
+    return Precision(
+        name, INT8, {n: values[source] for n, source in sources.items()},
+        Evaluator(graph).values(inputs, names), scales,
+    )  # fmt: skip
+
+
+def _limited(value: Any, dtype: str) -> Any:
+    floating = isinstance(value, np.ndarray) and value.dtype == np.float32
+    return limited(value, dtype) if floating else value
+
+
+def compare_ratios(compared: Compared, precision: Precision) -> ComparisonReport:
+    """Every tensor by R."""
+    recipe, graph = compared.recipe, compared.graph
+    held = [t for t in compared.tensors() if is_numeric(precision.exact.get(t.name))]
+    names = {tensor.name for tensor in held}
+    seen = run_steps(compared.executable, compared.inputs, Hooks(lambda t: t.name in names))
+    found, narrow = precision.numbers(seen.tensors), precision.numbers(precision.narrow)
+    rows = []
+    for tensor in held:
+        name = tensor.name
+        ours = found[name] if name in precision.scales else precision.within(name, found[name])
+        row = row_of(tensor, recipe, graph, ours, precision.exact[name])
+        rows.append(_with_ratio(row, ours, narrow[name], precision))
+    rows = with_deviations(rows, parents(graph, [row.name for row in rows]))
+    suspect = suspect_of(rows)
+    bad = any(row.name == suspect and row.verdict in ("likely", "missing") for row in rows)
+    report = ComparisonReport(
+        recipe.name, recipe.target.name, precision.name, compared.reference, compared.tolerance,
+        tuple(rows), suspect if bad else None, first_nan(rows), suspect,
+    )  # fmt: skip
+    return replace(
+        report,
+        replacement=replaced_ratios(compared, precision, suspect),
+        whole=unlike_whole(compared, seen.outputs),
+    )
+
+
+def _with_ratio(
+    row: TensorRow, found: NDArray[Any], narrow: NDArray[Any], precision: Precision
+) -> TensorRow:
+    exact = precision.exact[row.name]
+    if exact.dtype.kind != "f":
+        return row
+    own = ratio(found, exact, narrow, precision.dtype)
+    return replace(row, ratio=own, verdict=verdict_of(own, exact.size))
+
+
+def replaced_ratios(
+    compared: Compared, precision: Precision, suspect: str | None
+) -> Replacement | None:
+    """What becomes of the outputs' R with the reference's tensor in place."""
+    name = compared.replaced or suspect or ""
+    if not name:
+        return None
+    before, after = (
+        precision.numbers(part) for part in replaced_by(compared, precision.narrow, name)
+    )
+    narrow = precision.numbers(precision.narrow)
+
+    def errors(found: Arrays) -> dict[str, float]:
+        return {n: tensor_error(v, precision.exact[n]).max_rel for n, v in found.items()}
+
+    def ratios(found: Arrays) -> dict[str, float]:
+        return {
+            n: ratio(v, precision.exact[n], narrow[n], precision.dtype)
+            for n, v in found.items()
+            if precision.exact[n].dtype.kind == "f"
+        }
+
+    return Replacement(name, errors(before), errors(after), ratios(before), ratios(after))
