@@ -30,6 +30,7 @@ from tilesmith.compiler.input_check import InputCheck
 from tilesmith.compiler.pool import Area, Pool
 from tilesmith.compiler.presented import Presented
 from tilesmith.compiler.program import HostStep, Recipe, Report
+from tilesmith.compiler.shipping import Kind, Library, LibraryRequest, Weights
 from tilesmith.compiler.value_types import own
 from tilesmith.compiler.workspace import Arrays, Workspace
 from tilesmith.search_space.errors import ModelError
@@ -201,6 +202,29 @@ class Executable(Presented):
         if self._memory.held is not None:
             raise ModelError(f"this is '{self.name}' at one of its sizes; save the model itself")
         write_artifact(self.recipe, Path(path))
+
+    def emit_library(
+        self,
+        path: str | Path,
+        kind: Kind = "library",
+        *,
+        weights: Weights = "inside",
+        prefix: str = "",
+    ) -> Library:
+        """Write the executable as a library for programs without Python, a C header beside it.
+
+        Args:
+            path, kind, weights, prefix: as `LibraryRequest`.
+
+        Raises:
+            TargetError: the target's models are simulated here.
+            ModelError: parts of it run on the host, or it is a model at one of many sizes.
+            DependencyError: nothing here links shared libraries.
+            InputError, JobError: a file cannot be written, or linking fails.
+        """
+        request = LibraryRequest(Path(path), kind, weights, prefix)
+        request.check()
+        return backend_of(self.recipe.target).emit_library(self.recipe, request)
 
     @classmethod
     def load(cls, path: str | Path) -> Executable:

@@ -57,6 +57,11 @@ class LibraryRequest:
 
     def check(self, *sources: str | Path) -> None:
         """Refuse files that cannot be written; errors as `check_output`."""
+        if self.output.exists() and not (self.output.is_file() or self.output.is_dir()):
+            raise InputError(
+                f"'{self.output}' is no file that others could lie beside; name one, such as "
+                "model.so"
+            )
         for path in filter(None, (self.output, self.header, self.weights_file)):
             check_output(path, *sources)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.numerics import compare
     from tilesmith.jobs.sharding import shard
+    from tilesmith.jobs.shipping import emit_library
     from tilesmith.jobs.targets import resolve_target
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
@@ -66,6 +67,7 @@ _HOMES = {
     "WorkloadError": "tilesmith.search_space.errors",
     "compare": "tilesmith.jobs.numerics",
     "compile": "tilesmith.api",
+    "emit_library": "tilesmith.jobs.shipping",
     "from_jax": "tilesmith.api",
     "from_stablehlo": "tilesmith.api",
     "from_torch": "tilesmith.api",
@@ -98,6 +100,7 @@ __all__ = [
     "WorkloadError",
     "compare",
     "compile",
+    "emit_library",
     "from_jax",
     "from_stablehlo",
     "from_torch",

@@ -99,7 +99,7 @@ def compile_model(
     """
     from tilesmith.jobs.compiling import compile_to
     from tilesmith.jobs.passes import listed_passes, watched_passes
-    from tilesmith.jobs.shipping import emit_library
+    from tilesmith.jobs.shipping import emitted
 
     library_request = _library_request(asked)
     resolved = request_of(model or "", asked).resolved()
@@ -115,7 +115,7 @@ def compile_model(
         if library is None:
             report = compile_to(resolved, artifact, require_tuned, optimal_memory)
         else:
-            report = emit_library(resolved, library, require_tuned, optimal_memory)
+            report = emitted(resolved, library, require_tuned, optimal_memory)
     if as_json:
         print_json(report.to_json())
     else:

@@ -4,21 +4,64 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.jobs.compiling import arranging, build_recipe
+from tilesmith.jobs.databases import here
 from tilesmith.jobs.reports import CompileReport
+from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.subjects import is_artifact
-from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.artifact import Reader
     from tilesmith.compiler.memory import Arrange
     from tilesmith.compiler.program import Recipe
-    from tilesmith.compiler.shipping import LibraryRequest
+    from tilesmith.compiler.shipping import Kind, Library, LibraryRequest, Weights
     from tilesmith.jobs.request import Resolved
+    from tilesmith.jobs.subjects import Model
 
 
 def emit_library(
+    model: Model,
+    output: str | Path,
+    target: str | Target = HOST,
+    database: str | Path | None = None,
+    *,
+    kind: Kind = "library",
+    weights: Weights = "inside",
+    prefix: str = "",
+    require_tuned: bool = False,
+    **asked: Unpack[Asked],
+) -> Library:
+    """Compile a model, for this machine or another, as a library for programs without Python.
+
+    Args:
+        model: as `compile` takes it, or the path of an artifact, whose own target counts.
+        output: where to write it; a C header lies beside it, under the same name with `.h`.
+        kind: "library" (shared), "object" (relocatable), or "archive" (a static library).
+        weights: "inside", or in a "file" beside it (`.weights`), which processes map and share.
+        prefix: what the names of its functions begin with; "": the model's name.
+        target, database, require_tuned, asked: as `compile`.
+
+    Raises:
+        TargetError: models run on the target by simulation alone.
+        InputError: sizes vary; a file cannot be written; unknown kind or prefix.
+        ModelError: parts of the model run on the host.
+        DependencyError: nothing here links shared libraries for the target.
+        CodegenError, JobError: code generation or linking fails, or the disk is full.
+    """
+    from tilesmith.compiler.shipping import LibraryRequest
+
+    request = LibraryRequest(Path(output), kind, weights, prefix)
+    resolved = Request(model, target, here(database), **asked).resolved()
+    report = emitted(resolved, request, require_tuned)
+    assert report.library is not None
+    return report.library
+
+
+def emitted(
     asked: Resolved,
     request: LibraryRequest,
     require_tuned: bool = False,
@@ -62,12 +105,12 @@ def emit_library(
 
 
 def _recipe(asked: Resolved, require_tuned: bool, arrange: Arrange | None) -> Recipe:
-    from tilesmith.compiler.artifact import read_artifact
+    from tilesmith.compiler.artifact import read_by
     from tilesmith.compiler.backend import backend_of
     from tilesmith.compiler.program import Recipe
 
     if is_artifact(asked.subject):
-        return read_artifact(Path(str(asked.subject)))
+        return read_by(Path(str(asked.subject)), _fixed)
     backend_of(asked.target).check_emits(asked.target)
     found = build_recipe(asked, require_tuned, arrange)
     if isinstance(found, Recipe):
@@ -77,3 +120,15 @@ def _recipe(asked: Resolved, require_tuned: bool, arrange: Arrange | None) -> Re
         f"'{size.name}' is given a range, and a library is for one size; bind it, for example "
         f"--shape {size.name}={size.high}"
     )
+
+
+def _fixed(reader: Reader) -> Recipe:
+    """What is in an artifact; `ModelError` where its sizes vary."""
+    from tilesmith.compiler.artifact import VARYING_FORMAT
+
+    if reader.version == VARYING_FORMAT:
+        raise ModelError(
+            f"artifact '{reader.name}' is of a model whose sizes vary, and a library is for one "
+            "size; compile the model itself, its sizes bound with --shape"
+        )
+    return reader.recipe()
