@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tilesmith.jobs.passes import ListedPass
     from tilesmith.jobs.reports import CompileReport
 
+_UNTUNED = 8
+"""Workloads that were not tuned, of those that are shown."""
+
 
 @click.command("compile")
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir", required=False)
@@ -100,9 +103,11 @@ def compile_model(
     from tilesmith.jobs.compiling import compile_to
     from tilesmith.jobs.passes import listed_passes, watched_passes
     from tilesmith.jobs.shipping import emitted
+    from tilesmith.jobs.untuned import tuning_command
 
     library_request = _library_request(asked)
-    resolved = request_of(model or "", asked).resolved()
+    request = request_of(model or "", asked)
+    resolved = request.resolved()
     if print_passes:
         _print(listed_passes(resolved.target, resolved.precision), as_json)
         return
@@ -116,12 +121,23 @@ def compile_model(
             report = compile_to(resolved, artifact, require_tuned, optimal_memory)
         else:
             report = emitted(resolved, library, require_tuned, optimal_memory)
+    command = tuning_command(request) if report.untuned else None
     if as_json:
-        print_json(report.to_json())
+        print_json({**report.to_json(), "tune_command": command})
     else:
-        click.echo(_summary(report))
+        click.echo("\n".join([_summary(report), *_untuned(report, command)]))
         if optimal_memory and report.memory is None:
             note("activations share no memory on this target, so there is none to save")
+
+
+def _untuned(report: CompileReport, command: str | None) -> list[str]:
+    """Which workloads were not tuned, why, and what tunes them."""
+    if command is None:
+        return []
+    lines = [f"  not tuned: {one}" for one in report.untuned[:_UNTUNED]]
+    if more := len(report.untuned) - _UNTUNED:
+        lines += [f"  and {more} more workloads (--json lists all)"] if more > 0 else []
+    return [*lines, f"  to tune them: {command}"]
 
 
 def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest | None]:

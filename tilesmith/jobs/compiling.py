@@ -18,6 +18,7 @@ from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport, VariantReport
 from tilesmith.jobs.request import Request, Resolved
 from tilesmith.jobs.subjects import WeightedWorkload, is_artifact, is_model, workloads_of
+from tilesmith.jobs.untuned import untuned_in
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output
@@ -276,6 +277,7 @@ def compile_to(
         executable = build_executable(asked, require_tuned, memory)
     executable.save(artifact)
     sizes, variants = _ranges_of(executable)
+    typical = {} if isinstance(executable, Executable) else executable.typical
     report = executable.report
     simulated = None
     if isinstance(executable, Executable) and measures_models(asked.target, "simulator"):
@@ -297,6 +299,7 @@ def compile_to(
         variants=variants,
         unfolded=unfolded,
         memory=memory.largest if memory and memory.found else None,
+        untuned=untuned_in(executable.recipe, asked, typical),
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.program import Report
     from tilesmith.compiler.quantisation.errors import Accuracy
     from tilesmith.compiler.shipping import Library
+    from tilesmith.jobs.untuned import Untuned
     from tilesmith.search_space.ir.sizes import Size
     from tilesmith.simulator import SimulationResult
 
@@ -210,6 +211,7 @@ class CompileReport:
         simulated: on an accelerator, what the compiled model costs.
         unfolded: why products of quantised tensors are not of whole numbers, by operator.
         memory: what a search for the smallest arena came to, where one was asked for.
+        untuned: workloads without a schedule of their own, and why.
         library: the files of a library, where that is what was asked for.
     """
 
@@ -229,6 +231,7 @@ class CompileReport:
     variants: tuple[VariantReport, ...] = ()
     unfolded: Mapping[str, str] = field(default_factory=dict)
     memory: ArenaFound | None = None
+    untuned: tuple[Untuned, ...] = ()
     library: Library | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -250,6 +253,7 @@ class CompileReport:
             "variants": [variant.to_json() for variant in self.variants],
             "unfolded": dict(self.unfolded),
             **({"memory": asdict(self.memory)} if self.memory else {}),
+            "untuned": [one.to_json() for one in self.untuned],
             **({"library": self.library.to_json()} if self.library else {}),
             **self._device_json(),
         }

@@ -11,6 +11,7 @@ from tilesmith.jobs.databases import here
 from tilesmith.jobs.reports import CompileReport
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.subjects import is_artifact
+from tilesmith.jobs.untuned import untuned_in
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.target import HOST, Target
 
@@ -100,6 +101,7 @@ def emitted(
         peak_bytes=report.peak_bytes,
         precision=report.precision,
         memory=memory.largest if memory and memory.found else None,
+        untuned=() if is_artifact(asked.subject) else untuned_in(recipe, asked),
         library=library,
     )
 

@@ -1,0 +1,62 @@
+"""`compile` names the kernels that were not tuned, why, and a command that tunes them."""
+
+from __future__ import annotations
+
+import shlex
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.command import TUNE, invoke, succeed
+
+KEY = "matmul m=4 n=6 k=8 const=b epilogue=relu"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def why(*options: str | Path) -> tuple[list[tuple[str, str]], str | None]:
+    """Why workloads are not tuned, by their keys, and the command that tunes them."""
+    told: Any = succeed("compile", *options, "-o", "model.tsm")
+    return [(one["workload"], one["why"]) for one in told["untuned"]], told["tune_command"]
+
+
+def test_every_reason_is_named(here: Path, model: Path) -> None:
+    found, command = why(model)
+    assert found == [(KEY, "there is no database")]
+    assert command == shlex.join(["tilesmith", "tune", str(model)])
+    assert invoke("tune", model, *TUNE).exit_code == 0
+    assert why(model) == ([], None)
+    told = invoke("compile", model, "-o", "model.tsm", "--threads", 2).stdout
+    assert f"not tuned: {KEY}" in told and "tuned for 1 thread, not for 2" in told
+    assert f"to tune them: tilesmith tune {model} --database tuning.db --threads 2" in told
+    found, command = why(model, "--target", "trn1")
+    assert "tuned for another target (cpu-" in found[0][1] and "not for trn1-" in found[0][1]
+    assert command is not None and "--target trn1" in command
+    found, command = why(model, "--precision", "bf16")
+    assert {reason for _, reason in found} == {"never tuned"} and "bf16" in str(command)
+
+
+def test_other_versions_and_processors_are_named(here: Path, model: Path) -> None:
+    assert invoke("tune", model, *TUNE).exit_code == 0
+    with sqlite3.connect("tuning.db") as database:
+        database.execute("update toolchains set codegen = '1'")
+    ((_, reason),), _ = why(model)
+    assert "codegen was 1" in reason
+    with sqlite3.connect("tuning.db") as database:
+        database.execute("update targets set identity = 'cpu-00000000'")
+    ((_, reason),), _ = why(model)
+    assert "another processor (cpu-00000000)" in reason
+
+
+def test_the_command_does_what_it_says(here: Path, model: Path) -> None:
+    _, command = why(model, "--threads", "2")
+    assert command is not None
+    words = shlex.split(command)[1:]
+    assert invoke(*words, *TUNE).exit_code == 0
+    assert why(model, "--threads", "2") == ([], None)
