@@ -3,7 +3,7 @@
 A zip archive, stored without compression:
 
     manifest.json      format version, name, target, threads, tensors, steps, report
-    constants.bin      packed weights
+    constants.bin      packed weights, from a page on
     code/N.o           code objects
     host/N.onnx        host nodes
     sha256             digest of the names, sizes and checksums of all of these
@@ -21,17 +21,22 @@ written as equal bytes (no time or host of writing is in them).
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tilesmith.codegen.memory import aligned_bytes
+from tilesmith.compiler.artifact_file import (
+    CONSTANTS,
+    DIGEST,
+    Members,
+    constants_of,
+    digest,
+    write_archive,
+    write_members,
+)
 from tilesmith.compiler.control_format import ControlReader, read_sources
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import (
@@ -54,11 +59,7 @@ from tilesmith.compiler.updates_format import read_updates, updates_json
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
-from tilesmith.search_space.files import written
 from tilesmith.search_space.target import Target
-
-DIGEST = "sha256"
-"""Name of the member that seals all others."""
 
 FORMAT = 3
 """Version of the layout described above."""
@@ -89,42 +90,24 @@ def write_artifact(recipe: Recipe, path: Path) -> None:
         InputError: the path cannot be written.
         JobError: the disk is full.
     """
+    write_members(path, *_members(recipe))
+
+
+def artifact_bytes(recipe: Recipe) -> bytes:
+    """What `write_artifact` writes."""
+    stream = io.BytesIO()
+    write_archive(stream, *_members(recipe))
+    return stream.getvalue()
+
+
+def _members(recipe: Recipe) -> Members:
     protos = [step.proto for step in recipe.steps if isinstance(step, HostStep)]
-    write_members(path, _manifest(recipe), recipe.pieces(), recipe.codes, protos)
+    return manifest_text(_manifest(recipe)), recipe.pieces(), recipe.codes, protos
 
 
-def write_members(
-    path: Path,
-    manifest: dict[str, Any],
-    constants: Iterable[NDArray[np.uint8]],
-    codes: Iterable[CodeObject],
-    protos: Iterable[bytes],
-) -> None:
-    """Write the members of an artifact and their digest; errors as `write_artifact`.
-
-    Args:
-        constants: in pieces, one after the other.
-    """
-    with written(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-        text = json.dumps(manifest, indent=1)
-        archive.writestr(zipfile.ZipInfo("manifest.json"), text)  # a bare name has the time in it
-        with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as member:
-            for piece in constants:
-                member.write(piece.data)
-        for number, code in enumerate(codes):
-            archive.writestr(zipfile.ZipInfo(f"code/{number}.o"), code.code)
-        for number, proto in enumerate(protos):
-            archive.writestr(zipfile.ZipInfo(f"host/{number}.onnx"), proto)
-        archive.writestr(zipfile.ZipInfo(DIGEST), digest(archive))
-
-
-def digest(archive: zipfile.ZipFile) -> str:
-    """Of every member by name, size and checksum (which reading a member verifies)."""
-    found = hashlib.sha256()
-    for member in archive.infolist():
-        if member.filename != DIGEST:
-            found.update(f"{member.filename} {member.file_size} {member.CRC:08x}\n".encode())
-    return found.hexdigest()
+def manifest_text(manifest: dict[str, Any]) -> str:
+    """A manifest as it is stored."""
+    return json.dumps(manifest, indent=1)
 
 
 def _manifest(recipe: Recipe) -> dict[str, Any]:
@@ -159,13 +142,21 @@ def read_artifact(path: Path) -> Recipe:
     return read_by(path, Reader.recipe)
 
 
-def read_by(path: Path, read: Callable[[Reader], Read]) -> Read:
-    """What `read` makes of an artifact; errors as `read_artifact`."""
+def read_by(path: Path | bytes, read: Callable[[Reader], Read], *, mapped: bool = True) -> Read:
+    """What `read` makes of an artifact; errors as `read_artifact`.
+
+    Args:
+        path: of its file; or its bytes.
+        mapped: whether its weights may stay in the file (`compiler.artifact_file`).
+    """
+    if isinstance(path, bytes):
+        with zipfile.ZipFile(io.BytesIO(path)) as archive:
+            return read(Reader(archive, "in memory", len(path), mapped))
     if not path.exists():
         raise ModelError(f"artifact '{path}' does not exist")
     try:
         with zipfile.ZipFile(path) as archive:
-            return read(Reader(archive, path.name, path.stat().st_size))
+            return read(Reader(archive, path.name, path.stat().st_size, mapped))
     except OSError as error:
         raise ModelError(f"artifact '{path}' cannot be read: {error.strerror}") from error
     except TilesmithError as error:
@@ -182,8 +173,11 @@ def read_by(path: Path, read: Callable[[Reader], Read]) -> Read:
 class Reader:
     """One artifact being read; every check that fails says what was wrong."""
 
-    def __init__(self, archive: zipfile.ZipFile, name: str, nbytes: int) -> None:
+    def __init__(
+        self, archive: zipfile.ZipFile, name: str, nbytes: int, mapped: bool = True
+    ) -> None:
         self.archive = archive
+        self.mapped = mapped
         self.name = name
         self._check_members(nbytes)
         self.manifest = json.loads(archive.read("manifest.json"))
@@ -272,15 +266,9 @@ class Reader:
             raise self.damaged(f"{name} has {found} bytes where {size} are declared")
 
     def weights(self) -> Any:
-        """The constants, read straight into aligned memory."""
-        self._check_size("constants.bin", self.constants)
-        memory = aligned_bytes(max(64, self.constants))[: self.constants]
-        view, position = memory.data, 0
-        with self.archive.open("constants.bin") as stream:
-            while chunk := stream.read(1 << 22):
-                view[position : position + len(chunk)] = chunk
-                position += len(chunk)
-        return memory
+        """The constants; see `artifact_file.constants_of`."""
+        self._check_size(CONSTANTS, self.constants)
+        return constants_of(self.archive, self.mapped)
 
     def place(self, raw: Any, nbytes: int) -> Place:
         """A place with `nbytes` bytes behind it."""

@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.memory import aligned_copy, aligned_empty
 from tilesmith.compiler.areas import NOTHING, Bytes, Memory
-from tilesmith.compiler.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact import (
+    Reader,
+    artifact_bytes,
+    read_artifact,
+    read_by,
+    write_artifact,
+)
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.input_check import InputCheck
@@ -199,9 +205,23 @@ class Executable(Presented):
         Raises:
             ModelError: it is a model at one of many sizes (`VaryingExecutable.at`).
         """
+        self._check_whole()
+        write_artifact(self.recipe, Path(path))
+
+    def _check_whole(self) -> None:
         if self._memory.held is not None:
             raise ModelError(f"this is '{self.name}' at one of its sizes; save the model itself")
-        write_artifact(self.recipe, Path(path))
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        """Pickled it is its artifact's bytes: weights, too. Processes of one machine that are
+        given the path of an artifact instead, and load it, share its weights."""
+        self._check_whole()
+        return type(self).loads, (artifact_bytes(self.recipe),)
+
+    @classmethod
+    def loads(cls, data: bytes) -> Executable:
+        """Read the bytes of an artifact; errors as `load`."""
+        return cls(read_by(data, Reader.recipe))
 
     def emit_library(
         self,

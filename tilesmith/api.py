@@ -282,15 +282,19 @@ def from_jax(
     return CompiledFunction(model, executable)
 
 
-def load(path: str | Path) -> Executable | VaryingExecutable:
+def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecutable:
     """Load an artifact that `Executable.save` or `tilesmith compile` wrote.
+
+    Args:
+        mapped: let weights stay in the file, shared by all processes that load it; it must be
+            replaced then, not overwritten in place. False makes copies in memory.
 
     Raises:
         ModelError: no artifact, a damaged one, or one for another instruction set.
     """
     from tilesmith.compiler.varying.loading import load
 
-    return load(path)
+    return load(path, mapped=mapped)
 
 
 def simulate(

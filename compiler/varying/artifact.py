@@ -11,17 +11,14 @@ first run. Invariant: reading gives back what was written.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilesmith.compiler.artifact import (
-    THREADS,
-    VARYING_FORMAT,
-    Reader,
-    write_members,
-)
+from tilesmith.compiler.artifact import THREADS, VARYING_FORMAT, Reader, manifest_text, read_by
+from tilesmith.compiler.artifact_file import Members, write_archive, write_members
 from tilesmith.compiler.control_format import read_sources, sources_json
 from tilesmith.compiler.program import Place
 from tilesmith.compiler.value_types import is_value_type
@@ -52,8 +49,24 @@ _MOST = 1 << 36
 
 def write_varying(recipe: VaryingRecipe, path: Path) -> None:
     """Write a recipe; errors as `write_artifact`."""
+    write_members(path, *_members(recipe))
+
+
+def varying_bytes(recipe: VaryingRecipe) -> bytes:
+    """What `write_varying` writes."""
+    stream = io.BytesIO()
+    write_archive(stream, *_members(recipe))
+    return stream.getvalue()
+
+
+def _members(recipe: VaryingRecipe) -> Members:
     protos = [part.proto for variant in recipe.variants for part in _hosts(variant)]
-    write_members(path, _manifest(recipe), [recipe.constants], recipe.codes, protos)
+    return manifest_text(_manifest(recipe)), [recipe.constants], recipe.codes, protos
+
+
+def read_varying(data: bytes) -> VaryingRecipe:
+    """What `varying_bytes` wrote; errors as `read_artifact`."""
+    return read_by(data, varying_recipe)
 
 
 def varying_recipe(reader: Reader) -> VaryingRecipe:

@@ -229,3 +229,16 @@ class VaryingExecutable(Presented):
         from tilesmith.compiler.varying.artifact import write_varying
 
         write_varying(self.recipe, Path(path))
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        """As `Executable.__reduce__`."""
+        from tilesmith.compiler.varying.artifact import varying_bytes
+
+        return type(self).loads, (varying_bytes(self.recipe),)
+
+    @classmethod
+    def loads(cls, data: bytes) -> VaryingExecutable:
+        """Read the bytes of an artifact; errors as `Executable.load`."""
+        from tilesmith.compiler.varying.artifact import read_varying
+
+        return cls(read_varying(data))

@@ -12,17 +12,19 @@ from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.compiler.varying.recipe import VaryingRecipe
 
 
-def load(path: str | Path) -> Executable | VaryingExecutable:
+def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecutable:
     """Read what `save` wrote.
+
+    Args:
+        mapped: whether weights may stay in the file, shared by all who load it, as long as nobody
+            overwrites it in place.
 
     Raises:
         ModelError: missing, damaged, not an artifact, or of a newer format.
         TargetError: it needs an instruction set this machine does not have.
     """
-    recipe = read_by(Path(path), _recipe)
-    if isinstance(recipe, VaryingRecipe):
-        return VaryingExecutable(recipe)
-    return Executable(recipe)
+    recipe = read_by(Path(path), _recipe, mapped=mapped)
+    return VaryingExecutable(recipe) if isinstance(recipe, VaryingRecipe) else Executable(recipe)
 
 
 def _recipe(reader: Reader) -> Recipe | VaryingRecipe:

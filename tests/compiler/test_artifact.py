@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.native.kernel import KernelCode, concrete_shape
-from tilesmith.compiler.artifact import DIGEST, digest, read_artifact, write_artifact
+from tilesmith.compiler.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact_file import DIGEST, digest
 from tilesmith.compiler.backends.cpu import backend as cpu_backend
 from tilesmith.compiler.build import DEFAULTS, BuildOptions, build, fastest_recipe, scheduled
 from tilesmith.compiler.executable import Executable

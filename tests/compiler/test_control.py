@@ -197,7 +197,7 @@ def test_damaged_loops_are_refused(change: Any, message: str, tmp_path: Path) ->
 
 
 def _write(path: Path, members: dict[str, bytes]) -> None:
-    from tilesmith.compiler.artifact import DIGEST, digest
+    from tilesmith.compiler.artifact_file import DIGEST, digest
 
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():

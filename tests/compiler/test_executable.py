@@ -16,7 +16,8 @@ import pytest
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tilesmith.codegen.host import cpu_target, host_target
 from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.artifact import DIGEST, digest, read_artifact, write_artifact
+from tilesmith.compiler.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact_file import DIGEST, digest
 from tilesmith.compiler.build import BuildOptions, build, extract_tasks
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model

@@ -18,7 +18,8 @@ import pytest
 from benchmarks.models import encoder, light, mobilenet_v2
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.host import host_target
-from tilesmith.compiler.artifact import _manifest, read_artifact, write_members
+from tilesmith.compiler.artifact import _manifest, manifest_text, read_artifact
+from tilesmith.compiler.artifact_file import write_members
 from tilesmith.compiler.build import build, scheduled
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.onnx.importer import import_model
@@ -165,7 +166,7 @@ def test_an_artifact_of_before_has_no_names(tmp_path: Path) -> None:
     executable = build(import_model(_lstm()), host_target())
     manifest = strip_sources(_manifest(executable.recipe))
     assert "sources" not in json.dumps(manifest)
-    write_members(tmp_path / "old.tsm", manifest, executable.recipe.pieces(),
+    write_members(tmp_path / "old.tsm", manifest_text(manifest), executable.recipe.pieces(),
                   executable.recipe.codes, ())  # fmt: skip
     steps = read_artifact(tmp_path / "old.tsm").steps
     assert not any(step.sources for step in kernels_of(steps))

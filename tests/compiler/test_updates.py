@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.codegen.kernels import HOST
 from tests.compiler.model_builder import model_of
 from tilesmith.codegen.memory import aligned_copy
-from tilesmith.compiler.artifact import DIGEST, digest
+from tilesmith.compiler.artifact_file import DIGEST, digest
 from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model

@@ -15,7 +15,8 @@ import pytest
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.varying_models import Case, compiled, joined
 from tilesmith.codegen.host import host_target
-from tilesmith.compiler.artifact import DIGEST, digest, read_artifact, write_artifact
+from tilesmith.compiler.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact_file import DIGEST, digest
 from tilesmith.compiler.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.varying.artifact import write_varying
