@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from tilesmith.compiler.program import BranchStep, DeviceStep, LoopStep
 
 AROUND = -1
-"""Number of what is no step: the way into a program, a loop's own counting."""
+"""Number of what is no step: the way into a program."""
 
-RAN, MET, BEGUN = range(3)
-"""Kinds of notes: a step is over; all threads met after it; steps are begun."""
+RAN, MET, BEGUN, STARTED = range(4)
+"""Kinds of notes: a step is over; all threads met after it; a loop or branch, which the note names,
+begins its steps; the whole of the steps begins."""
 
 
 def numbered(steps: Iterable[DeviceStep]) -> Iterator[DeviceStep]:

@@ -168,6 +168,10 @@ class FamilySimulator(ABC):
             "power is known"
         )
 
+    def on_threads(self, threads: int) -> FamilySimulator:
+        """The same for kernels that so many threads run, where the family has a say in them."""
+        return self
+
     def covers(self, workload: Workload) -> bool:
         """Whether an operator is simulated whether or not the family has a schedule of it."""
         return False

@@ -25,6 +25,7 @@ _COMMANDS = {
     "quantize": "tilesmith.commands.quantize:quantize",
     "run": "tilesmith.commands.run:run",
     "bench": "tilesmith.commands.bench:bench",
+    "profile": "tilesmith.commands.profile:profile",
     "compare": "tilesmith.commands.compare:compare",
     "simulate": "tilesmith.commands.simulate:simulate",
     "plan": "tilesmith.commands.plan:plan",

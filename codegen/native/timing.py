@@ -187,7 +187,11 @@ class Clock:
 
 
 class TimedProgram(NativeProgram):
-    """A program that writes down when each of its calls ran; arguments as `NativeProgram`."""
+    """A program that writes down when each of its calls ran; arguments as `NativeProgram`.
+
+    Attributes:
+        start: address of the first row: the table that every run begins.
+    """
 
     def _functions(self) -> Mapping[str, int]:
         return _code().addresses
@@ -195,6 +199,7 @@ class TimedProgram(NativeProgram):
     def _table(self, calls: Sequence[AnyCall]) -> tuple[int, int]:
         """A table of one row, which begins the timed walk of the real one."""
         table = self._tables.table(calls, inside=False)
+        self.start = table[0]
         self._begin = np.array([*table, _code().addresses["begin"], 0, ALL, 0], dtype=np.int64)
         self._begin[3] = self._begin.ctypes.data
         return int(self._begin.ctypes.data) + 16, 1

@@ -7,7 +7,7 @@ Two fidelities: `roofline` (peak arithmetic and memory bandwidth, whatever the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +55,9 @@ class CpuSimulator(FamilySimulator):
 
     threads: int = 1
     weights: Literal["cold", "warm"] = "cold"
+
+    def on_threads(self, threads: int) -> CpuSimulator:
+        return replace(self, threads=threads)
 
     def calibrated(self, target: Target, measure: bool) -> Target:
         from tilesmith.simulator.cpu.calibration import calibrated

@@ -12,7 +12,7 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.program import DeviceStep, HostStep, LoopStep
-from tilesmith.compiler.timed import AROUND, BEGUN, RAN, numbered
+from tilesmith.compiler.timed import AROUND, BEGUN, RAN, STARTED, numbered
 
 
 def test_notes_name_the_steps_of_bodies_as_often_as_they_ran() -> None:
@@ -34,5 +34,7 @@ def test_notes_name_the_steps_of_bodies_as_often_as_they_ran() -> None:
     inside = {id(step) for loop in loops for step in numbered(loop.steps)}
     for number, step in enumerate(whole):
         assert np.count_nonzero(ran == number) == (5 if id(step) in inside else 1)
-    assert (notes.steps[notes.kinds == BEGUN] == AROUND).all()
+    assert (notes.steps[notes.kinds == STARTED] == AROUND).all()
+    (begun,) = set(notes.steps[notes.kinds == BEGUN])
+    assert whole[begun] in loops
     assert (np.diff(notes.times) >= 0).all()

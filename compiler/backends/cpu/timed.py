@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tilesmith.codegen.native.timing import Clock, TimedProgram
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.cpu.linking import linked
-from tilesmith.compiler.program import DeviceStep, Recipe
-from tilesmith.compiler.timed import AROUND, BEGUN, Notes, numbered
+from tilesmith.compiler.program import BranchStep, DeviceStep, LoopStep, Recipe
+from tilesmith.compiler.timed import AROUND, BEGUN, STARTED, Notes, numbered
 
 
 class CpuTimedSteps:
@@ -20,8 +20,15 @@ class CpuTimedSteps:
         self._program, calls = linked(TimedProgram, recipe, steps, memory)
         number = {id(step): place for place, step in enumerate(numbered(steps))}
         rows = {row: number[id(calls[id(call)])] for row, call in self._program.rows.items()}
-        self._addresses = np.array(sorted(rows), dtype=np.int64)
-        self._numbers = np.array([rows[int(row)] for row in self._addresses], dtype=np.int64)
+        self._addresses = np.array([0, *sorted(rows)], dtype=np.int64)
+        self._numbers = np.array([AROUND, *(rows[row] for row in sorted(rows))], dtype=np.int64)
+        around = {
+            number[id(inner)]: number[id(step)]
+            for step in numbered(steps)
+            for inner in _first_inside(step)
+        }
+        self._around = np.array([*(around.get(n, AROUND) for n in range(len(number))), AROUND])
+        self._start = self._program.start
         self._clock = Clock()
 
     def run(self) -> None:
@@ -37,8 +44,24 @@ class CpuTimedSteps:
         self._clock.stop()
         found = []
         for noted in self._program.notes():
-            places = np.searchsorted(self._addresses, noted.rows)
-            numbers = self._numbers[np.minimum(places, self._numbers.size - 1)]
-            steps = np.where(noted.kinds == BEGUN, AROUND, numbers)
-            found.append(Notes(steps, noted.kinds, self._clock.at(noted.ticks), noted.lost))
+            places = np.searchsorted(self._addresses, noted.rows, side="right") - 1
+            exact = self._addresses[places] == noted.rows  # tables of nothing have no rows
+            steps = np.where(exact, self._numbers[places], AROUND)
+            begun = noted.kinds == BEGUN
+            steps = np.where(begun, self._around[steps], steps)
+            started = begun & (noted.rows == self._start)
+            kinds = np.where(started, STARTED, noted.kinds)
+            found.append(Notes(steps, kinds, self._clock.at(noted.ticks), noted.lost))
         return found
+
+
+def _first_inside(step: DeviceStep) -> Iterator[DeviceStep]:
+    """The first steps of each body of a loop or branch."""
+    match step:
+        case LoopStep(steps=inner):
+            yield from inner[:1]
+        case BranchStep(steps=branches):
+            for branch in branches:
+                yield from branch[:1]
+        case _:
+            pass

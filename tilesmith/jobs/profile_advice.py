@@ -1,0 +1,173 @@
+"""What to try, from a profile: each piece says what a run spends on it, the largest first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from tilesmith.jobs.profile_report import Advice, OperatorTime, ProfileReport
+from tilesmith.jobs.request import Request
+from tilesmith.jobs.subjects import is_artifact, subject_words
+
+MATTERS = 0.02
+"""Share of a run from which something is worth saying."""
+
+_EACH = 150
+"""Trials for each workload that is to be tuned."""
+
+
+def advised(report: ProfileReport, request: Request, source: str) -> tuple[Advice, ...]:
+    """What to try.
+
+    Args:
+        source: the file that an artifact was made of, as `Executable.source`.
+    """
+    found = [
+        *_untuned(report, request, source),
+        *_conversions(report),
+        *_host(report),
+        *_waits(report),
+        *_python(report),
+    ]
+    matter = [advice for advice in found if advice.us >= MATTERS * report.total_us]
+    matter.sort(key=lambda advice: -advice.us)
+    return tuple(matter or _nothing(report))
+
+
+def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advice]:
+    """Schedules that were never looked for, or are of something else."""
+    found = []
+    for origin, kind, why in (
+        ("default", "tune", "were never tuned"),
+        ("fallback", "transferred",
+         "run schedules tuned for another shape, thread count or layouts"),
+        ("stale", "transferred", "were tuned by another version"),
+    ):  # fmt: skip
+        ops = [op for op in report.ops if op.origin == origin and op.kind == "kernel"]
+        if not ops:
+            continue
+        spent, gain = sum(op.us for op in ops), sum(op.gain_us for op in ops)
+        names = _slowest(ops)
+        workloads = list(dict.fromkeys(op.workload for op in sorted(ops, key=lambda o: -o.gain_us)))
+        found.append(
+            Advice(
+                kind,
+                f"{len(ops)} operators ({len(workloads)} workloads) {why} and take "
+                f"{spent:.0f} us, {spent / report.total_us:.0%} of a run, {gain:.0f} us above "
+                f"what arithmetic and memory need; the slowest: {names}",
+                gain,
+                tune_command(request, source, workloads),
+            )
+        )
+    return found
+
+
+def tune_command(request: Request, source: str, workloads: Sequence[str]) -> str:
+    """What tunes the model, or the artifact's model."""
+    words = ["tilesmith", "tune"]
+    if is_artifact(request.subject):
+        words.append(source.rpartition(" ")[0] or "MODEL.onnx")
+    else:
+        words += subject_words(request.subject)
+    for name, shape in (request.shapes or {}).items():
+        extents = ("..".join(map(str, e)) if isinstance(e, tuple) else str(e) for e in shape)
+        words += ["--shape", f"{name}={'x'.join(extents)}"]
+    target = getattr(request.target, "name", request.target)
+    words += ["--target", str(target)] if str(target) != "cpu" else []
+    words += ["--precision", request.precision] if request.precision != "fp32" else []
+    words += ["--threads", str(request.threads)] if request.threads not in (None, 1) else []
+    words += ["--database", str(request.database) if request.database else "tuning.db"]
+    return shlex.join([*words, "--trials", str(_EACH * max(1, len(workloads)))])
+
+
+def _slowest(ops: Sequence[OperatorTime], most: int = 3) -> str:
+    slow = sorted(ops, key=lambda op: -op.gain_us)[:most]
+    return ", ".join(f"{op.name} ({op.us:.0f} us)" for op in slow)
+
+
+def _conversions(report: ProfileReport) -> list[Advice]:
+    ops = [op for op in report.ops if op.kind == "conversion"]
+    if not ops:
+        return []
+    spent = sum(op.us for op in ops)
+    return [
+        Advice(
+            "conversions",
+            f"{len(ops)} conversions between layouts take {spent:.0f} us, "
+            f"{spent / report.total_us:.0%} of a run ({_slowest(ops)}); tuned as a whole model, "
+            "kernels and layouts are chosen together",
+            spent,
+        )
+    ]
+
+
+def _host(report: ProfileReport) -> list[Advice]:
+    ops = [op for op in report.ops if op.kind == "host"]
+    if not ops:
+        return []
+    spent = sum(op.us for op in ops)
+    islands = _islands(report.ops)
+    kinds = ", ".join(dict.fromkeys(op.operator for op in ops))
+    return [
+        Advice(
+            "host",
+            f"{len(ops)} operators run on the host, in {islands} "
+            f"{'places' if islands > 1 else 'place'} between native code, and take {spent:.0f} us, "
+            f"{spent / report.total_us:.0%} of a run: {kinds}; 'tilesmith operators' lists what "
+            "has kernels",
+            spent,
+        )
+    ]
+
+
+def _islands(ops: Sequence[OperatorTime]) -> int:
+    """Runs of host operators."""
+    count, before = 0, ""
+    for op in ops:
+        count += op.kind == "host" and before != "host"
+        before = op.kind
+    return count
+
+
+def _waits(report: ProfileReport) -> list[Advice]:
+    if report.threads < 2:
+        return []
+    spent = report.wait_us
+    slow = sorted(report.ops, key=lambda op: -op.wait_us)[:3]
+    names = ", ".join(f"{op.name} ({op.wait_us:.0f} us)" for op in slow)
+    return [
+        Advice(
+            "waits",
+            f"threads wait for each other {spent:.0f} us of a run, mostly at the end of {names}; "
+            f"tune with --threads {report.threads}, or run with fewer threads",
+            spent,
+        )
+    ]
+
+
+def _python(report: ProfileReport) -> list[Advice]:
+    spent = report.call_us - report.plain_us
+    if report.measured_by != "hardware" or spent <= 0:
+        return []
+    return [
+        Advice(
+            "python",
+            f"a call of the model takes {spent:.0f} us besides, to check and copy inputs and "
+            "outputs; runs of a model this small are best done many at a time, in a larger batch",
+            spent if spent > 0.1 * report.plain_us else 0.0,
+        )
+    ]
+
+
+def _nothing(report: ProfileReport) -> list[Advice]:
+    near = sum(op.us for op in report.ops if op.gain_us < 0.25 * op.us)
+    share = near / max(report.total_us, 1e-9)
+    return [
+        Advice(
+            "roofline",
+            f"nothing stands out: what has weight is tuned, and {share:.0%} of a run is within a "
+            "third of what arithmetic and memory need; --precision bf16 or int8, and more threads, "
+            "are what is left",
+            near,
+        )
+    ]

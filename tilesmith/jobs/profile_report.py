@@ -1,0 +1,214 @@
+"""What a profile says: operators with their times, what was foretold of them, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["kernel", "conversion", "host", "move", "loop"]
+"""kernel: computes | conversion: brings a tensor into another layout | host: runs in Python | move:
+copies bytes into and out of loops | loop: counts, and decides which branch."""
+
+ORIGINS: Mapping[str, str] = {
+    "tuned": "tuned",
+    "stale": "tuned by another version",
+    "fallback": "of the nearest shape, thread count or layouts",
+    "default": "never tuned",
+    "": "",
+}
+"""Where a schedule comes from, in words."""
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """An operator of the compiled model.
+
+    Attributes:
+        name: of the model's node, the first one where it is several.
+        operator: what computes it ("conv2d", "layout_transform"; on the host ONNX's name).
+        us: of a run, all calls.
+        predicted_us: what the simulator foretold of the same; None where it cannot tell.
+        bound: what limits it, by the simulator: "compute", a cache level, "memory", ...
+        share_of_peak: of the arithmetic that the threads that run it could do at best.
+        share_of_bandwidth: of the memory's bandwidth, if all operands came from memory.
+        origin: where its schedule comes from, "" for what has none.
+        calls: how often it ran in a run.
+        share: of the whole run.
+        wait_us: of `us`, what threads wait for each other at its end (mean of all threads).
+        sources: names of all of the model's nodes whose work it does.
+        roofline_us: the least that arithmetic and memory allow.
+        inside: the loop or branch it is in.
+    """
+
+    name: str
+    operator: str
+    us: float
+    predicted_us: float | None = None
+    bound: str = ""
+    share_of_peak: float | None = None
+    origin: str = ""
+    kind: Kind = "kernel"
+    calls: float = 1.0
+    share: float = 0.0
+    wait_us: float = 0.0
+    sources: tuple[str, ...] = ()
+    workload: str = ""
+    config: str = ""
+    flops: int = 0
+    bytes: int = 0
+    share_of_bandwidth: float | None = None
+    roofline_us: float | None = None
+    threads: int = 1
+    inside: str = ""
+
+    @property
+    def gain_us(self) -> float:
+        """What an operator as fast as its roofline would save; at most all but a tenth."""
+        least = 0.1 * self.us if self.roofline_us is None else self.roofline_us
+        return max(0.0, self.us - least)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "sources": list(self.sources)}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something to try.
+
+    Attributes:
+        kind: "tune", "transferred", "conversions", "host", "waits", "python", "roofline".
+        text: a sentence.
+        us: what a run spends on it.
+        command: what to type, "" where there is no command.
+    """
+
+    kind: str
+    text: str
+    us: float
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """A model's profile.
+
+    Attributes:
+        measured_by: "hardware", or "simulator" for machines that are described.
+        total_us: of a run: operators, and what lies between them.
+        plain_us: the same when nobody looks (median), with `timed_us` beside it when somebody does;
+            0 where nothing was measured.
+        call_us: of a whole call, which checks and copies inputs and outputs; 0 likewise.
+        runs, kept: how many runs were looked at; those of them that count.
+        between: what lies between the operators, in words.
+        counters: hardware counters of a run by name; empty where the kernel gives none.
+        notes: sentences for the reader.
+    """
+
+    model: str
+    target: str
+    threads: int
+    precision: str
+    measured_by: str
+    total_us: float
+    ops: tuple[OperatorTime, ...]
+    plain_us: float = 0.0
+    timed_us: float = 0.0
+    call_us: float = 0.0
+    runs: int = 0
+    kept: int = 0
+    between: str = ""
+    counters: Mapping[str, float] = field(default_factory=dict)
+    advice: tuple[Advice, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ops_us(self) -> float:
+        """Of all operators."""
+        return sum(op.us for op in self.ops)
+
+    @property
+    def cost(self) -> float:
+        """What looking costs, as a share of a run."""
+        return self.timed_us / self.plain_us - 1 if self.plain_us else 0.0
+
+    @property
+    def predicted_us(self) -> float | None:
+        """Of all operators that the simulator can tell of."""
+        known = [op.predicted_us for op in self.ops if op.predicted_us is not None]
+        return sum(known) if known else None
+
+    @property
+    def wait_us(self) -> float:
+        """What threads wait for each other."""
+        return sum(op.wait_us for op in self.ops)
+
+    def of(self, *kinds: Kind) -> float:
+        """Microseconds of some kinds of operators."""
+        return sum(op.us for op in self.ops if op.kind in kinds)
+
+    @property
+    def by_operator(self) -> Sequence[OperatorGroup]:
+        """Operators of the same name together, the slowest first."""
+        groups: dict[tuple[str, Kind], list[OperatorTime]] = {}
+        for op in self.ops:
+            groups.setdefault((op.operator, op.kind), []).append(op)
+        found = (OperatorGroup.of(name, kind, ops) for (name, kind), ops in groups.items())
+        return sorted(found, key=lambda group: -group.us)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object `tilesmith profile --json` prints."""
+        return {
+            "model": self.model,
+            "target": self.target,
+            "threads": self.threads,
+            "precision": self.precision,
+            "measured_by": self.measured_by,
+            "total_us": self.total_us,
+            "ops_us": self.ops_us,
+            "remainder_us": self.total_us - self.ops_us,
+            "remainder": self.between,
+            "predicted_us": self.predicted_us,
+            "conversions_us": self.of("conversion"),
+            "host_us": self.of("host"),
+            "wait_us": self.wait_us,
+            "plain_us": self.plain_us,
+            "profiled_us": self.timed_us,
+            "profiling_cost": self.cost,
+            "call_us": self.call_us,
+            "runs": self.runs,
+            "runs_kept": self.kept,
+            "counters": dict(self.counters),
+            "ops": [op.to_json() for op in self.ops],
+            "by_operator": [asdict(group) for group in self.by_operator],
+            "advice": [asdict(advice) for advice in self.advice],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class OperatorGroup:
+    """Operators of one kind together; attributes as `OperatorTime`, summed."""
+
+    operator: str
+    kind: Kind
+    count: int
+    us: float
+    share: float
+    predicted_us: float | None
+    share_of_peak: float | None
+
+    @classmethod
+    def of(cls, operator: str, kind: Kind, ops: Sequence[OperatorTime]) -> OperatorGroup:
+        us = sum(op.us for op in ops)
+        known = [op.predicted_us for op in ops if op.predicted_us is not None]
+        peaks = [op.share_of_peak * op.us for op in ops if op.share_of_peak is not None]
+        return cls(
+            operator,
+            kind,
+            len(ops),
+            us,
+            sum(op.share for op in ops),
+            sum(known) if len(known) == len(ops) else None,
+            sum(peaks) / us if len(peaks) == len(ops) and us else None,
+        )
