@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         from_torch,
         jax_model,
         load,
-        profile,
         quantize,
         replay,
         simulate,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.numerics import compare
+    from tilesmith.jobs.profiling import profile
     from tilesmith.jobs.sharding import shard
     from tilesmith.jobs.shipping import emit_library
     from tilesmith.jobs.targets import resolve_target
@@ -74,7 +74,7 @@ _HOMES = {
     "from_torch": "tilesmith.api",
     "jax_model": "tilesmith.api",
     "load": "tilesmith.api",
-    "profile": "tilesmith.api",
+    "profile": "tilesmith.jobs.profiling",
     "quantize": "tilesmith.api",
     "replay": "tilesmith.api",
     "resolve_target": "tilesmith.jobs.targets",

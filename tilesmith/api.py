@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.calibration_data import Data
     from tilesmith.jobs.heartbeat import Observer
-    from tilesmith.jobs.profile_report import ProfileReport
     from tilesmith.jobs.quantising import AskedOfQuantising, QuantisedModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
@@ -328,40 +327,6 @@ def simulate(
 
     request = Request(subject, target, here(database), **asked)
     return simulated(request, fidelity, None if trace is None else Path(trace))
-
-
-def profile(
-    model: Model,
-    inputs: Mapping[str, Any] | None = None,
-    target: str | Target = HOST,
-    database: Named = BY_DEFAULT,
-    *,
-    seconds: float = 2.0,
-    runs: int | None = None,
-    **asked: Unpack[Asked],
-) -> ProfileReport:
-    """Measure every operator inside a running model, beside what the simulator foretold of it.
-
-    Args:
-        model: as `compile`; or the path of an artifact.
-        inputs: arrays by name; seeded random ones if None.
-        database: where tuned schedules are looked up, as `compile`.
-        seconds: how long to look, runs that nobody looks at included.
-        runs: how many runs to look at, whatever time it takes.
-        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`.
-
-    Returns:
-        operators with their times, bounds and origins, in the order they run, and what to try; on a
-        machine that is only described, the simulator's times.
-
-    Raises:
-        InputError: model, inputs, target or database are wrong.
-        JobError: a run failed.
-    """
-    from tilesmith.jobs.profiling import profiled
-
-    request = Request(model, target, here(database), **asked)
-    return profiled(request, inputs, seconds, runs).report
 
 
 def torch_model(

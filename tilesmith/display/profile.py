@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from tilesmith.jobs.profile_report import OperatorTime, ProfileReport
+from tilesmith.display.profile_report import OperatorTime, ProfileReport
 
 if TYPE_CHECKING:
     from rich.table import Table

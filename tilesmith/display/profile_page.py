@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.display.pages import rendered
-from tilesmith.jobs.profile_report import ORIGINS, OperatorTime, ProfileReport
+from tilesmith.display.profile_report import ORIGINS, OperatorTime, ProfileReport
 
 _DRAWN = 24
 """Operators that have bars; the rest are in the table only."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilesmith.jobs.profile_report import OperatorTime, ProfileReport
+from tilesmith.display.profile_report import OperatorTime, ProfileReport
 from tilesmith.search_space.files import written
 
 if TYPE_CHECKING:

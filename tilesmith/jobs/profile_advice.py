@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from tilesmith.jobs.profile_report import Advice, OperatorTime, ProfileReport
+from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport
 from tilesmith.jobs.request import Request
 from tilesmith.jobs.subjects import is_artifact, subject_words
+from tilesmith.search_space.target import HOST
 
 MATTERS = 0.02
 """Share of a run from which something is worth saying."""
@@ -73,7 +74,7 @@ def tune_command(request: Request, source: str, workloads: Sequence[str]) -> str
         extents = ("..".join(map(str, e)) if isinstance(e, tuple) else str(e) for e in shape)
         words += ["--shape", f"{name}={'x'.join(extents)}"]
     target = getattr(request.target, "name", request.target)
-    words += ["--target", str(target)] if str(target) != "cpu" else []
+    words += ["--target", str(target)] if str(target) != HOST else []
     words += ["--precision", request.precision] if request.precision != "fp32" else []
     words += ["--threads", str(request.threads)] if request.threads not in (None, 1) else []
     words += ["--database", str(request.database) if request.database else "tuning.db"]

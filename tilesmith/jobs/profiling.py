@@ -6,21 +6,22 @@ On a machine that is only described, the simulator's times of the same operators
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from tilesmith.display.profile_report import Kind, OperatorTime, ProfileReport
 from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
+from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.profile_advice import advised
-from tilesmith.jobs.profile_report import Kind, OperatorTime, ProfileReport
-from tilesmith.jobs.request import Request
+from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.subjects import is_model
 from tilesmith.jobs.timing import pinned
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import InputError, TilesmithError
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.target import HOST, Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import SimulationResult, simulators
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.profiling import Event, StepTimes
     from tilesmith.compiler.program import KernelStep, Recipe
+    from tilesmith.jobs.subjects import Model
 
 CONVERSION = "layout_transform"
 """The operator that brings a tensor into another layout."""
@@ -43,6 +45,38 @@ class Profiled:
 
     report: ProfileReport
     events: tuple[Event, ...] = ()
+
+
+def profile(
+    model: Model,
+    inputs: Mapping[str, Any] | None = None,
+    target: str | Target = HOST,
+    database: Named = BY_DEFAULT,
+    *,
+    seconds: float = 2.0,
+    runs: int | None = None,
+    **asked: Unpack[Asked],
+) -> ProfileReport:
+    """Measure every operator inside a running model, beside what the simulator foretold of it.
+
+    Args:
+        model: as `compile`; or the path of an artifact.
+        inputs: arrays by name; seeded random ones if None.
+        database: where tuned schedules are looked up, as `compile`.
+        seconds: how long to look, runs that nobody looks at included.
+        runs: how many runs to look at, whatever time it takes.
+        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`.
+
+    Returns:
+        operators with their times, bounds and origins, in the order they run, and what to try; on a
+        machine that is only described, the simulator's times.
+
+    Raises:
+        InputError: model, inputs, target or database are wrong.
+        JobError: a run failed.
+    """
+    request = Request(model, target, here(database), **asked)
+    return profiled(request, inputs, seconds, runs).report
 
 
 def profiled(
@@ -115,7 +149,7 @@ _COUNTED = 10
 
 def _counted(executable: Executable, inputs: Any) -> tuple[dict[str, float], tuple[str, ...]]:
     """Hardware counters of a run by name; or a sentence that says why there are none."""
-    from tilesmith.codegen.native.counters import Counters
+    from tilesmith.jobs.hardware_counters import Counters
 
     bound = executable.bind(inputs)
     bound.run()
