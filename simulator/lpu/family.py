@@ -26,11 +26,11 @@ from tilesmith.codegen.structures import default_of, lowered, space_of
 from tilesmith.search_space.errors import (
     CodegenError,
     ConfigError,
-    TargetError,
     VerificationError,
     WorkloadError,
 )
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.schedules.lpu.machine import check_slices, has_slices
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -45,7 +45,7 @@ from tilesmith.simulator.dispatch import (
 )
 from tilesmith.simulator.lpu.analytical import COLUMNS, RESOURCES, VERDICT, Estimate, estimate
 from tilesmith.simulator.lpu.picture import write_picture
-from tilesmith.simulator.lpu.roofline import check_roofline, has_slices, roofline
+from tilesmith.simulator.lpu.roofline import check_roofline, roofline
 from tilesmith.simulator.lpu.shares import issues, shares
 from tilesmith.simulator.lpu.trace import write_trace
 
@@ -78,20 +78,6 @@ def scheduled(workload: Workload, target: Target, config: Config) -> Schedule:
     return found
 
 
-def _described(target: Target) -> Target:
-    """A target that can be scheduled for.
-
-    Raises:
-        TargetError: it is a roofline only.
-    """
-    if not has_slices(target):
-        raise TargetError(
-            f"target '{target.name}' is known as a roofline only; "
-            "simulate with --fidelity roofline, or choose a target with slices (lpu1)"
-        )
-    return target
-
-
 class LpuSimulator(FamilySimulator):
     """See the module's docstring."""
 
@@ -106,7 +92,8 @@ class LpuSimulator(FamilySimulator):
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Analytical estimates."""
-        chip = Chip.of(_described(target))
+        check_slices(target)
+        chip = Chip.of(target)
         latency, bound = np.full(len(configs), np.nan), [""] * len(configs)
         rows = np.zeros((len(configs), len(COLUMNS)), np.float32)
         failures = {}
@@ -146,7 +133,7 @@ class LpuSimulator(FamilySimulator):
         """One configuration, or the default one. A trace is always of the timeline."""
         if fidelity == "roofline" and trace is None:
             return _roofline_result(workload, target)
-        _described(target)
+        check_slices(target)
         config = config or _default(workload, target)
         if fidelity == "analytical" and trace is None:
             found = estimate(selected(workload, target, config).dataflow, Chip.of(target))

@@ -11,6 +11,7 @@ from math import prod
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.schedules.lpu.machine import has_slices
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -39,11 +40,6 @@ class Roofline:
 
     def cycles(self, seconds: float) -> int:
         return round(seconds * self.ghz * 1e9)
-
-
-def has_slices(target: Target) -> bool:
-    """Whether a target is described well enough to schedule for."""
-    return all(name != "peak.tflops_fp8" for name, _ in target.facts)
 
 
 def compulsory_bytes(workload: Workload) -> int:

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.lpu.dataflow import Dataflow, Role
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import LANES, Dataflow, Role
 from tilesmith.codegen.lpu.selection import gathers, pointwise, products, reductions
-from tilesmith.codegen.lpu.selection.accesses import Environment
+from tilesmith.codegen.lpu.selection.accesses import Environment, rows_of
 from tilesmith.codegen.lpu.selection.chains import Chains
 from tilesmith.codegen.lpu.selection.images import image
 from tilesmith.codegen.lpu.selection.nests import Nest, nest_of
 from tilesmith.codegen.lpu.selection.state import State
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.program import (
     Allocate,
     Buffer,
@@ -76,6 +79,7 @@ def select(
         CodegenError: a statement that no instruction computes.
     """
     verify(program, target)
+    _check_room(program, target)
     state = State(Chains(), readers=_readers(program.body), numbers=numbers or {}, later=later)
     for buffer in program.parameters:
         role: Role = "input"
@@ -89,6 +93,20 @@ def select(
         state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
     _Walk(state).run(program.body, {})
     return Selection(state.chains.dataflow(program.name), state.chains.literals, program.parameters)
+
+
+def _check_room(program: Program, target: Target) -> None:
+    """Raise `WorkloadError` where MEM cannot hold a program's operands and result at once: before
+    any of its chains, which are as many as they are large."""
+    room, used = Chip.of(target).sram_bytes, _readers(program.body)
+    held = [b for b in program.parameters if b.name in used or b.role == "output"]
+    needed = sum(rows_of(b) * LANES * size_of(b.dtype) for b in held)
+    if needed > room:
+        raise WorkloadError(
+            f"'{program.name}' needs {needed / 2**20:,.0f} MiB for its operands and result in rows "
+            f"of {LANES} lanes, and target '{target.name}' has {room / 2**20:,.0f} MiB of MEM: "
+            f"{-(-needed // room):,} chips would hold them; compute it in parts"
+        )
 
 
 def single_numbers(program: Program) -> tuple[Buffer, ...]:

@@ -26,12 +26,15 @@ from tilesmith.compiler.passes.fallback import FallBack
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import ModelError, TargetError
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.schedules.lpu.machine import check_slices, has_slices
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import SimulationResult
-from tilesmith.simulator.lpu.roofline import has_slices
+
+DESCRIBED = "lpu1"
+"""Whose schedules say what would run on a chip that is known as a roofline only."""
 
 
 class LpuBackend(Backend):
@@ -48,19 +51,17 @@ class LpuBackend(Backend):
             raise ModelError(
                 f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
             )
-        return (LowerPrecision(self.computes_in), MarkKnown(), FallBack(target))
+        scheduled = target if has_slices(target) else load_target(DESCRIBED)
+        return (LowerPrecision(self.computes_in), MarkKnown(), FallBack(scheduled))
 
     def check(self, target: Target) -> None:
         """The target has to describe a chip that is complete and possible."""
-        if not has_slices(target):
-            raise TargetError(
-                f"target '{target.name}' is known as a roofline only: models are not placed on it; "
-                "simulate single operators with --op and --fidelity roofline"
-            )
-        Chip.of(target)
+        if has_slices(target):
+            Chip.of(target)
 
     def check_size(self, target: Target, name: str, nbytes: int) -> None:
-        """A model's weights and activations have to fit into MEM."""
+        """A model's weights and activations have to fit into MEM, of which a roofline has none."""
+        check_slices(target)
         room = Chip.of(target).sram_bytes
         if nbytes > room:
             raise ModelError(

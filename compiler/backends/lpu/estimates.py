@@ -11,26 +11,23 @@ from __future__ import annotations
 from math import prod
 
 from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.relayout import relayout_of
 from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.schedules.lpu.blocks import Block
 from tilesmith.search_space.schedules.lpu.common import planes
 from tilesmith.search_space.schedules.lpu.conv2d import LpuConv2d
+from tilesmith.search_space.schedules.lpu.machine import LANES
 from tilesmith.search_space.schedules.lpu.pool_blocks import BlockedPool
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
-LOAD = 40
-"""Cycles to load and install a matrix, about."""
 
-TURNING = 8
-"""Cycles a row where lanes become rows."""
-
-
-READS = 4
-"""Rows that windows read a cycle, about."""
+def loading(workload: Workload, chip: Chip) -> int:
+    """Cycles to load a matrix of 320 x 320 on all the streams there are, and to install it."""
+    return -(-LANES * size_of(workload.dtype) // chip.load_streams) + chip.install
 
 
 def seconds(workload: Workload, target: Target, config: Config) -> float | None:
@@ -41,21 +38,22 @@ def seconds(workload: Workload, target: Target, config: Config) -> float | None:
         scheduler = scheduler_of(workload, target)
         assert isinstance(scheduler, LpuConv2d), "it is registered so"
         form = scheduler.prepare(workload, target).form(config)
-        cycles = (form.passes + LOAD * form.depth * form.tiles) / planes(workload, target)
+        loads = loading(workload, chip) * form.depth * form.tiles
+        cycles = (form.passes + loads) / planes(workload, target)
     elif workload.operator == "pool2d" and workload.text("kind") == "max":
-        cycles = _windows(workload, config)
+        cycles = _windows(workload, target, config)
     elif workload.operator == "layout_transform":
         layouts = (relayout_of(workload).source, relayout_of(workload).target)
         shape = relayout_of(workload).shape
         lanes = [layout.dimensions[-1].axis for layout in layouts]
         rows = max(prod(layout.concrete_shape(shape)[:-1]) for layout in layouts)
-        cycles = rows * (1 if lanes[0] == lanes[1] else TURNING)
+        cycles = rows * (1 if lanes[0] == lanes[1] else target.integer("estimate.turning"))
     else:
         return None
     return cycles / (chip.ghz * 1e9)
 
 
-def _windows(workload: Workload, config: Config) -> float:
+def _windows(workload: Workload, target: Target, config: Config) -> float:
     """Cycles of a maximum over windows: the rows it reads, a few side by side."""
     block = Block.of(config.text("input_layout"))
     template = template_of("pool2d")
@@ -64,7 +62,7 @@ def _windows(workload: Workload, config: Config) -> float:
         cells = prod(workload.integer(name) for name in ("kh", "kw"))
         if workload.integer("global"):
             cells = workload.integer("h") * workload.integer("w")
-        return results * cells / READS
+        return results * cells / target.integer("estimate.reads")
     form = BlockedPool(workload, block)
     moves = block.pixels.bit_length() - 1
-    return results * (form.count(0) * form.count(1) + 2 * moves) / READS
+    return results * (form.count(0) * form.count(1) + 2 * moves) / target.integer("estimate.reads")

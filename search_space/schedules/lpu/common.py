@@ -28,9 +28,15 @@ from tilesmith.search_space.ir.scalar import (
     rewrite,
 )
 from tilesmith.search_space.scheduler import PreparingScheduler
-from tilesmith.search_space.schedules.lpu.machine import DTYPES, LANES, MULTIPLIED
+from tilesmith.search_space.schedules.lpu.machine import (
+    DTYPES,
+    LANES,
+    MULTIPLIED,
+    check_slices,
+)
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -40,6 +46,10 @@ class LpuScheduler(PreparingScheduler):
     """A scheduler for LPU-like machines, which have instructions for some dtypes."""
 
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        check_slices(target)
+        return super().space(workload, target)
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
         if workload.dtype in self.dtypes:

@@ -27,10 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.ir.expression import element, var
 from tilesmith.search_space.ir.family import Family, families
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, computes
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
+from tilesmith.search_space.target import Target
 
 LANES = 320
 """Lanes of a vector: 20 superlanes of 16."""
@@ -113,6 +115,21 @@ INTRINSICS = (
     ),
 )  # fmt: skip
 """Tried in this order."""
+
+
+def has_slices(target: Target) -> bool:
+    """Whether a target is described well enough to schedule for, not as a roofline alone."""
+    return all(name != "peak.tflops_fp8" for name, _ in target.facts)
+
+
+def check_slices(target: Target) -> None:
+    """Raise `TargetError` for a target that is known as a roofline only."""
+    if not has_slices(target):
+        raise TargetError(
+            f"target '{target.name}' is known as a roofline only: nothing is placed on it or tuned "
+            "for it; simulate operators or models with --fidelity roofline, or choose a target "
+            "with slices (lpu1)"
+        )
 
 
 LPU = families.register("lpu")(

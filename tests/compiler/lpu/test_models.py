@@ -214,3 +214,19 @@ def test_targets_are_compared_in_one_table(tmp_path: Path) -> None:
     assert [one["target"] for one in found] == ["trn1", "lpu1"]
     refused = CliRunner().invoke(command_line, [*asked[:2], "--target", "lp30"])
     assert refused.exit_code != 0
+
+
+def test_a_chip_known_as_a_roofline_gives_that_of_models_and_says_what_it_has_not(
+    tmp_path: Path,
+) -> None:
+    onnx.save(perceptron(), tmp_path / "mlp.onnx")
+    asked = ["simulate", str(tmp_path / "mlp.onnx"), "--target", "lp30"]
+    known = CliRunner().invoke(command_line, [*asked, "--fidelity", "roofline", "--json"])
+    found = json.loads(known.stdout)
+    assert len(found["ops"]) == 3
+    assert found["latency_us"] > 0
+    tuned = ["tune", "--op", "matmul m=8 n=8 k=8 dtype=float16", *asked[2:], "--trials", "1"]
+    for wrong in (asked, [*tuned, "--database", str(tmp_path / "t.db")]):
+        refused = CliRunner().invoke(command_line, wrong)
+        assert refused.exit_code == 2
+        assert "known as a roofline only" in refused.output

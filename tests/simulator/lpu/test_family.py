@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.errors import TargetError, WorkloadError
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import simulate
@@ -27,10 +27,11 @@ def test_fidelities_are_in_order() -> None:
 
 
 def test_a_figure_of_the_papers_shape() -> None:
-    """fp16 [2304 x 4096][4096 x 1601], the worst N of 1376 to 3500: 80 % of 184 TFLOPS."""
-    workload = Workload.parse("matmul m=2304 k=4096 n=1601 dtype=float16 const=b")
+    """fp16 [2304 x 4096][4096 x N], N of 1376 to 3500: 80 % of 184 TFLOPS, both operands given when
+    it runs, and stored as they are written."""
+    workload = Workload.parse("matmul m=2304 k=4096 n=1601 dtype=float16")
     found = simulate(workload, LPU, fidelity="timeline")
-    assert found.details["peak_share"] >= 0.8
+    assert found.details["peak_share"] >= 0.82
 
 
 def test_a_roofline_is_all_that_is_known_of_some() -> None:
@@ -53,3 +54,9 @@ def test_pictures_and_traces(tmp_path: Path) -> None:
     assert len(bursts) == found.details["bursts"]
     end = max(event["ts"] + event["dur"] for event in bursts)
     assert 0.9 * found.latency_us < end <= found.latency_us
+
+
+def test_what_mem_cannot_hold_is_refused_before_its_chains_are_made() -> None:
+    large = Workload.parse("matmul m=100000 n=100000 k=100000 dtype=float16")
+    with pytest.raises(WorkloadError, match=r"220 MiB of MEM: \d+ chips would hold them"):
+        simulate(large, load_target("lpu1"))
