@@ -88,3 +88,30 @@ def test_integers_are_converted_and_narrow_floats_are_not() -> None:
             for w in ("bf16", "int8", "fp8")
         )
         assert wide > integer > narrow > wide / 2, "the head stays wide"
+
+
+@pytest.mark.parametrize("mesh", WHOLE)
+def test_one_sequence_more_never_makes_a_token_faster(mesh: str) -> None:
+    """Nor a prompt: at each size the cheapest algorithm is taken for what it costs in all."""
+    whole = Deployment(load_mesh(mesh), WHOLE[mesh], pipeline=1)
+    for of, most in ((token, 65), (prompt, 33)):
+        times = [sum(of(whole, batch).values()) for batch in range(1, most)]
+        assert all(less <= more * (1 + 1e-9) for less, more in pairwise(times))
+
+
+def test_products_of_fp8_are_as_fast_as_the_machine_makes_them() -> None:
+    """trn2 takes two numbers of 8 bits for one of 16, trn3 four, trn1 one; the head stays wide."""
+    for mesh, times in {"trn1.32xlarge": 1, "trn2.48xlarge": 2, "trn3.gen1": 4}.items():
+        wide, narrow = (
+            prompt(Deployment(load_mesh(mesh), 32, weights=weights), 4, 2048)["products"]
+            for weights in ("bf16", "fp8")
+        )
+        assert narrow * times == pytest.approx(wide, rel=0.02)
+
+
+def test_norms_of_prompts_are_shared_where_the_engine_does() -> None:
+    mesh = load_mesh("trn2.48xlarge")
+    whole = Deployment(mesh, 64)
+    alone = replace(whole, mesh=mesh.with_settings({"serving.sequence_parallel": False}))
+    assert prompt(alone)["norms"] > 60 * prompt(whole)["norms"]
+    assert token(alone, 8)["norms"] == token(whole, 8)["norms"]

@@ -22,6 +22,7 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import simulate
 
 _DTYPES = ("bfloat16", "float16", "float32")
+_DEPTHS = ("tensor.fp8_k_max", "tensor.rows")
 _MANY, _WIDE = 1024, 4096
 _BLOCK = 4 * 2048 * 4096 * 128
 """Additions and multiplications of a head's attention, 2048 queries by 4096 keys of 128
@@ -51,6 +52,7 @@ class Rates:
     Attributes:
         stream: bytes a second of weights that few rows are multiplied by.
         multiply: additions and multiplications a second of products of many rows.
+        narrow: those of products of fp8 numbers.
         attend: those of fused attention, many queries by many keys.
         convert: seconds a number that changes its precision on the way to the multiplier.
         softmax, norm: rows of numbers.
@@ -58,6 +60,7 @@ class Rates:
 
     stream: float
     multiply: float
+    narrow: float
     attend: float
     convert: float
     softmax: RowRate
@@ -90,11 +93,21 @@ def rates_of(target: Target) -> Rates:
     return Rates(
         stream=2048 * 4096 * width / streamed,
         multiply=multiply,
+        narrow=multiply * _deeper(target),
         attend=_BLOCK / attended,
         convert=converted / (4 * _MANY * _WIDE),
         softmax=_rows("softmax", target, dtype),
         norm=_rows("rms_norm", target, dtype),
     )
+
+
+def _deeper(target: Target) -> float:
+    """How many numbers of 8 bits a multiplier takes for one of 16 bits. Schedules do not use it, so
+    it is not simulated: the rate of 16 bits is taken so many times."""
+    if not all(name in target for name in _DEPTHS):
+        return 1.0
+    narrow, wide = map(target.number, _DEPTHS)
+    return max(1.0, narrow / wide)
 
 
 def _chain(links: int) -> str:

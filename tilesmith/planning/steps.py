@@ -20,7 +20,7 @@ from tilesmith.planning.architecture import (
     Product,
 )
 from tilesmith.planning.constants import constant
-from tilesmith.planning.deployment import BYTES, Deployment
+from tilesmith.planning.deployment import BYTES, Deployment, Precision
 from tilesmith.planning.kernels import rates_of
 from tilesmith.planning.shares import (
     cached_share,
@@ -31,9 +31,13 @@ from tilesmith.planning.shares import (
     seen_pairs,
     width_share,
 )
+from tilesmith.search_space.mesh import CollectiveKind
 from tilesmith.simulator.collectives import collective_cost
 
 ACTIVATION_BYTES = 2
+TOPS_BYTES = 256 * 8
+"""What a core tells the others of its part of the vocabulary: its best 256 scores and tokens (NxD
+Inference's `global_topk`). Whole distributions are not gathered within an instance."""
 _LIVE_BYTES = 12
 """Of a score where attention is not fused: itself and its exponential in float32, mask and weight
 in 16 bits; one head at a time."""
@@ -154,10 +158,17 @@ class _Step:
     def _product(self, product: Product, rows: float) -> None:
         share = product_share(product, self.tensor)
         rows = self.sequences * product.rows if product.rows else rows
-        self._weights(share, self.deployment.weights if is_narrow(product) else "bf16")
-        self.parts["products"] += 2 * rows * share / self.each / self.rates.multiply
+        precision: Precision = self.deployment.weights if is_narrow(product) else "bf16"
+        self._weights(share, precision)
+        self.parts["products"] += 2 * rows * share / self.each / self._pace(precision)
         if product.split == "rows":
             self._all_reduce(rows * product.n * ACTIVATION_BYTES)
+        if product.name == "head" and self.architecture.kind == "decoder":
+            self._collective("all_gather", rows * self.tensor * TOPS_BYTES)
+
+    def _pace(self, precision: Precision) -> float:
+        """Additions and multiplications a second; activations are as narrow as fp8 weights."""
+        return self.rates.narrow if precision == "fp8" else self.rates.multiply
 
     def _weights(self, numbers: float, precision: str) -> None:
         """Stream weights; integers are converted on the way, which goes on beside the stream."""
@@ -175,7 +186,8 @@ class _Step:
         for product in experts.products:
             share = product_share(product, self.tensor // groups)
             self._weights(visited * share, self.deployment.weights)
-            self.parts["products"] += 2 * busiest * share / self.each / self.rates.multiply
+            pace = self._pace(self.deployment.weights)
+            self.parts["products"] += 2 * busiest * share / self.each / pace
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
     def _attention(self, attention: Attention, layer: Layer, rows: float) -> None:
@@ -251,13 +263,17 @@ class _Step:
             self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
 
     def _all_reduce(self, size: float) -> None:
-        """A sum over the group: what does not depend on its size, and what does: links as costed,
-        and the engines of a core, of which a runtime lends a few to collectives. Physical cores
-        alone in a logical one need none: they are one to the engine."""
+        """A sum over the group."""
+        self._collective("all_reduce", size)
+
+    def _collective(self, kind: CollectiveKind, size: float) -> None:
+        """What does not depend on its size, and what does: links as costed, and the engines of a
+        core, of which a runtime lends a few to collectives. Physical cores alone in a logical one
+        need none: they are one to the engine."""
         if self.tensor > 1:
             mesh, members = self.deployment.mesh, len(self.group)
-            cost = collective_cost(mesh, "all_reduce", size, self.group)
-            sent = 2 * (members - 1) / members * size
+            cost = collective_cost(mesh, kind, size, self.group)
+            sent = (2 if kind == "all_reduce" else 1) * (members - 1) / members * size
             engines = mesh.levels[0].gbps * 1e9 * self.each * self.constant("collective.bandwidth")
             moving = cost.seconds - cost.latency_s + sent / engines
             waiting = cost.latency_s + self.constant("collective.wait_us") * 1e-6
