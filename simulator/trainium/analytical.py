@@ -311,19 +311,28 @@ class Analysis(Structure):
     # -- nests --------------------------------------------------------------------------------
     def nest(self, loops: tuple[Loop, ...], block: Block, values: Values) -> Estimate:
         """One block in its loops; loops that extents depend on are run."""
-        for position, loop in enumerate(loops):
-            if any(loop.variable in other.extent.variables() for other in loops):
-                key = (id(block), loop.variable)
-                if key not in self.rebuilt:
-                    rest = _rebuild(loops[:position] + loops[position + 1 :], block)
-                    self.rebuilt[key] = Loop(loop.variable, loop.extent, _kind(loop), rest)
-                return self.loop(self.rebuilt[key], values)
+        outer = self.outer(loops, block)
+        if outer is not None:
+            return self.loop(outer, values)
         sizes = {loop.variable: self.value(loop.extent, values) for loop in loops}
         apart = {loop.variable: sizes.pop(loop.variable) for loop in loops if loop.kind == "unroll"}
         known = (id(block), *(_key(size) for size in (*sizes.values(), *apart.values())))
         if known not in self.memo:
             self.memo[known] = self.on_engines(loops, block, sizes, apart, values)
         return self.memo[known]
+
+    def outer(self, loops: tuple[Loop, ...], block: Block) -> Loop | None:
+        """A nest's first loop that extents of others depend on, around the others; remembered for
+        each of the loops that a block stands in."""
+        key: tuple[int | str, ...] = (id(block), *(loop.variable for loop in loops))
+        if key not in self.rebuilt:
+            self.rebuilt[key] = None
+            for position, loop in enumerate(loops):
+                if any(loop.variable in other.extent.variables() for other in loops):
+                    rest = _rebuild(loops[:position] + loops[position + 1 :], block)
+                    self.rebuilt[key] = Loop(loop.variable, loop.extent, _kind(loop), rest)
+                    break
+        return self.rebuilt[key]
 
     def on_engines(
         self,

@@ -55,7 +55,7 @@ class Structure:
     settings: Sequence[Any] = ()
     mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
+    rebuilt: dict[tuple[int | str, ...], Loop | None] = field(default_factory=dict)
     costs: dict[tuple[int, ...], Estimate] = field(default_factory=dict)
     blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
