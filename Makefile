@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types layers docs tests format golden clean
+.PHONY: help venv demo test lint types layers docs tests format golden wheel clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ format: $(STAMP)  ## let ruff rewrite the code
 
 golden: $(STAMP)  ## accept the printed programs as they are now (read the diff)
 	$(BIN)/python -m pytest -n $(JOBS) tests/golden --update-golden
+
+wheel: $(STAMP)  ## the wheel that pip installs, into dist: pure Python, for x86-64 and AArch64
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
