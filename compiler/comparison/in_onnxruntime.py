@@ -13,10 +13,9 @@ import onnx
 from onnx import helper
 
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.onnx.for_onnxruntime import prepared
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
 from tilesmith.search_space.errors import DependencyError, ModelError
-
-_EXTERNAL = "session.model_external_initializers_file_folder_path"
 
 
 def runtime_version() -> str:
@@ -52,13 +51,8 @@ def tensors_by_onnxruntime(
         ModelError: it does not take the model.
     """
     runtime = _runtime()
-    proto = onnx.ModelProto()
     options = runtime.SessionOptions()
-    if isinstance(model, onnx.ModelProto):
-        proto.CopyFrom(model)
-    else:
-        proto.ParseFromString(Path(model).read_bytes())
-        options.add_session_config_entry(_EXTERNAL, str(Path(model).resolve().parent))
+    proto = prepared(model, options)
     held = {name for node in proto.graph.node for name in node.output if name}
     names = [
         name

@@ -15,6 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tilesmith.compiler.onnx.for_onnxruntime import as_given
 from tilesmith.search_space.errors import DependencyError, ModelError, TilesmithError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -48,7 +49,8 @@ def onnxruntime(model: Path, inputs: Arrays, threads: int, precision: str = "f32
     options.inter_op_num_threads = 1
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    source = as_given(model, options)
+    session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
