@@ -19,18 +19,18 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tilesmith.records import compaction, exchange, jobs, maintenance, merging, queries, standing
+from tilesmith.records import jobs, queries
 from tilesmith.records.bests import Scope, candidates
 from tilesmith.records.job_store import JobStore
-from tilesmith.records.lines import export_lines
 from tilesmith.records.machines import MachineStore
 from tilesmith.records.questions import Questions
 from tilesmith.records.record import TuningRecord
-from tilesmith.records.writing import BATCH, Writer, incoming
 from tilesmith.search_space.target import Target
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from tilesmith.records import compaction, exchange, maintenance, standing
 
 _SERIES_AT_ONCE = 64
 
@@ -63,6 +63,8 @@ class Database(Questions, JobStore, MachineStore):
             GoneError: the database was deleted or replaced while the job ran.
             JobError: the disk is full, or another process holds the lock; nothing was written.
         """
+        from tilesmith.records.writing import BATCH, Writer, incoming
+
         now, host = datetime.now(UTC), platform.node()
         batch = [incoming(record, self.toolchain, host, now) for record in records]
         for item in batch:
@@ -87,12 +89,16 @@ class Database(Questions, JobStore, MachineStore):
 
     def register_target(self, target: Target) -> None:
         """Keep a target's facts, for people and for `db show`."""
+        from tilesmith.records.writing import Writer
+
         with self.writing() as connection:
             Writer(connection).target_id(target)
 
     # -- exchange ---------------------------------------------------------------------------------
     def export_lines(self, where: queries.Filter | None = None) -> Iterator[str]:
         """The trials as JSON Lines (`records.exchange`), a header first, without line ends."""
+        from tilesmith.records.lines import export_lines
+
         with self.reading() as connection:
             yield from export_lines(connection, where or queries.Filter())
 
@@ -114,6 +120,8 @@ class Database(Questions, JobStore, MachineStore):
         Raises:
             DatabaseError: not an export, of a newer format, or with a bad line (named).
         """
+        from tilesmith.records import exchange
+
         with self.writing() as connection:
             return exchange.import_lines(connection, lines, name, skip_bad, processes)
 
@@ -122,6 +130,8 @@ class Database(Questions, JobStore, MachineStore):
 
         One transaction: all of it or nothing. The order of the others changes nothing.
         """
+        from tilesmith.records import merging, standing
+
         sources = {other.name: other for other in others}
         before, theirs = self.overview(), {n: other.overview() for n, other in sources.items()}
         with ExitStack() as stack:
@@ -131,6 +141,8 @@ class Database(Questions, JobStore, MachineStore):
 
     def diff(self, other: Database) -> list[standing.Difference]:
         """What this and another database hold best, the most different first."""
+        from tilesmith.records import standing
+
         return standing.diff(self.overview(), other.overview())
 
     # -- maintenance ------------------------------------------------------------------------------
@@ -151,6 +163,8 @@ class Database(Questions, JobStore, MachineStore):
             target: only records of this target (name or identity).
             heal: also write what was measured: the last word on each configuration.
         """
+        from tilesmith.records import maintenance
+
         bests = [best for best in self.overview(target=target) if not best.record.is_of_model]
         chosen = maintenance.sample(bests, count, rng)
         renewed = measure([best.record for best in chosen])
@@ -160,6 +174,8 @@ class Database(Questions, JobStore, MachineStore):
 
     def check(self) -> list[str]:
         """What is wrong with the file or its contents, a sentence each; [] for an intact one."""
+        from tilesmith.records import maintenance
+
         with self.reading() as connection:
             return maintenance.check(connection)
 
@@ -168,6 +184,8 @@ class Database(Questions, JobStore, MachineStore):
 
         Series after series, some of them in a transaction: ended midway, it can be done again.
         """
+        from tilesmith.records import compaction
+
         done = compaction.Compaction()
         with self.reading() as connection:
             series = compaction.series_to_compact(connection)
@@ -185,6 +203,8 @@ class Database(Questions, JobStore, MachineStore):
         Args:
             dry_run: change nothing; how many trials would go.
         """
+        from tilesmith.records import maintenance
+
         with self.writing() as connection:
             everything = candidates(connection, Scope(), self.toolchain, None)
             tried = connection.begin_nested()

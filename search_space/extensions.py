@@ -13,7 +13,6 @@ is told in one sentence that names its package, whenever anything is looked up.
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,6 +34,8 @@ def import_extensions() -> None:
 
 def sources() -> list[Path]:
     """The source files of all extensions, for keys of what they decide."""
+    from importlib import metadata
+
     found = []
     for entry in metadata.entry_points(group=GROUP):
         spec = find_spec(entry.module.partition(".")[0])
@@ -50,6 +51,8 @@ def _failure() -> tuple[str, Exception] | None:
     """Import all; why one could not be, if so. An extension may look things up while imported:
     the call inside ends when all others are imported.
     """
+    from importlib import metadata  # not for commands that look nothing up
+
     for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
             entry.load()

@@ -9,6 +9,7 @@ other installed packages register in the same way (`search_space.extensions`).
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -55,23 +56,37 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        self._discover()
+        self._look_for(name)
         if name not in self._entries:
             raise unknown(self._kind, name, sorted(self._entries), self._error)
         return self._entries[name]
 
     def find(self, name: str) -> T | None:
         """The entry of a name, if there is one."""
-        self._discover()
+        self._look_for(name)
         return self._entries.get(name)
 
     def __contains__(self, name: str) -> bool:
-        self._discover()
+        self._look_for(name)
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         self._discover()
         return iter(sorted(self._entries))
+
+    def _look_for(self, name: str) -> None:
+        """Make sure that an entry is registered if it exists: where a module of the package is
+        called as the entry is, no other has to be imported.
+        """
+        if name in self._entries or self._discovered:
+            return
+        if name.isidentifier() and not name.startswith("_"):
+            import_extensions()
+            module = f"{self._package}.{name}"
+            if importlib.util.find_spec(module) is not None:
+                importlib.import_module(module)
+        if name not in self._entries:
+            self._discover()
 
     def _discover(self) -> None:
         if self._discovered:
