@@ -25,7 +25,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from tilesmith.records.urls import without_password
+from tilesmith.records.urls import remember_password, without_password
 from tilesmith.search_space.errors import DatabaseError, DependencyError
 
 LOCK_TIMEOUT_S = 300.0
@@ -62,6 +62,9 @@ def parse_url(text: str) -> URL:
         raise DatabaseError(
             f"'{without_password(text)}' is not a database URL; give a file or a URL"
         ) from None
+    asked = [value for name, value in url.query.items() if name.lower().endswith("password")]
+    for password in (url.password, *asked):
+        remember_password(password if isinstance(password, str | None) else " ".join(password))
     if url.drivername == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     return url

@@ -105,7 +105,10 @@ class LazyGroup(click.Group):
             raise
         except BaseException as error:
             if ctx.params["show_traceback"]:
-                traceback.print_exception(error)
+                from tilesmith.records.urls import without_password
+
+                shown = "".join(traceback.format_exception(error))
+                click.echo(without_password(shown), err=True, nl=False)
             ctx.exit(_report(error))
 
 

@@ -1,0 +1,97 @@
+"""Passwords of database URLs are printed by no command, in no answer, no error and no traceback."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from click.testing import CliRunner
+
+import tilesmith as ts
+from tests.end_to_end.command import SMALL, save_model
+from tilesmith.command_line import command_line
+from tilesmith.records.urls import without_password
+
+PASSWORD = "S3cr'et P@ss/w:rd"
+SPELLED = (PASSWORD, quote(PASSWORD, safe=""), "S3cr", "w:rd", "w%3Ard")
+
+COMMANDS = [
+    "tune --op OP --measure simulator --trials 2",
+    "tune --op OP --measure simulator --trials 2 --resume --json",
+    "tune --op OP --measure nothing",
+    "compile MODEL -o FOLDER/model.tsm",
+    "compile MODEL -o FOLDER/model.tsm --json",
+    "compile MODEL -o FOLDER/model.tsm --require-tuned",
+    "run MODEL", "simulate MODEL --json", "simulate --op OP",
+    "db top", "db top --json", "db query --csv", "db show 1", "db show 99999", "db stats",
+    "db jobs", "db jobs --json", "db machines", "db diff DATABASE DATABASE", "db diff OTHER",
+    "db merge DATABASE --json", "db export -o FOLDER/trials.jsonl", "db export --json",
+    "db import FOLDER/trials.jsonl --json", "db import FOLDER/none.jsonl",
+    "db verify --only-check", "db prune --keep 3 --json", "db compact --older-than 3",
+    "models list", "models show 77", "report -o FOLDER/report.html --json",
+    "--traceback db show 99999", "dashboard --port 1 --host 203.0.113.1",
+]  # fmt: skip
+
+
+def said_by(words: list[str], environment: dict[str, str]) -> str:
+    result = CliRunner().invoke(command_line, words, env=environment)
+    return f"{result.output}\n{result.stderr}\n{result.exception!r}"
+
+
+def leaks(text: str) -> list[str]:
+    return [spelled for spelled in SPELLED if spelled in text]
+
+
+@pytest.mark.parametrize("by", ["option", "variable", "parameter"])
+def test_no_command_prints_a_password(postgres: str, tmp_path: Path, by: str) -> None:
+    secret = quote(PASSWORD, safe="")
+    url = postgres.replace("tester@", f"tester:{secret}@")
+    if by == "parameter":
+        url = f"{postgres}&password={secret}"
+    assert url != postgres
+    model = save_model(tmp_path / "small.onnx")
+    names = {"OP": SMALL, "MODEL": str(model), "DATABASE": url, "OTHER": url + "x"}
+    for command in COMMANDS:
+        words = [names.get(w, w.replace("FOLDER", str(tmp_path))) for w in command.split()]
+        takes = "--traceback" not in words and words[:2] != ["db", "diff"]
+        words += ["--database", url] if by != "variable" and takes else []
+        said = said_by(words, {"TILESMITH_DATABASE": url if by == "variable" else ""})
+        assert leaks(said) == [], command
+    for file in tmp_path.glob("*"):
+        assert leaks(file.read_bytes().decode(errors="replace")) == [], file.name
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://me:{quote(PASSWORD, safe='')}@127.0.0.1:1/db", "mysql://me:S3cr@et@h/db",
+        "postgresql://me:S3cr'et@127.0.0.1:1/db", "postgresql://me:S3cr@h:port/db",
+        "postgresql+nothing://me:S3cr@h/db", "sqlite://me:S3cr@h/db",
+        "postgresql://h/db?user=me&password=S3cr", "nonsense://:S3cr@",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_opened_is_named_without_its_password(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (["db", "top"], ["--traceback", "db", "top"], ["simulate", "--op", SMALL]):
+        assert leaks(said_by([*words, "--database", url], {})) == [], words
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TILESMITH_DATABASE", url)
+    with pytest.raises(ts.TilesmithError) as caught:
+        ts.simulate(ts.Workload.parse(SMALL))
+    assert leaks(f"{caught.value} {caplog.text}") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at postgresql://me:pw@h/db, tried", "at postgresql://me:***@h/db, tried"),
+        ("postgresql://me:p'w\"x@h/db", "postgresql://me:***@h/db"),
+        ("https://host/path and me@host", "https://host/path and me@host"),
+        ("password=abc&user=me", "password=***&user=me"),
+    ],
+)
+def test_urls_are_recognised(text: str, shown: str) -> None:
+    assert without_password(text) == shown
