@@ -25,6 +25,7 @@ from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, between_kernels, fastest
 from tilesmith.compiler.settling.settlement import Settled, settle
+from tilesmith.compiler.settling.tables import share_tables
 from tilesmith.compiler.updates import with_updates
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.spaces.config import Config
@@ -174,7 +175,7 @@ def _settled(
 ) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
     """Schedules and code; where a family falls back, kernels without code go to the host."""
     while True:
-        settled = settle(graph, chooser)
+        settled = share_tables(settle(graph, chooser), chooser)
         refused: set[Workload] = set()
         kernels = compile_kernels(settled, chooser.target, refused)
         if not refused:

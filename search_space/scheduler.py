@@ -16,7 +16,8 @@ Contract:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tilesmith.search_space.errors import TargetError, WorkloadError
@@ -27,6 +28,15 @@ from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A matrix in panels: blocks of `axis`, each with the other axis outside and the block inside:
+    `panel[i / block][j][i % block]`, filled up with zeros, in its own element type."""
+
+    axis: int
+    block: int
 
 
 class Scheduler(ABC):
@@ -62,6 +72,13 @@ class Scheduler(ABC):
     @abstractmethod
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """The schedule of a structural configuration, tile sizes symbolic; extents may be, too."""
+
+    def panels(self, workload: Workload, target: Target, config: Config) -> Mapping[str, Panels]:
+        """How a configuration keeps constant operands, where it keeps them in panels.
+
+        Others that read the same constant can do with that copy of it (`compiler.settling.tables`).
+        """
+        return {}
 
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config

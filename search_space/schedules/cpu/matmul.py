@@ -10,10 +10,12 @@ neighbours, which one instruction multiplies and adds up (`dot_products`), and h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilesmith.search_space.dtypes import is_narrow, widened
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.scheduler import Panels, schedules
 from tilesmith.search_space.schedules.cpu import matmul_tiles
 from tilesmith.search_space.schedules.cpu.dot_products import group_of, grouped
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
@@ -31,7 +33,7 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
+from tilesmith.search_space.template import Operand, template_of
 from tilesmith.search_space.workload import Workload
 
 FEW_ROWS = 8
@@ -55,6 +57,14 @@ class BlockedMatmul(CpuScheduler):
         if matmul_tiles.applies(workload, target) and workload.integer("m") >= FEW_ROWS:
             return matmul_tiles.default(workload, target)
         return _default(workload, target, _products(workload, target))
+
+    def panels(self, workload: Workload, target: Target, config: Config) -> Mapping[str, Panels]:
+        """`b`, where columns are packed for products one by one (`_pack`)."""
+        plain = config.text("algorithm") == _ALGORITHM[False] and len(_b(workload).shape) == 2
+        if not plain or config.text("pack_b") != "panels" or not workload.is_constant("b"):
+            return {}
+        width = config.integer("n_vectors") * vector_width(target)
+        return {"b": Panels(0 if workload.integer("tb") else 1, width)}
 
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
@@ -113,6 +123,10 @@ class BlockedMatmul(CpuScheduler):
         if outer[0] != "ko":
             parallel = [*batch, *outer[: outer.index("ko")]]
         return schedule.parallel("c", *(parallel if outer[0] != "ko" else batch))
+
+
+def _b(workload: Workload) -> Operand:
+    return template_of("matmul").inputs(workload)[1]
 
 
 def _products(workload: Workload, target: Target) -> int:

@@ -27,7 +27,8 @@ def _vectors(workload: Workload, target: Target) -> int:
 
 
 @schedules(
-    "concat", "gather", "gather_elements", "gather_nd", "one_hot", "pad", "slice", "trilu", on="cpu"
+    "concat", "gather", "gather_elements", "gather_nd", "gather_packed", "one_hot", "pad", "slice",
+    "trilu", on="cpu",
 )  # fmt: skip
 class CpuCopies(CpuScheduler):
     """See the module's docstring."""

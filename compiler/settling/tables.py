@@ -1,0 +1,148 @@
+"""Tables that are weights too: one copy for those who look up rows, and for the product.
+
+The embedding of a language model is often its last product's weights. The product keeps them in
+panels (`Scheduler.panels`); rows are few, and can be picked from there (`gather_packed`), so that
+the plain table, which nobody else reads, need not be kept.
+
+Invariant: the values are the same; what changes is where rows are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.layouts import PLAIN
+from tilesmith.compiler.settling.options import Option
+from tilesmith.compiler.settling.settlement import Settled
+from tilesmith.search_space.scheduler import Panels, find_scheduler, is_scheduled
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload, shape_text
+
+_LEAST = 1 << 20
+"""Bytes of a table for which it is worth the trouble."""
+
+_FEW = 8
+"""Times as many elements as are picked has a table to have: elements of a row in panels lie a line
+apart, so that picking nearly all of it would take several times as long."""
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Constant weights that a product keeps in panels."""
+
+    array: NDArray[Any]
+    panels: Panels
+
+    def table(self) -> NDArray[Any]:
+        """The rows that a panel has side by side."""
+        return self.array if self.panels.axis == 0 else self.array.T
+
+    def packed(self) -> NDArray[Any]:
+        """The panels, as the product has them."""
+        return Layout.blocked(2, 0, self.panels.block, (0, 1)).pack(self.table())
+
+
+def share_tables(settled: Settled, chooser: Chooser) -> Settled:
+    """Let rows be picked from the panels of products that have the same table."""
+    graph, options = settled.graph, dict(settled.options)
+    weights = list(_weights(graph, options, chooser))
+    constants, tensors = dict(graph.constants), dict(graph.tensors)
+    changed: dict[Node, Node] = {}
+    for name, readers in _tables(graph) if weights else ():
+        table = graph.constants[name]
+        same = next((w for w in weights if _is(w.table(), table)), None)
+        if same is None:
+            continue
+        new = f"{name} in panels of {same.panels.block}"
+        found = {r: _packed(r, options[r], new, same.panels.block, chooser) for r in readers}
+        if any(pair is None for pair in found.values()):
+            continue
+        constants[new] = same.packed()
+        tensors[new] = replace(tensors[name], name=new, shape=constants[new].shape)
+        for reader, pair in found.items():
+            assert pair is not None
+            changed[reader], options[pair[0]] = pair
+            del options[reader]
+    if not changed:
+        return settled
+    nodes = tuple(changed.get(node, node) for node in graph.nodes)
+    graph = graph.with_(nodes=nodes, constants=constants, tensors=tensors)
+    ordered = {node: options[node] for node in nodes if node in options}
+    return replace(settled, graph=graph, options=ordered)
+
+
+def _weights(graph: Graph, options: Mapping[Node, Option], chooser: Chooser) -> Iterator[_Weights]:
+    """Large constants that kernels keep in panels."""
+    for node, option in options.items():
+        workload, config = option.workload, option.config
+        if workload is None or config is None:
+            continue
+        scheduler = find_scheduler(workload.operator, chooser.target.family)
+        if scheduler is None:
+            continue
+        kept = scheduler.panels(workload, chooser.target, config)
+        operands = template_of(workload.operator).operands(workload) if kept else ()
+        for operand, name in zip(operands, node.inputs, strict=False):
+            array = graph.constants.get(name)
+            if operand.name in kept and array is not None and array.nbytes >= _LEAST:
+                yield _Weights(array.reshape(operand.shape), kept[operand.name])
+
+
+def _tables(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
+    """Large constants that only kernels read, each a few rows."""
+    for name, array in graph.constants.items():
+        readers = list(graph.consumers.get(name, ()))
+        large = array.ndim == 2 and array.nbytes >= _LEAST and name not in graph.output_names
+        if large and readers and all(_picks_few(reader, name, array) for reader in readers):
+            yield name, readers
+
+
+def _picks_few(node: Node, name: str, table: NDArray[Any]) -> bool:
+    workload = node.workload
+    if workload is None or workload.operator != "gather" or node.inputs[0] != name:
+        return False
+    picked = template_of("gather").output(workload).shape
+    few = _FEW * int(np.prod(picked, dtype=np.int64)) <= table.size
+    return few and not workload.integer("axis") and workload.shape("shape") == table.shape
+
+
+def _is(rows: NDArray[Any], table: NDArray[Any]) -> bool:
+    """Whether both are the same table; few that are not take long to tell apart."""
+    if rows.shape != table.shape or rows.dtype != table.dtype:
+        return False
+    some = slice(None, None, max(1, len(table) // 8))
+    return np.array_equal(rows[some], table[some]) and np.array_equal(rows, table)
+
+
+def _packed(
+    node: Node, option: Option, name: str, block: int, chooser: Chooser
+) -> tuple[Node, Option] | None:
+    """The node as one that reads panels; None where the target has no such kernel."""
+    old = node.workload
+    assert old is not None
+    if old.text("index") not in ("int64", "int32"):
+        return None
+    parameters: dict[str, int | str] = {
+        "shape": shape_text(old.shape("shape")),
+        "block": block,
+        "indices": old.text("indices"),
+        "index": old.text("index"),
+    }
+    workload = Workload.of("gather_packed", parameters, dtype=old.dtype)
+    workload = replace(workload, constants=old.constants)
+    if not is_scheduled(workload, chooser.target):
+        return None
+    best = chooser.best(workload)
+    made = replace(node, workload=workload, inputs=(name, *node.inputs[1:]))
+    return made, Option(
+        (PLAIN,) * len(option.operands), PLAIN, best.seconds, best.origin, workload, best.config,
+        best.threads,
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""Gathering rows of a table that is kept in panels, as a product keeps its weights.
+
+    y[i, t] = x[indices[i] / block, t, indices[i] % block]
+
+Language models read one table twice: a row for each token, and all of it as the weights of the last
+product, which wants blocks of rows with the same column side by side. Rows found in those panels
+spare a second copy of the table. Indices are as those of `gather`; rows behind the last are zeros
+that fill the last block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents, product
+from tilesmith.search_space.ir.expression import element, floordiv, mod
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+
+@templates.register("gather_packed")
+class GatherPacked(Template):
+    """See the module's docstring."""
+
+    operator = "gather_packed"
+    summary = "rows picked by index from a table in panels"
+    parameters = (
+        Parameter("shape", "of the table, rows first, e.g. 50257x768", text=True),
+        Parameter("block", "rows of a panel"),
+        Parameter("indices", "shape of the indices, e.g. 1x128", text=True),
+        Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32")),
+    )
+    examples = (
+        "gather_packed shape=37x19 block=16 indices=2x5",
+        "gather_packed shape=64x33 block=32 indices=11 index=int32 dtype=int64",
+    )
+
+    def check(self, workload: Workload) -> None:
+        check_extents(self.operator, "shape", workload.shape("shape"))
+        check_extents(self.operator, "indices", workload.shape("indices"))
+        if len(workload.shape("shape")) != 2:
+            raise WorkloadError(
+                f"operator 'gather_packed': shape={workload['shape']} has to have two axes"
+            )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        (rows, columns), block = workload.shape("shape"), workload.integer("block")
+        return (
+            Operand("x", (-(-rows // block), columns, block), workload.dtype),
+            Operand("indices", workload.shape("indices"), workload.text("index")),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        picked = (*workload.shape("indices"), workload.shape("shape")[1])
+        return Operand("y", picked, workload.dtype, "output")
+
+    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+        return {"indices": (workload.shape("shape")[0],)}
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        extent, block = workload.shape("shape")[0], workload.integer("block")
+        indices = inputs["indices"].astype(np.int64)
+        indices = np.where(indices < 0, indices + extent, indices).clip(0, extent - 1)
+        return np.asarray(inputs["x"][indices // block, :, indices % block])
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over i and t."""
+        (rows, columns), block = workload.shape("shape"), workload.integer("block")
+        count = product(workload.extents("indices"))
+        i, t = axis("i", count), axis("t", columns)
+        row = element("indices", i.var, rows)
+        picked = load("x", floordiv(row, block), t.var, mod(row, block))
+        x = self.inputs(workload)[0]
+        tensors = (
+            Tensor("x", x.shape, workload.dtype, workload.is_constant("x")),
+            Tensor("indices", (count,), workload.text("index"), workload.is_constant("indices")),
+        )
+        stage = Stage("y", (i, t), picked, dtype=workload.dtype)
+        return ComputeDefinition(self.operator, tensors, (stage,))
