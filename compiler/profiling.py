@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.program import DeviceStep, HostStep, Step
+from tilesmith.compiler.program import DeviceStep, HostStep, KernelStep, Step
 from tilesmith.compiler.timed import MET, RAN, STARTED, Notes, TimedSteps, numbered
 from tilesmith.compiler.workspace import Arrays, Segment, Values, Workspace
 from tilesmith.search_space.errors import JobError
 
 _MOST_NOTES = 1 << 22
 """That a thread's list has room for."""
+
+_MOST_CELLS = 1 << 22
+"""Numbers kept of steps in runs: of tiny models that is what ends a profile."""
 
 _BLOCK_NS = 10_000_000
 """Nanoseconds that one way of running has its turn."""
@@ -188,12 +191,35 @@ def profiled(
         ModelError: inputs do not fit.
         JobError: a run has more steps than can be written down.
     """
-    executable.check(inputs)
+    given = executable.check(inputs)
     with executable.workspace() as work:
-        values = work.put(inputs)
+        values = work.put(given)
         parts = [_part(work, segment) for segment in work.segments]
         each = _prepared(parts, values)
         return _Rounds(executable, work, parts, values, inputs, each).profile(seconds, runs)
+
+
+def kernel_times(
+    executable: Executable, inputs: Arrays, runs: int
+) -> list[tuple[KernelStep, tuple[float, ...]]]:
+    """Every kernel with its seconds in each of `runs` runs, in order, waiting included.
+
+    Empty for models with anything else in them: a kernel of a loop runs as often as inputs say.
+    """
+    steps = executable.recipe.steps
+    kernels = [step for step in steps if isinstance(step, KernelStep) and not step.checks]
+    if len(kernels) < len(steps) or not steps:
+        return []
+    given = executable.check(inputs)
+    with executable.workspace() as work:
+        values = work.put(given)
+        (part,) = (_part(work, segment) for segment in work.segments)
+        _prepared([part], values)
+        for _ in range(runs):
+            part.run(values)
+            part.drain(1)
+    seconds = np.concatenate(part.sums) / 1e9
+    return [(step, tuple(seconds[:, number].tolist())) for number, step in enumerate(kernels)]
 
 
 def _part(work: Workspace, segment: Segment) -> _Part:
@@ -256,7 +282,7 @@ class _Rounds:
             self._timed()  # what ran before it filled the caches
             self._drop(1)
             self.timed += [_taken(self._timed) for _ in range(least)]
-            self.threads = max(self.threads, *(part.drain(least) for part in self.parts))
+            self.threads = max([self.threads, *(part.drain(least) for part in self.parts)])
             self._plain()
             self.plain += [_taken(self._plain) for _ in range(least)]
             self._call()
@@ -266,7 +292,8 @@ class _Rounds:
     def _more(self, end: float, runs: int | None) -> bool:
         if runs is not None:
             return len(self.timed) < runs
-        return len(self.timed) < 5 or time.perf_counter() < end
+        full = len(self.timed) * sum(len(part.steps) for part in self.parts) > _MOST_CELLS
+        return len(self.timed) < 5 or (time.perf_counter() < end and not full)
 
     def _timed(self) -> None:
         for part in self.parts:
@@ -312,6 +339,8 @@ class _Rounds:
             if host is not None:
                 ends = zip(part.starts, part.stops, strict=True)
                 found += (Event(host, 0, start, stop) for start, stop in list(ends)[:_TRACED])
+        if not self.parts:
+            return []
         starts, stops = self.parts[0].starts, self.parts[-1].stops
         last = max((event.stop for event in found), default=0.0)
         found += (

@@ -176,6 +176,7 @@ class ProfileReport:
             "profiled_us": self.timed_us,
             "profiling_cost": self.cost,
             "call_us": self.call_us,
+            "python_us": max(0.0, self.call_us - self.plain_us),
             "runs": self.runs,
             "runs_kept": self.kept,
             "counters": dict(self.counters),

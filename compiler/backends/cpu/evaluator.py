@@ -19,7 +19,7 @@ from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.build import compile_kernels
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph, TensorInfo
-from tilesmith.compiler.kernel_times import kernel_times
+from tilesmith.compiler.profiling import kernel_times
 from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import Settled, settle
@@ -96,7 +96,7 @@ class GraphEvaluator:
     def kernels(
         self, choices: Mapping[Workload, Config]
     ) -> Sequence[tuple[Workload, Config, float]]:
-        """Every kernel with its median seconds of a few runs, each kernel called by itself."""
+        """Every kernel with its median seconds of a few runs, timed inside them."""
         return [(w, c, statistics.median(seconds)) for w, c, seconds in self._times(choices)]
 
     def _times(
