@@ -15,7 +15,7 @@ import pytest
 
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
-from tests.end_to_end.command import invoke, refuse, succeed
+from tests.end_to_end.command import TUNE, invoke, refuse, save_model, succeed
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +150,21 @@ def test_artifacts_and_described_machines(model: Path, tmp_path: Path) -> None:
         assert found["measured_by"] == "simulator"
         assert found["total_us"] == pytest.approx(played["latency_us"])
         assert {name for op in found["ops"] for name in op["sources"]} == {"h", "y"}
+
+
+def test_schedules_of_other_thread_counts_are_mentioned(tmp_path: Path) -> None:
+    path = save_model(tmp_path / "m.onnx", (64, 8))
+    database = tmp_path / "t.db"
+    succeed("tune", path, "--database", database, "--threads", 2, *TUNE)
+    report = succeed("profile", path, "--database", database, "--runs", 5)
+    assert not {op["origin"] for op in report["ops"]} & {"tuned"}
+    (said,) = (advice for advice in report["advice"] if advice["kind"] == "elsewhere")
+    assert "for other thread counts (1 for 2)" in said["text"]
+    assert said["command"].startswith(f"tilesmith tune {path} --database {database} ")
+    succeed("tune", path, "--database", database, *TUNE)
+    report = succeed("profile", path, "--database", database, "--runs", 5)
+    assert {op["origin"] for op in report["ops"]} == {"tuned"}
+    assert not [advice for advice in report["advice"] if advice["command"]]
 
 
 def test_what_cannot_be_profiled_is_said(model: Path, tmp_path: Path) -> None:

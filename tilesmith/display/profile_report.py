@@ -77,7 +77,8 @@ class Advice:
     """Something to try.
 
     Attributes:
-        kind: "tune", "transferred", "conversions", "host", "waits", "python", "roofline".
+        kind: "tune", "transferred", "elsewhere", "conversions", "host", "waits", "python" or
+            "roofline".
         text: a sentence.
         us: what a run spends on it.
         command: what to type, "" where there is no command.

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 
 from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport
+from tilesmith.jobs.profile_records import tuned_elsewhere
 from tilesmith.jobs.request import Request
 from tilesmith.jobs.subjects import is_artifact, subject_words
-from tilesmith.search_space.target import HOST
+from tilesmith.search_space.target import HOST, Target
 
 MATTERS = 0.02
 """Share of a run from which something is worth saying."""
@@ -17,14 +18,18 @@ _EACH = 150
 """Trials for each workload that is to be tuned."""
 
 
-def advised(report: ProfileReport, request: Request, source: str) -> tuple[Advice, ...]:
+def advised(
+    report: ProfileReport, request: Request, target: Target, source: str
+) -> tuple[Advice, ...]:
     """What to try.
 
     Args:
+        target: what the model was compiled for.
         source: the file that an artifact was made of, as `Executable.source`.
     """
     found = [
         *_untuned(report, request, source),
+        *_elsewhere(report, request, target, source),
         *_conversions(report),
         *_host(report),
         *_waits(report),
@@ -61,6 +66,16 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
             )
         )
     return found
+
+
+def _elsewhere(
+    report: ProfileReport, request: Request, target: Target, source: str
+) -> list[Advice]:
+    """Schedules that the database has, but not for this machine or number of threads."""
+    ops = [op for op in report.ops if op.origin in ("default", "fallback") and op.workload]
+    command = tune_command(request, source, list({op.workload for op in ops}))
+    database = None if request.database is None else str(request.database)
+    return tuned_elsewhere(report, target, database, command)
 
 
 def tune_command(request: Request, source: str, workloads: Sequence[str]) -> str:

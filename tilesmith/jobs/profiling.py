@@ -99,15 +99,28 @@ def profiled(
 
     if not is_model(request.subject):
         raise InputError("a profile is of a model; 'tilesmith measure' times single operators")
-    executable = at_one_size(executable_of(request), request.shapes or {})
+    executable = _at_one_size(request)
     recipe = executable.recipe
     if not measures_models(recipe.target, "hardware"):
         result = backend_of(recipe.target).simulate(recipe)
         report = _simulated(recipe, result)
-        return Profiled(replace(report, advice=advised(report, request, executable.source)))
+        advice = advised(report, request, recipe.target, executable.source)
+        return Profiled(replace(report, advice=advice))
     given = random_inputs(executable) if inputs is None else inputs
     found, events = _measured(executable, given, seconds, runs)
-    return Profiled(replace(found, advice=advised(found, request, executable.source)), events)
+    advice = advised(found, request, recipe.target, executable.source)
+    return Profiled(replace(found, advice=advice), events)
+
+
+def _at_one_size(request: Request) -> Executable:
+    """The executable at the sizes asked for; in the middle of ranges."""
+    found, shapes = executable_of(request), request.shapes or {}
+    inputs = {info.name for info in found.inputs}
+    ranged = any(
+        name not in inputs and isinstance(said, tuple) and len(said) == 2
+        for name, said in shapes.items()
+    )
+    return at_one_size(found, {} if ranged else shapes)
 
 
 def _measured(
