@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -27,13 +28,14 @@ def text(report: ProfileReport, top: int = 20) -> str:
     width = max(60, shutil.get_terminal_size((_WIDE, 24)).columns)
     ops = sorted(report.ops, key=lambda op: -op.us)
     shown = ops[:top] if top else ops
-    parts = [*_head(report), "", _drawn(_operators(report, shown, width), width)]
+    head = [textwrap.fill(line, width, subsequent_indent="  ") for line in _head(report)]
+    parts = [*head, "", _drawn(_operators(report, shown, width), width)]
     if len(shown) < len(ops):
         rest = sum(op.us for op in ops[len(shown) :])
         parts.append(f"  and {len(ops) - len(shown)} more: {rest:.1f} us (--top 0 lists all)")
     parts += ["", _drawn(_groups(report), width), "", "What to try:"]
     for advice in report.advice:
-        parts.append(f"- {advice.text}")
+        parts.append(textwrap.fill(f"- {advice.text}", width, subsequent_indent="  "))
         parts += [f"    {advice.command}"] if advice.command else []
     return "\n".join(parts)
 
