@@ -44,7 +44,7 @@ _KEPT = ((("amx-",), 0x60000), (("avx512",), 0xE6), (("avx", "fma", "f16c"), 0x6
 ARM: dict[int, dict[str, tuple[int, ...]]] = {
     16: {
         "neon": (1,), "aes": (3,), "sha2": (6,), "crc": (7,), "lse": (8,), "fullfp16": (9, 10),
-        "rdm": (12,), "dotprod": (20,), "sve": (22,), "fp16fml": (23,),
+        "rdm": (12,), "rcpc": (15,), "dotprod": (20,), "sve": (22,), "fp16fml": (23,),
     },
     26: {"sve2": (1,), "i8mm": (13,), "bf16": (14,)},
 }  # fmt: skip

@@ -17,9 +17,10 @@ from tests.compiler.model_builder import assert_close, expected, inputs_of, mode
 from tests.compiler.test_control import CASES, X
 from tilesmith.codegen.host import cpu_target
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.target import load_target
 
 HARNESS = Path(__file__).with_name("run_library.c")
-ARM = "aarch64-linux-gnu"
+ARM, TRIPLE = "aarch64-linux-gnu", "aarch64-unknown-linux-gnu"
 COMPILER, EMULATOR, ROOT = f"{ARM}-gcc", "qemu-aarch64", Path(f"/usr/{ARM}")
 
 pytestmark = pytest.mark.skipif(
@@ -57,9 +58,9 @@ def run_in_emulator(
 ) -> tuple[int, str, dict[str, NDArray[Any]]]:
     """Exit status, what it says, outputs."""
     request = options.pop("request", {})
-    isa, features = options.pop("isa", "neon"), options.pop("features", None)
+    name = options.pop("target", "aarch64")
+    target = cpu_target("arm", name, TRIPLE) if name == "sve256" else load_target(name)
     processor = options.pop("processor", "max,sve-max-vq=2")
-    target = cpu_target("arm", isa, "aarch64-unknown-linux-gnu", features=features)
     made = emitted(recipe(model, target, **options), folder / "model.a", kind="archive", **request)
     program = folder / "program"
     subprocess.run(
@@ -91,10 +92,11 @@ def run_in_emulator(
         (PRODUCT, {}),
         (IMAGE, {"request": {"weights": "file"}}),
         (ATTENTION, {"threads": 2}),
-        (PRODUCT, {"isa": "sve256"}),
+        (PRODUCT, {"target": "sve256"}),
         (IMAGE, {"precision": "bf16"}),
+        (PRODUCT, {"target": "neoverse_n1", "precision": "fp16"}),
     ],
-    ids=["product", "image", "attention", "sve256", "bf16"],
+    ids=["product", "image", "attention", "sve256", "bf16", "n1"],
 )
 def test_kernels_compute_what_onnxruntime_does(
     tmp_path: Path, model: onnx.ModelProto, options: dict[str, Any]
@@ -120,7 +122,9 @@ def test_loops_run_and_indices_are_checked(tmp_path: Path) -> None:
 def test_a_processor_without_what_it_needs_is_told_so(tmp_path: Path, processor: str) -> None:
     """One without the instructions, and one whose registers have another length."""
     inputs = inputs_of(import_model(PRODUCT))
-    status, said, _ = run_in_emulator(PRODUCT, inputs, tmp_path, isa="sve256", processor=processor)
+    status, said, _ = run_in_emulator(
+        PRODUCT, inputs, tmp_path, target="sve256", processor=processor
+    )
     assert (status, said) == (
         1, "init: this processor lacks instructions that the library needs\n"
     )  # fmt: skip

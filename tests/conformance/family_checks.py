@@ -29,8 +29,9 @@ SHIPPED = [
     target
     for target in map(load_target, target_names())
     if all(not name.startswith(f"{ROOFLINE}.") for name, _ in target.facts)
+    and target.family != host_target().family
 ]
-"""Targets that can be scheduled for."""
+"""Targets that can be scheduled for; of processors this machine stands for all."""
 
 TARGETS = {target.family: target for target in (*reversed(SHIPPED), host_target())}
 """The first target of every family that can be scheduled for, of those on CPUs this machine."""
