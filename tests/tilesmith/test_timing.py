@@ -53,3 +53,11 @@ def test_pinning_holds_for_every_thread_and_is_undone() -> None:
     assert os.sched_getaffinity(0) == os.sched_getaffinity(other.native_id) == before
     stop.set()
     other.join()
+
+
+def test_percentiles_are_runs_that_happened() -> None:
+    timing = Timing(tuple(k / 1000 for k in range(100, 0, -1)))
+    told = timing.to_json()
+    assert (told["p50_ms"], told["p90_ms"], told["p99_ms"]) == (50.0, 90.0, 99.0)
+    assert told["runs"] == 100 and abs(told["runs_per_s"] - 100 / 5.05) < 1e-9
+    assert Timing((0.002,)).percentile_ms(99) == 2.0

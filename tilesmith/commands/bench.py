@@ -92,9 +92,21 @@ def bench(
 
 
 def _summary(result: Comparison) -> str:
-    rows = [("tilesmith", result.own.median_ms, result.own.min_ms)]
-    rows += [(name, timing.median_ms, timing.min_ms) for name, timing in result.peers.items()]
-    lines = [table(("runtime", "median ms", "min ms"), rows)]
+    timings = {"tilesmith": result.own, **result.peers}
+    rows = [
+        (
+            name,
+            timing.median_ms,
+            timing.min_ms,
+            timing.percentile_ms(90),
+            timing.percentile_ms(99),
+            len(timing.samples),
+            timing.runs_per_s,
+        )
+        for name, timing in timings.items()
+    ]
+    header = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s")
+    lines = [table(header, rows)]
     if result.host_operators:
         runtimes = ", ".join(dict.fromkeys(runtime for _, runtime in result.host_operators))
         lines.append(

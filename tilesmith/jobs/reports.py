@@ -311,19 +311,14 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "median_ms": self.own.median_ms,
-            "min_ms": self.own.min_ms,
+            **self.own.to_json(),
             "threads": self.threads,
             "host_share": self.host_share,
             "host_operators": [
                 {"name": name, "runtime": runtime} for name, runtime in self.host_operators
             ],
             "peers": {
-                name: {
-                    "median_ms": timing.median_ms,
-                    "min_ms": timing.min_ms,
-                    "version": self.versions[name],
-                }
+                name: {**timing.to_json(), "version": self.versions[name]}
                 for name, timing in self.peers.items()
             },
             "ratio": self.ratio,

@@ -7,6 +7,7 @@ by side.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -36,6 +37,26 @@ class Timing:
     @property
     def min_ms(self) -> float:
         return min(self.samples) * 1e3
+
+    @property
+    def runs_per_s(self) -> float:
+        """Runs one after the other that a second holds, by their mean."""
+        return len(self.samples) / sum(self.samples)
+
+    def percentile_ms(self, percent: float) -> float:
+        """What so many percent of the runs take at most: the nearest rank, a run that happened."""
+        ordered = sorted(self.samples)
+        return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] * 1e3
+
+    def to_json(self) -> dict[str, float]:
+        """Everything told of it, under the names that scripts know."""
+        return {
+            "median_ms": self.median_ms,
+            "min_ms": self.min_ms,
+            **{f"p{percent}_ms": self.percentile_ms(percent) for percent in (50, 90, 99)},
+            "runs": len(self.samples),
+            "runs_per_s": self.runs_per_s,
+        }
 
 
 @contextmanager
