@@ -20,12 +20,14 @@ NEVER = 1 << 60
 
 @dataclass(frozen=True)
 class Words:
-    """So many words of one bank of a slice."""
+    """So many words of one bank of a slice; nobody writes them before cycle `since`, until which
+    others read what stood there."""
 
     slice: int
     bank: int
     address: int
     words: int
+    since: int = 0
 
 
 @dataclass
@@ -149,7 +151,8 @@ class Memory:
                     if not virgin and any(length >= words for _, length, _ in room.free):
                         later = min(later, 16)
                     continue
-                place = Words(number, bank, room.free[hole][0], words)
+                address, _, since = room.free[hole]
+                place = Words(number, bank, address, words, since)
                 free = self.next_free(place, write, start, length)
                 if free != start:
                     later = min(later, free - start)

@@ -216,8 +216,9 @@ class _Attempt:
         for stripe, span in ((n, part) for n, parts in spans.items() for part in parts):
             for words in homes[stripe]:
                 begin, length = self.interval(access, words.slice, span)
-                if begin < self.request.floor:
-                    return self.request.floor - begin
+                floor = max(self.request.floor, words.since if access.write else 0)
+                if begin < floor:
+                    return floor - begin
                 free = memory.next_free(words, access.write, begin, length)
                 if free != begin:
                     return free - begin

@@ -7,6 +7,7 @@ from tests.codegen.lpu.chains import chip, matmul
 from tilesmith.codegen.lpu.dataflow import ChainBuilder, Dataflow, Operation, Rows, Tensor
 from tilesmith.codegen.lpu.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.lpu.isa.text import to_text
+from tilesmith.codegen.lpu.scheduling.memory import Memory
 from tilesmith.codegen.lpu.scheduling.scheduler import Options, schedule
 from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.search_space.errors import ModelError
@@ -80,3 +81,13 @@ def test_a_tensor_of_more_blocks_than_slices_is_read_in_any_order() -> None:
     placed = schedule(flow, chip())
     found = execute(placed, {"x": x}, matching=check(placed)).tensors["y"]
     np.testing.assert_array_equal(found, x[order])
+
+
+def test_words_used_before_are_written_when_their_last_reader_is_done() -> None:
+    """By each of the chains that write a block, not only by the one that it was placed for."""
+    memory = Memory(chip())
+    (first,), _ = memory.choose([0], 1, 8, True, lambda *_: (10, 8), lambda _: 0)
+    memory.take([first])
+    memory.give([first], 100)
+    (again,), _ = memory.choose([0], 1, 4, True, lambda *_: (120, 4), lambda _: 0)
+    assert (again.address, again.since) == (first.address, 100)
