@@ -199,6 +199,28 @@ def test_convolutions_of_few_channels_one_after_another() -> None:
     assert sum(op.details["shown_us"] for op in played.ops) == pytest.approx(played.latency_us)
 
 
+def test_words_that_many_chains_write_wait_for_who_reads_them() -> None:
+    text = (
+        "net (float[1, 8, 20, 12] x) => (float[1, 9, 20, 12] y) "
+        "{ a = Conv<pads=[2,2,2,2], dilations=[2,2]>(x, w1) b = HardSwish(a) "
+        "  c = Conv<pads=[0,1,0,1]>(b, w2) d = Tanh(c) e = Conv<group=3>(d, w3) y = Elu(e) }"
+    )
+    weights = {"w1": random(10, 8, 3, 3) / 8, "w2": random(9, 10, 1, 3) / 5}
+    weights["w3"] = random(9, 3, 1, 1)
+    compared(model_of(text, **weights), 4e-3, x=random(1, 8, 20, 12))
+
+
+def test_reductions_run_whole_over_any_axes() -> None:
+    text = (
+        "sums (float[2, 12, 40] x) "
+        "=> (float[2, 12] a, float[2, 40] b, float[2, 12, 1] c, float[1] d) { "
+        "a = ReduceMean<axes=[-1], keepdims=0>(x) b = ReduceMax<axes=[1], keepdims=0>(x) "
+        "  c = ReduceMin<axes=[2]>(x) e = ReduceMean<keepdims=0>(x) d = Reshape(e, one) }"
+    )
+    executable = compared(model_of(text, one=np.array([1])), 4e-3, x=random(2, 12, 40))
+    assert executable.report.host == 0
+
+
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
         backend_of(TARGET).check_size(TARGET, "large", 300 << 20)
