@@ -86,6 +86,7 @@ class Profile:
         plain_us, timed_us: medians of runs nobody looks at, and of those looked at, in turns.
         call_us: median of `Executable.run`, which checks and copies inputs and outputs besides.
         threads: how many took part.
+        spread: between the ends of the runs that are kept, as a share of their mean.
         events: of the first runs.
     """
 
@@ -97,6 +98,7 @@ class Profile:
     timed_us: float
     call_us: float
     threads: int
+    spread: float = 0.0
     events: tuple[Event, ...] = ()
 
     @property
@@ -113,6 +115,7 @@ class _Part:
         starts, stops: of each run, nanoseconds.
         sums, waits: nanoseconds of each step of native code, (runs, steps), block by block.
         calls: how often each step ran, block by block.
+        events: of the first runs, for a trace; no more once there are `traced`.
     """
 
     segment: Segment
@@ -124,6 +127,7 @@ class _Part:
     waits: list[Floats] = field(default_factory=list)
     calls: list[Floats] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    traced: int = _TRACED
 
     def run(self, values: Values) -> None:
         self.starts.append(time.perf_counter_ns())
@@ -146,7 +150,7 @@ class _Part:
         self.calls.append(tables[0][2])
         self.waits.append(np.mean([waits for _, waits, _ in tables], axis=0))
         for thread, notes in enumerate(noted):
-            if len(self.events) < _TRACED:
+            if len(self.events) < self.traced:
                 self.events += _events(notes, self.steps, thread)
         return len(noted)
 
@@ -234,7 +238,7 @@ def _part(work: Workspace, segment: Segment) -> _Part:
 
 def _prepared(parts: Sequence[_Part], values: Values) -> int:
     """Make room for the notes of a block of runs; how many runs that is."""
-    most = 1
+    counts: list[int] = []
     for part in parts:
         room = 4 * len(part.steps) + 64
         while True:
@@ -250,12 +254,13 @@ def _prepared(parts: Sequence[_Part], values: Values) -> int:
                     f"a run has more than {_MOST_NOTES // 4} steps, loops counted; profile it at "
                     "smaller sizes"
                 )
-        most = max(most, *(found.steps.size for found in notes), 1)
+        counts.append(max((found.steps.size for found in notes), default=0))
         part.starts, part.stops = [], []
-    each = max(1, min(256, _MOST_NOTES // (2 * most)))
-    for part in parts:
+    each = max(1, min(256, _MOST_NOTES // (2 * max(sum(counts), 1))))
+    for part, count in zip(parts, counts, strict=True):
         if part.timed is not None:
-            part.timed.reserve(min(_MOST_NOTES, 2 * each * most + 64))
+            part.timed.reserve(2 * (each + 1) * count + 64)
+        part.traced = _TRACED // len(parts)
     return each
 
 
@@ -328,6 +333,7 @@ class _Rounds:
             statistics.median(self.timed) / 1e3,
             statistics.median(self.calls) / 1e3,
             self.threads,
+            float(np.ptp(wholes[kept]) / max(wholes[kept].mean(), 1.0)),
             tuple(self._events()),
         )
 

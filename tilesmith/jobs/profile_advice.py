@@ -44,10 +44,10 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
     """Schedules that were never looked for, or are of something else."""
     found = []
     for origin, kind, why in (
-        ("default", "tune", "were never tuned"),
+        ("default", "tune", "never tuned"),
         ("fallback", "transferred",
-         "run schedules tuned for another shape, thread count or layouts"),
-        ("stale", "transferred", "were tuned by another version"),
+         "with schedules of another shape, thread count or layouts"),
+        ("stale", "transferred", "tuned by another version"),
     ):  # fmt: skip
         ops = [op for op in report.ops if op.origin == origin and op.kind == "kernel"]
         if not ops:
@@ -58,7 +58,7 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
         found.append(
             Advice(
                 kind,
-                f"{len(ops)} operators ({len(workloads)} workloads) {why} and take "
+                f"{_counted(ops, 'operator')} ({_counted(workloads, 'workload')}) {why}: "
                 f"{spent:.0f} us, {spent / report.total_us:.0%} of a run, {gain:.0f} us above "
                 f"what arithmetic and memory need; the slowest: {names}",
                 gain,
@@ -96,6 +96,10 @@ def tune_command(request: Request, source: str, workloads: Sequence[str]) -> str
     return shlex.join([*words, "--trials", str(_EACH * max(1, len(workloads)))])
 
 
+def _counted(found: Sequence[object], name: str) -> str:
+    return f"{len(found)} {name}{'s' if len(found) != 1 else ''}"
+
+
 def _slowest(ops: Sequence[OperatorTime], most: int = 3) -> str:
     slow = sorted(ops, key=lambda op: -op.gain_us)[:most]
     return ", ".join(f"{op.name} ({op.us:.0f} us)" for op in slow)
@@ -109,7 +113,7 @@ def _conversions(report: ProfileReport) -> list[Advice]:
     return [
         Advice(
             "conversions",
-            f"{len(ops)} conversions between layouts take {spent:.0f} us, "
+            f"{_counted(ops, 'conversion')} between layouts: {spent:.0f} us, "
             f"{spent / report.total_us:.0%} of a run ({_slowest(ops)}); tuned as a whole model, "
             "kernels and layouts are chosen together",
             spent,
@@ -127,8 +131,8 @@ def _host(report: ProfileReport) -> list[Advice]:
     return [
         Advice(
             "host",
-            f"{len(ops)} operators run on the host, in {islands} "
-            f"{'places' if islands > 1 else 'place'} between native code, and take {spent:.0f} us, "
+            f"{_counted(ops, 'operator')} on the host, in {islands} "
+            f"{'places' if islands > 1 else 'place'} between native code: {spent:.0f} us, "
             f"{spent / report.total_us:.0%} of a run: {kinds}; 'tilesmith operators' lists what "
             "has kernels",
             spent,

@@ -28,7 +28,7 @@ from tilesmith.simulator import SimulationResult, simulators
 
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
-    from tilesmith.compiler.profiling import Event, StepTimes
+    from tilesmith.compiler.profiling import Event, Profile, StepTimes
     from tilesmith.compiler.program import KernelStep, Recipe
     from tilesmith.jobs.subjects import Model
 
@@ -151,7 +151,7 @@ def _measured(
         found.kept,
         _BETWEEN,
         counts,
-        notes=(*_notes(recipe, found.threads), *why),
+        notes=(*_notes(recipe, found), *why),
     )
     return report, found.events
 
@@ -175,13 +175,23 @@ def _counted(executable: Executable, inputs: Any) -> tuple[dict[str, float], tup
     return counts, ()
 
 
-def _notes(recipe: Recipe, threads: int) -> tuple[str, ...]:
-    if threads < recipe.threads:
-        return (
-            f"{threads} of {recipe.threads} threads had a core for themselves and took part; on "
-            "more cores times are others",
+_UNSTEADY = 0.1
+"""Spread of the middle half of the runs from which a profile says so."""
+
+
+def _notes(recipe: Recipe, found: Profile) -> tuple[str, ...]:
+    notes = []
+    if found.threads < recipe.threads:
+        notes.append(
+            f"{found.threads} of {recipe.threads} threads had a core for themselves and took "
+            "part; on more cores times are others"
         )
-    return ()
+    if found.spread > _UNSTEADY:
+        notes.append(
+            f"even the runs that count differ by {found.spread:.0%}: something else runs on these "
+            "cores, and times of operators are as unsteady; 'tilesmith doctor' looks at the noise"
+        )
+    return tuple(notes)
 
 
 # -- what was foretold --------------------------------------------------------------------------
