@@ -279,7 +279,9 @@ class _Assembler:
                 strict=True)
         )  # fmt: skip
         layouts = dict(zip(operands, option.operands, strict=True))
-        prepared = self._prepared(workload, compiled, operands)
+        prepared = self._packed(node, compiled, operands) or self._prepared(
+            workload, compiled, operands
+        )
         places = []
         for parameter in compiled.parameters:
             if parameter == compiled.output:
@@ -300,6 +302,18 @@ class _Assembler:
             node.name, workload.key, config.key, option.origin, self._code(compiled.code),
             tuple(places), threads=option.threads, sources=node.sources,
         )  # fmt: skip
+
+    def _packed(
+        self, node: Node, compiled: Compiled, operands: Mapping[str, str]
+    ) -> Mapping[str, NDArray[Any]]:
+        """The prepared buffers, where all of them are constants of the graph; else none."""
+        own = {*compiled.parameters} - operands.keys() - {compiled.output}
+        known = {buffer: self.settled.packed.get((node.outputs[0], buffer), "") for buffer in own}
+        found = {b: self.graph.constants[name] for b, name in known.items() if name}
+        whole = len(found) == len(own)
+        return (
+            found if whole and all(a.nbytes == compiled.nbytes[b] for b, a in found.items()) else {}
+        )
 
     def _prepared(
         self, workload: Workload, compiled: Compiled, operands: Mapping[str, str]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.compiler.memory import ALIGNMENT
+from tilesmith.compiler.onnx.mapped import is_mapped, release
 from tilesmith.compiler.program import Place
 from tilesmith.compiler.settling.layouts import PLAIN
 
@@ -22,6 +23,10 @@ _LENT = 1 << 16
 
 _LENT_PACKED = 1 << 24
 """The same for a packed one, whose memory of its own is up to 4 MiB larger."""
+
+
+_PAGES = 1 << 26
+"""Bytes of weights stored, after which the pages of the model's file that they came from go."""
 
 
 class Constants:
@@ -34,7 +39,7 @@ class Constants:
     def __init__(self, lends: bool) -> None:
         self.chunks: dict[int, NDArray[np.uint8]] = {}
         self.lent: list[tuple[int, NDArray[np.uint8]]] = []
-        self.size = 0
+        self.size = self._read = 0
         self._lends = lends
         self.known: dict[tuple[str, str, object], Place] = {}
         self._alike: dict[tuple[int, bytes], list[tuple[Place, NDArray[np.uint8]]]] = {}
@@ -53,10 +58,15 @@ class Constants:
     def _store(self, flat: NDArray[np.uint8], packed: bool) -> Place:
         place = Place("constant", self.size)
         least = _LENT_PACKED if packed else _LENT
-        if self._lends and flat.size >= least and flat.ctypes.data % ALIGNMENT == 0:
+        aligned = flat.ctypes.data % ALIGNMENT == 0
+        if self._lends and flat.size >= least and aligned and not is_mapped(flat):
             self.lent.append((self.size, flat))
         else:
             self.chunks[self.size] = flat
+        self._read += flat.size
+        if self._read >= _PAGES:
+            release()
+            self._read = 0
         self.size += flat.size + -flat.size % ALIGNMENT
         self._alike.setdefault((flat.size, _some(flat)), []).append((place, flat))
         return place
@@ -65,6 +75,7 @@ class Constants:
         """Their memory, in which those that are lent are holes: pages that nothing touches."""
         memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
         self._alike.clear()
+        release()
         while self.chunks:  # each is let go as soon as it is copied
             offset, chunk = self.chunks.popitem()
             memory[offset : offset + chunk.size] = chunk

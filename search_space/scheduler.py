@@ -33,10 +33,12 @@ from tilesmith.search_space.workload import Workload
 @dataclass(frozen=True)
 class Panels:
     """A matrix in panels: blocks of `axis`, each with the other axis outside and the block inside:
-    `panel[i / block][j][i % block]`, filled up with zeros, in its own element type."""
+    `panel[i / block][j][i % block]`, filled up with zeros, in its own element type; `buffer` is the
+    prepared buffer that holds them."""
 
     axis: int
     block: int
+    buffer: str
 
 
 class Scheduler(ABC):

@@ -19,6 +19,7 @@ from onnx import helper, inliner, version_converter
 
 from tilesmith.compiler.expansion import OPTIMISERS, expansion_of
 from tilesmith.compiler.onnx.arrays import ArrayReader, one_line
+from tilesmith.compiler.onnx.mapped import read_mapped
 from tilesmith.search_space.errors import ModelError
 
 _FIRST_OPSET = 7
@@ -35,7 +36,8 @@ class ModelFile:
         proto: the model.
         folder: where its weights may lie in files of their own; None for a model from memory.
         name: for messages.
-        held: weights in memory, of initialisers that `arrays.typed_only` made.
+        held: weights in memory, of initialisers that `arrays.typed_only` made, and those that were
+            left in the file (`mapped`).
     """
 
     proto: onnx.ModelProto
@@ -51,21 +53,39 @@ def read_model(model: str | Path | onnx.ModelProto) -> ModelFile:
         ModelError: the file is missing, truncated, not ONNX or invalid, or its opset is too old to
             be converted.
     """
-    proto, folder, name = _load(model)
+    proto, folder, name, held = _load(model)
     proto = _inline(proto, name)
     _check(proto, folder, name)
-    return ModelFile(_modern(proto, name), folder, name)
+    return ModelFile(_modern(proto, name), folder, name, held)
 
 
-def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None, str]:
+def parsed(path: Path) -> tuple[onnx.ModelProto, Mapping[str, NDArray[Any]]]:
+    """A model's file as it is, and weights that were left in it.
+
+    Raises:
+        OSError: the file cannot be read.
+        Exception: whatever protobuf raises for bytes that it cannot read.
+    """
+    content, held = read_mapped(path)
+    proto = onnx.ModelProto()
+    proto.ParseFromString(content)
+    if held and (proto.functions or opset_of(proto) < _FIRST_OPSET):
+        # Converters of ONNX's want the values, too.
+        proto, held = onnx.ModelProto(), {}
+        proto.ParseFromString(path.read_bytes())
+    return proto, held
+
+
+def _load(
+    model: str | Path | onnx.ModelProto,
+) -> tuple[onnx.ModelProto, Path | None, str, Mapping[str, NDArray[Any]]]:
     if isinstance(model, onnx.ModelProto):
-        return model, None, model.graph.name or "model"
+        return model, None, model.graph.name or "model", {}
     path = Path(model)
     if not path.exists():
         raise ModelError(f"model file '{path}' does not exist")
-    proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(path.read_bytes())
+        proto, held = parsed(path)
     except OSError as error:
         raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever protobuf raises for bytes it cannot read
@@ -74,7 +94,7 @@ def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | 
         raise ModelError(f"'{path}' is not an ONNX model, or it is truncated (no graph in it)")
     if not proto.graph.node:
         raise ModelError(f"'{path}' has no operators, so there is nothing to compile")
-    return proto, path.resolve().parent, path.name
+    return proto, path.resolve().parent, path.name, held
 
 
 def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:

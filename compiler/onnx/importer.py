@@ -70,7 +70,8 @@ def import_model(
             dtype or a symbolic dimension without a value; `shapes` names an
             unknown input or contradicts a fixed dimension.
     """
-    return import_file(replace(read_model(model), held=held or {}), shapes or {}).graph
+    file = read_model(model)
+    return import_file(replace(file, held={**file.held, **(held or {})}), shapes or {}).graph
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Settled:
         seconds: of all kernels and conversions, by measurement or estimate.
         exact: whether the choice is proved the best of all.
         bodies: the same of each graph that a control node runs, in order.
+        packed: of kernels' prepared buffers those that are constants of the graph, by output of the
+            kernel and name of the buffer.
     """
 
     graph: Graph
@@ -46,6 +48,7 @@ class Settled:
     seconds: float
     exact: bool
     bodies: Mapping[Node, tuple[Settled, ...]] = field(default_factory=dict)
+    packed: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def every(self) -> Iterator[Settled]:
         """Itself, and those of bodies."""

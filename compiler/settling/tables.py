@@ -36,10 +36,11 @@ apart, so that picking nearly all of it would take several times as long."""
 
 @dataclass(frozen=True)
 class _Weights:
-    """Constant weights that a product keeps in panels."""
+    """Constant weights that a product keeps in panels; `kernel` is what the product writes."""
 
     array: NDArray[Any]
     panels: Panels
+    kernel: str
 
     def table(self) -> NDArray[Any]:
         """The rows that a panel has side by side."""
@@ -56,6 +57,7 @@ def share_tables(settled: Settled, chooser: Chooser) -> Settled:
     weights = list(_weights(graph, options, chooser))
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     changed: dict[Node, Node] = {}
+    packed: dict[tuple[str, str], str] = {}
     for name, readers in _tables(graph) if weights else ():
         table = graph.constants[name]
         same = next((w for w in weights if _is(w.table(), table)), None)
@@ -66,6 +68,7 @@ def share_tables(settled: Settled, chooser: Chooser) -> Settled:
         if any(pair is None for pair in found.values()):
             continue
         constants[new] = same.packed()
+        packed[same.kernel, same.panels.buffer] = new
         tensors[new] = replace(tensors[name], name=new, shape=constants[new].shape)
         for reader, pair in found.items():
             assert pair is not None
@@ -76,7 +79,7 @@ def share_tables(settled: Settled, chooser: Chooser) -> Settled:
     nodes = tuple(changed.get(node, node) for node in graph.nodes)
     graph = graph.with_(nodes=nodes, constants=constants, tensors=tensors)
     ordered = {node: options[node] for node in nodes if node in options}
-    return replace(settled, graph=graph, options=ordered)
+    return replace(settled, graph=graph, options=ordered, packed=packed)
 
 
 def _weights(graph: Graph, options: Mapping[Node, Option], chooser: Chooser) -> Iterator[_Weights]:
@@ -93,7 +96,7 @@ def _weights(graph: Graph, options: Mapping[Node, Option], chooser: Chooser) -> 
         for operand, name in zip(operands, node.inputs, strict=False):
             array = graph.constants.get(name)
             if operand.name in kept and array is not None and array.nbytes >= _LEAST:
-                yield _Weights(array.reshape(operand.shape), kept[operand.name])
+                yield _Weights(array.reshape(operand.shape), kept[operand.name], node.outputs[0])
 
 
 def _tables(graph: Graph) -> Iterator[tuple[str, list[Node]]]:

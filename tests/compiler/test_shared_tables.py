@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native.kernel import compile_config
+from tilesmith.codegen.structures import default_of
 from tilesmith.compiler.build import build
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.program import kernels_of
 from tilesmith.compiler.weights import Constants
+from tilesmith.search_space.scheduler import scheduler_of
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 _WORDS, _WIDTH = 2099, 160  # 1.3 MB; neither is a whole number of vectors
 
@@ -87,6 +92,20 @@ def test_layers_that_share_weights_share_what_is_packed() -> None:
     assert executable.report.constant_bytes <= 1.05 * weight.nbytes
     given = {"a0": random(4, 256)}
     assert_close(executable.run(given), expected(model, given), 1e-4)
+
+
+@pytest.mark.parametrize("text", ["m=3 n=70 k=33", "m=9 n=33 k=20 tb=1"])
+def test_panels_are_what_products_prepare(text: str) -> None:
+    workload, target = Workload.parse(f"matmul {text} const=b"), host_target()
+    config = default_of(workload, target)
+    panels = scheduler_of(workload, target).panels(workload, target, config)["b"]
+    b = random(*template_of("matmul").inputs(workload)[1].shape)
+    found = compile_config(workload, target, config).prepare({"b": b})[panels.buffer]
+    rows = b if panels.axis == 0 else b.T
+    filled = np.zeros((found.shape[0] * panels.block, rows.shape[1]), np.float32)
+    filled[: len(rows)] = rows
+    wanted = filled.reshape(found.shape[0], panels.block, -1).transpose(0, 2, 1)
+    np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
 
 
 @pytest.mark.parametrize("lends", [True, False])

@@ -71,18 +71,17 @@ def _glance(model: Model) -> onnx.ModelProto | None:
     import onnx
 
     from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.onnx.file import parsed
 
     if isinstance(model, FrontEndModel):
         file = model.file()
         return None if file is None else file.proto
     if isinstance(model, onnx.ModelProto):
         return model
-    proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(Path(model).read_bytes())
+        return parsed(Path(model))[0]
     except Exception:  # whatever protobuf raises; who reads it in earnest says what is wrong
         return None
-    return proto
 
 
 def _file_of(model: Model) -> ModelFile | None:

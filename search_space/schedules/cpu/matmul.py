@@ -64,7 +64,7 @@ class BlockedMatmul(CpuScheduler):
         if not plain or config.text("pack_b") != "panels" or not workload.is_constant("b"):
             return {}
         width = config.integer("n_vectors") * vector_width(target)
-        return {"b": Panels(0 if workload.integer("tb") else 1, width)}
+        return {"b": Panels(0 if workload.integer("tb") else 1, width, "b.packed")}
 
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
