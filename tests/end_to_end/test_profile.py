@@ -16,6 +16,9 @@ import pytest
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import TUNE, invoke, refuse, save_model, succeed
+from tilesmith.display.profile_report import ProfileReport
+from tilesmith.jobs.profile_advice import tune_command
+from tilesmith.jobs.request import Request
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +137,11 @@ def test_host_operators_are_apart(tmp_path: Path) -> None:
 
 
 def test_artifacts_and_described_machines(model: Path, tmp_path: Path) -> None:
-    succeed("compile", model, "--target", "cpu", "-o", tmp_path / "m.tsm")
+    succeed("compile", model, "--target", "cpu", "--threads", 2, "-o", tmp_path / "m.tsm")
     report = succeed("profile", tmp_path / "m.tsm", "--runs", 5)
     assert "mem[ory]<b>" in {op["name"] for op in report["ops"]}
-    assert "model.onnx" in next(a["command"] for a in report["advice"] if a["command"])
+    command = next(a["command"] for a in report["advice"] if a["command"])
+    assert command.startswith("tilesmith tune model.onnx --threads 2 --database ")
 
     proto = model_of(
         "g (float[64,32] x) => (float[64,16] y) { h = MatMul(x, w)  y = Relu(h) }",
@@ -165,6 +169,14 @@ def test_schedules_of_other_thread_counts_are_mentioned(tmp_path: Path) -> None:
     report = succeed("profile", path, "--database", database, "--runs", 5)
     assert {op["origin"] for op in report["ops"]} == {"tuned"}
     assert not [advice for advice in report["advice"] if advice["command"]]
+
+
+def test_commands_hold_no_password() -> None:
+    report = ProfileReport("m", "cpu", 1, "fp32", "hardware", 1.0, ())
+    request = Request("a model.onnx", database="postgresql://me:secret@host/db", threads=1)
+    command = tune_command(request, report, "", ["matmul"])
+    assert "secret" not in command
+    assert command.startswith("tilesmith tune 'a model.onnx' --database ")
 
 
 def test_what_cannot_be_profiled_is_said(model: Path, tmp_path: Path) -> None:

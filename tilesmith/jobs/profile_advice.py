@@ -9,6 +9,7 @@ from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport
 from tilesmith.jobs.profile_records import tuned_elsewhere
 from tilesmith.jobs.request import Request
 from tilesmith.jobs.subjects import is_artifact, subject_words
+from tilesmith.records.urls import without_password
 from tilesmith.search_space.target import HOST, Target
 
 MATTERS = 0.02
@@ -62,7 +63,7 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
                 f"{spent:.0f} us, {spent / report.total_us:.0%} of a run, {gain:.0f} us above "
                 f"what arithmetic and memory need; the slowest: {names}",
                 gain,
-                tune_command(request, source, workloads),
+                tune_command(request, report, source, workloads),
             )
         )
     return found
@@ -73,26 +74,32 @@ def _elsewhere(
 ) -> list[Advice]:
     """Schedules that the database has, but not for this machine or number of threads."""
     ops = [op for op in report.ops if op.origin in ("default", "fallback") and op.workload]
-    command = tune_command(request, source, list({op.workload for op in ops}))
+    command = tune_command(request, report, source, list({op.workload for op in ops}))
     database = None if request.database is None else str(request.database)
     return tuned_elsewhere(report, target, database, command)
 
 
-def tune_command(request: Request, source: str, workloads: Sequence[str]) -> str:
-    """What tunes the model, or the artifact's model."""
-    words = ["tilesmith", "tune"]
+def tune_command(
+    request: Request, report: ProfileReport, source: str, workloads: Sequence[str]
+) -> str:
+    """What tunes the model (an artifact's own, as the artifact is); passwords are left out."""
+    words, precision = ["tilesmith", "tune"], request.precision
+    target = str(getattr(request.target, "name", request.target))
     if is_artifact(request.subject):
         words.append(source.rpartition(" ")[0] or "MODEL.onnx")
+        target, precision = report.target, report.precision
     else:
         words += subject_words(request.subject)
     for name, shape in (request.shapes or {}).items():
         extents = ("..".join(map(str, e)) if isinstance(e, tuple) else str(e) for e in shape)
         words += ["--shape", f"{name}={'x'.join(extents)}"]
-    target = getattr(request.target, "name", request.target)
-    words += ["--target", str(target)] if str(target) != HOST else []
-    words += ["--precision", request.precision] if request.precision != "fp32" else []
-    words += ["--threads", str(request.threads)] if request.threads not in (None, 1) else []
-    words += ["--database", str(request.database) if request.database else "tuning.db"]
+    words += ["--target", target] if target != HOST else []
+    for name, value in (request.settings or {}).items():
+        words += ["--set", f"{name}={value}"]
+    words += ["--precision", precision] if precision != "fp32" else []
+    words += ["--threads", str(report.threads)] if report.threads != 1 else []
+    database = str(request.database) if request.database else "tuning.db"
+    words += ["--database", without_password(database)]
     return shlex.join([*words, "--trials", str(_EACH * max(1, len(workloads)))])
 
 
