@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     )
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.jobs.measuring import measure
     from tilesmith.jobs.numerics import compare
     from tilesmith.jobs.profiling import profile
     from tilesmith.jobs.sharding import shard
     from tilesmith.jobs.shipping import emit_library
+    from tilesmith.jobs.space_analysis import space
     from tilesmith.jobs.targets import resolve_target
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
@@ -74,12 +76,14 @@ _HOMES = {
     "from_torch": "tilesmith.api",
     "jax_model": "tilesmith.api",
     "load": "tilesmith.api",
+    "measure": "tilesmith.jobs.measuring",
     "profile": "tilesmith.jobs.profiling",
     "quantize": "tilesmith.api",
     "replay": "tilesmith.api",
     "resolve_target": "tilesmith.jobs.targets",
     "shard": "tilesmith.jobs.sharding",
     "simulate": "tilesmith.api",
+    "space": "tilesmith.jobs.space_analysis",
     "torch_model": "tilesmith.api",
     "tune": "tilesmith.api",
 }
@@ -108,12 +112,14 @@ __all__ = [
     "from_torch",
     "jax_model",
     "load",
+    "measure",
     "profile",
     "quantize",
     "replay",
     "resolve_target",
     "shard",
     "simulate",
+    "space",
     "torch_model",
     "tune",
 ]

@@ -27,6 +27,8 @@ _COMMANDS = {
     "bench": "tilesmith.commands.bench:bench",
     "profile": "tilesmith.commands.profile:profile",
     "compare": "tilesmith.commands.compare:compare",
+    "measure": "tilesmith.commands.measure:measure",
+    "space": "tilesmith.commands.space:space",
     "simulate": "tilesmith.commands.simulate:simulate",
     "plan": "tilesmith.commands.plan:plan",
     "shard": "tilesmith.commands.shard:shard",
