@@ -1,13 +1,16 @@
 """How a workspace gets threads that help its caller, and lets them go, in LLVM's language.
 
 `codegen.native.team` has what they do: wait, and run programs together. Here they are the system's
-threads instead of Python's: started with the workspace, joined when it ends.
+threads instead of Python's: started with the workspace, joined when it ends. As there, they are
+kept off the caller's core (`place`) where there is hardly another: woken there, they would wait
+until it sleeps.
 """
 
 from __future__ import annotations
 
 from tilesmith.codegen.library.plan import (
     BARRIERS_AT,
+    BESIDE_AT,
     SLOT_BYTES,
     SLOTS_AT,
     TEAM_AT,
@@ -35,6 +38,7 @@ declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(ptr, ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
 declare i64 @llvm.ctpop.i64(i64)
 declare i64 @llvm.umin.i64(i64, i64)
 
@@ -70,9 +74,8 @@ done:
   ret i64 %found
 }}
 
-define internal i64 @cores() {{
+define internal i64 @cores(ptr %mask) {{
 entry:
-  %mask = alloca [16 x i64], align 8
   call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
   %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
   br label %next
@@ -90,6 +93,53 @@ done:
   %unknown = icmp eq i64 %more, 0
   %found = select i1 %unknown, i64 {team}, i64 %more
   ret i64 %found
+}}
+
+define internal void @place(ptr %workspace, i64 %threads) {{
+entry:
+  %mask = alloca [16 x i64], align 8
+  %core = call i32 @sched_getcpu()
+  %mark = add i32 %core, 1
+  %beside.at = getelementptr i8, ptr %workspace, i64 {beside_at}
+  %before = load i32, ptr %beside.at
+  %same = icmp eq i32 %mark, %before
+  br i1 %same, label %done, label %moved
+moved:
+  store i32 %mark, ptr %beside.at
+  %known = icmp ult i32 %core, 1024
+  br i1 %known, label %look, label %done
+look:
+  %cores = call i64 @cores(ptr %mask)
+  %few = icmp ult i64 %cores, %threads
+  br i1 %few, label %done, label %choose
+choose:
+  %twice = shl i64 %threads, 1
+  %plenty = icmp uge i64 %cores, %twice
+  %number = zext i32 %core to i64
+  %word = lshr i64 %number, 6
+  %bit = and i64 %number, 63
+  %one = shl i64 1, %bit
+  %others = xor i64 %one, -1
+  %kept = select i1 %plenty, i64 -1, i64 %others
+  %word.at = getelementptr i64, ptr %mask, i64 %word
+  %old = load i64, ptr %word.at
+  %new = and i64 %old, %kept
+  store i64 %new, ptr %word.at
+  br label %next
+next:
+  %thread = phi i64 [ 1, %choose ], [ %following, %bind ]
+  %more = icmp ult i64 %thread, %threads
+  br i1 %more, label %bind, label %done
+bind:
+  %distance = mul i64 %thread, {slot_bytes}
+  %from = add i64 %distance, {slots_at}
+  %slot = getelementptr i8, ptr %workspace, i64 %from
+  %handle = load ptr, ptr %slot
+  %ignored = call i32 @pthread_setaffinity_np(ptr %handle, i64 128, ptr %mask)
+  %following = add i64 %thread, 1
+  br label %next
+done:
+  ret void
 }}
 
 define internal ptr @worker(ptr %slot) {{
@@ -112,8 +162,9 @@ define internal void @set.rounds(ptr %word, i64 %rounds) {{
 
 define internal i32 @start(ptr %workspace, i64 %asked) {{
 entry:
+  %mask = alloca [16 x i64], align 8
   %any = icmp eq i64 %asked, 0
-  %cores = call i64 @cores()
+  %cores = call i64 @cores(ptr %mask)
   %wish = select i1 %any, i64 %cores, i64 %asked
   %threads = call i64 @llvm.umin.i64(i64 %wish, i64 {team})
   %team = getelementptr i8, ptr %workspace, i64 {team_at}
@@ -194,4 +245,5 @@ def threads(plan: Plan) -> str:
         rounds_at=ROUNDS,
         most_at=MOST_ROUNDS,
         words=words,
+        beside_at=BESIDE_AT,
     )

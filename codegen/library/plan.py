@@ -22,7 +22,7 @@ REGION = 1 << 46
 ARENA, WEIGHTS, FIRST_END = 1, 2, 3
 """Regions: activations, weights, then one for each input and output that calls may reach."""
 
-THREADS_AT, INPUTS_AT, OUTPUTS_AT, STATUS_AT, BUSY_AT, OWNED_AT = 8, 16, 24, 32, 36, 40
+THREADS_AT, STATUS_AT, BUSY_AT, OWNED_AT, BESIDE_AT = 8, 16, 20, 24, 32
 TEXT_AT, TEXT_BYTES = 64, 512
 BARRIERS_AT = TEXT_AT + TEXT_BYTES
 TEAM_AT = BARRIERS_AT + 2 * BARRIER_BYTES

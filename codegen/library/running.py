@@ -212,6 +212,8 @@ class _Runner:
             builder.call(function, (self.workspace, INDEX(0), INDEX(1)))
             return
         threads = builder.load(self._at(THREADS_AT), INDEX)
+        place = self.module.declare("place", VOID, (POINTER, INDEX))
+        builder.call(place, (self.workspace, threads))
         together = self.module.declare("together", VOID, (POINTER, INDEX, POINTER))
         builder.call(together, (self._at(TEAM_AT), threads, self.workspace))
 

@@ -177,3 +177,18 @@ def test_what_is_wrong_is_one_sentence(
         *emit, "library", "-o", tmp_path / "m.so"
     )
     assert not (tmp_path / "m.so").exists() and not (tmp_path / "m.o").exists()
+
+
+@needs_compiler
+def test_a_run_cannot_allocate(tmp_path: Path, model: Path) -> None:
+    """All a library calls is known: memory comes from `posix_memalign`, which making a workspace
+    alone calls, and `snprintf` writes sentences of errors."""
+    always = {"memmove", "memset", "memcpy", "snprintf", "posix_memalign", "free"}
+    team = {"pthread_create", "pthread_join", "pthread_setaffinity_np", "clock_gettime", "syscall"}
+    team |= {"sched_getaffinity", "sched_getcpu"}
+    for threads, allowed in ((1, always), (2, always | team)):
+        ts.emit_library(model, tmp_path / "m.o", kind="object", threads=threads)
+        listed = subprocess.run(
+            ["nm", "-u", str(tmp_path / "m.o")], capture_output=True, text=True, check=True
+        )
+        assert set(listed.stdout.split()) - {"U"} <= allowed
