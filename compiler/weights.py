@@ -25,7 +25,7 @@ _LENT_PACKED = 1 << 24
 """The same for a packed one, whose memory of its own is up to 4 MiB larger."""
 
 
-_PAGES = 1 << 26
+_PAGES = 1 << 24
 """Bytes of weights stored, after which the pages of the model's file that they came from go."""
 
 
