@@ -22,7 +22,6 @@ from tilesmith.codegen.library.plan import (
     WEIGHTS,
     End,
     Plan,
-    Tensor,
 )
 from tilesmith.codegen.library.status import CODES
 from tilesmith.codegen.llvm.builder import Builder
@@ -75,16 +74,13 @@ class _Runner:
         self._clear()
         given = [self._given(self.inputs, n, end) for n, end in enumerate(plan.inputs)]
         given += [self._given(self.outputs, n, end) for n, end in enumerate(plan.outputs)]
-        self._refuse_overlaps(given)
+        self._refuse_overlaps()
         used = [
             self._placed(number, end, pointer)
             for number, (end, pointer) in enumerate(zip(plan.ends, given, strict=True))
         ]
         self._perform()
-        status = builder.load(self._at(STATUS_AT), INT32)
-        well = builder.append_block("well")
-        builder.cbranch(builder.icmp_signed("==", status, INT32(0)), well, self.end)
-        builder.position_at_end(well)
+        self._go_on()
         self._results(given, used)
         builder.branch(self.end)
         builder.position_at_end(self.end)
@@ -141,31 +137,23 @@ class _Runner:
                 self._fail("ARGUMENT", f"{kind[:-1]} '%s' is NULL", end.tensor.name)
         return found
 
-    def _refuse_overlaps(self, given: list[Value]) -> None:
+    def _refuse_overlaps(self) -> None:
         """Outputs that lie in inputs, or in each other, would change what is still to be read."""
-        inputs, outputs = self.plan.inputs, self.plan.outputs
-        for number, end in enumerate(outputs):
-            mine = given[len(inputs) + number]
-            for other, another in enumerate((*inputs, *outputs[:number])):
-                if end.updates >= 0 or not end.tensor.nbytes or not another.tensor.nbytes:
-                    continue
-                if isinstance(another, End) and another.updates >= 0:
-                    continue
-                with self.builder.if_then(
-                    self._overlap(mine, end.tensor, given[other], another.tensor), likely=False
-                ):
-                    text = f"output '%s' overlaps the memory of '{_quoted(another.tensor.name)}'"
-                    self._fail("ARGUMENT", text, end.tensor.name)
-
-    def _overlap(self, one: Value, first: Tensor, two: Value, second: Tensor) -> Value:
         builder = self.builder
-        starts = [builder.convert("ptrtoint", p, INDEX) for p in (one, two)]
-        ends = [
-            builder.add(start, INDEX(tensor.nbytes))
-            for start, tensor in zip(starts, (first, second), strict=True)
-        ]
-        before = builder.icmp_unsigned("<", starts[0], ends[1])
-        return builder.and_(before, builder.icmp_unsigned("<", starts[1], ends[0]))
+        sizes = [0 if end.updates >= 0 else end.tensor.nbytes for end in self.plan.ends]
+        kinds = (POINTER, POINTER, POINTER, POINTER)
+        refuse = self.module.declare("refuse.overlaps", VOID, kinds)
+        known = self.texts.numbers(sizes or [0])
+        builder.call(refuse, (self.workspace, self.inputs, self.outputs, known))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Only if nothing is wrong so far."""
+        builder = self.builder
+        status = builder.load(self._at(STATUS_AT), INT32)
+        well = builder.append_block("well")
+        builder.cbranch(builder.icmp_signed("==", status, INT32(0)), well, self.end, likely=True)
+        builder.position_at_end(well)
 
     def _home(self, end: End) -> Value:
         """Where a tensor is in the workspace, or among the weights."""
@@ -237,11 +225,6 @@ class _Runner:
                 continue
             with builder.if_then(builder.icmp_unsigned("!=", source, pointer)):
                 self._copy(pointer, end.tensor.dtype, source, stored, end)
-
-
-def _quoted(name: str) -> str:
-    """A name inside a format of C."""
-    return name.replace("%", "%%")
 
 
 @contextmanager

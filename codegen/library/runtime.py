@@ -204,6 +204,67 @@ define internal void @index.fault(ptr %workspace, ptr %node, i64 %index, i64 %ex
   ret void
 }}
 
+define internal ptr @at.end(ptr %inputs, ptr %outputs, i64 %number, i64 %step) {{
+  %is.input = icmp ult i64 %number, {input_count}
+  %behind = sub i64 %number, {input_count}
+  %base = select i1 %is.input, ptr %inputs, ptr %outputs
+  %own = select i1 %is.input, i64 %number, i64 %behind
+  %distance = mul i64 %own, %step
+  %at = getelementptr i8, ptr %base, i64 %distance
+  %found = load ptr, ptr %at
+  ret ptr %found
+}}
+
+define internal void @refuse.overlaps(ptr %workspace, ptr %inputs, ptr %outputs, ptr %sizes) {{
+entry:
+  br label %outer
+outer:
+  %one = phi i64 [ {input_count}, %entry ], [ %next.one, %outer.next ]
+  %more.outer = icmp ult i64 %one, {end_count}
+  br i1 %more.outer, label %begin, label %done
+begin:
+  %first = call ptr @at.end(ptr %inputs, ptr %outputs, i64 %one, i64 8)
+  %first.start = ptrtoint ptr %first to i64
+  %first.at = getelementptr i64, ptr %sizes, i64 %one
+  %first.size = load i64, ptr %first.at
+  %first.end = add i64 %first.start, %first.size
+  %empty = icmp eq i64 %first.size, 0
+  br i1 %empty, label %outer.next, label %inner
+inner:
+  %two = phi i64 [ 0, %begin ], [ %next.two, %inner.next ]
+  %more.inner = icmp ult i64 %two, %one
+  br i1 %more.inner, label %compare, label %outer.next
+compare:
+  %second = call ptr @at.end(ptr %inputs, ptr %outputs, i64 %two, i64 8)
+  %second.start = ptrtoint ptr %second to i64
+  %second.at = getelementptr i64, ptr %sizes, i64 %two
+  %second.size = load i64, ptr %second.at
+  %second.end = add i64 %second.start, %second.size
+  %some = icmp ne i64 %second.size, 0
+  %before = icmp ult i64 %first.start, %second.end
+  %behind = icmp ult i64 %second.start, %first.end
+  %meet = and i1 %before, %behind
+  %bad = and i1 %meet, %some
+  br i1 %bad, label %fail, label %inner.next
+inner.next:
+  %next.two = add i64 %two, 1
+  br label %inner
+outer.next:
+  %next.one = add i64 %one, 1
+  br label %outer
+fail:
+  %status.at = getelementptr i8, ptr %workspace, i64 {status_at}
+  store i32 {ARGUMENT}, ptr %status.at
+  %text = getelementptr i8, ptr %workspace, i64 {text_at}
+  %name = call ptr @at.end(ptr @{p}_inputs.table, ptr @{p}_outputs.table, i64 %one, i64 40)
+  %other = call ptr @at.end(ptr @{p}_inputs.table, ptr @{p}_outputs.table, i64 %two, i64 40)
+  %written = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 {text_bytes},
+      ptr {overlap_text}, ptr %name, ptr %other)
+  br label %done
+done:
+  ret void
+}}
+
 define internal void @say(ptr %workspace, ptr %format, ptr %what) {{
   %text = getelementptr i8, ptr %workspace, i64 {text_at}
   %written = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 {text_bytes}, ptr %format,
@@ -226,6 +287,8 @@ def common(plan: Plan, texts: Texts) -> str:
         outputs=_table([end.tensor for end in plan.outputs], texts),
         input_count=len(plan.inputs),
         output_count=len(plan.outputs),
+        end_count=len(plan.ends),
+        overlap_text=texts.text("output '%s' overlaps the memory of '%s'").text,
         status=", ".join(status),
         status_count=len(STATUS),
         about=texts.text(plan.about).text,

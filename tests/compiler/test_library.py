@@ -236,3 +236,11 @@ def test_what_cannot_be_a_library_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"kind = 'dll' is unknown; one of library, object, arch"):
         emitted(recipe(GATHER), tmp_path / "m.so", kind="dll")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_inputs_gives_its_constants(tmp_path: Path) -> None:
+    model = model_of("g () => (float[3] y) { y = Exp(w) }", w=random(3))
+    library = loaded(model, tmp_path)
+    workspace = library.workspace()
+    assert_close(workspace({}), expected(model, {}))
+    workspace.end()
