@@ -71,7 +71,7 @@ class Tensor:
         stripes: rows of a block lie on so many (groups of) slices in turn, so that as many rows
             side by side are read at once by several reads of one chain (the 16 of a transpose).
             Weights are striped by themselves, for MXM loads many rows a cycle.
-        copies: 2 keeps rows in both hemispheres, so that both read them at once, 4 twice in each.
+        copies: homes of every row, 1, 2 or 4, so that a chain reads it so often at once.
         zeros: rows that nothing writes hold zeros from the start (padding of a "temporary").
     """
 

@@ -44,6 +44,7 @@ class Layout:
             in either hemisphere.
         outer: rather near MXM than near VXM: partial sums, and row numbers of gathers.
         east: gathers and their row numbers lie in the east.
+        loaded: constants that are loaded into MXM: a few cycles at a time, of many slices at once.
     """
 
     tensor: Tensor
@@ -52,6 +53,7 @@ class Layout:
     multiplied: bool
     outer: bool
     inner: bool
+    loaded: bool = False
 
     @property
     def blocks(self) -> int:
@@ -116,8 +118,13 @@ class Board:
     def side(self, tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
         """The hemispheres that hold a row, or are to hold it (`rigid.Sides`), once a home."""
         layout = self.layouts[tensor]
-        if layout.tensor.copies > 1:
-            return (False, True) * (layout.tensor.copies // 2)
+        copies = layout.tensor.copies
+        if copies > 1 and tensor not in self.ready:
+            return (False, True) * (copies // 2)
+        return self._side(tensor, row, wanted) * copies
+
+    def _side(self, tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
+        layout = self.layouts[tensor]
         if layout.inner or (layout.outer and wanted is None):
             return (True,)
         known = self.sides.get(self.side_key(tensor, row))
@@ -151,8 +158,9 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
             name in weights & written and _shared_blocks(flow, name, block)
         )
         found[name] = Layout(
-            tensor, block, stripes, multiplied, name in sums | indices, name in tables
-        )
+            tensor, block, stripes, multiplied, name in sums | indices, name in tables,
+            name in weights and tensor.role == "constant",
+        )  # fmt: skip
     return found
 
 

@@ -1,7 +1,7 @@
 """Rows copied to other slices, where a chain needs two tensors in the same cycles that lie on one.
 
 Places are chosen so that it hardly happens (`board.Board.partners`); where it does, a chain of its
-own copies the rows, and the chain that could not be placed reads the copy.
+own copies the rows, and the chain that could not be placed reads (or writes) the copy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilesmith.codegen.lpu.dataflow import Chain, ChainBuilder, Ints, Read, Rows
+from tilesmith.codegen.lpu.dataflow import Chain, ChainBuilder, Ints, Read, Rows, Write
 from tilesmith.codegen.lpu.scheduling.board import Board
 from tilesmith.search_space.errors import CodegenError
 
@@ -33,17 +33,20 @@ class ClashError(CodegenError):
 
 
 def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple[Chain, Chain, str]:
-    """The chain that copies the rows a step reads, the chain that reads the copy, and its name.
+    """The chain that copies the rows a step reads or has written, the chain that reads or writes
+    the copy, and its name.
 
     Raises:
-        ClashError: what clashes is not read by a step of its own, or is a copy of copies already.
+        ClashError: what clashes has no step of its own, or is a copy of copies already.
     """
     step, name = chain.steps[clash.step], f"{clash.tensor}{COPY}{turn}"
-    if clash.written or not isinstance(step, Read) or step.rows.tensor != clash.tensor:
+    touched = isinstance(step, Write) if clash.written else isinstance(step, Read)
+    if not touched or not isinstance(step, Read | Write) or step.rows.tensor != clash.tensor:
         raise clash
     if clash.tensor.count(COPY) >= MOST_COPIES:  # moving it from slice to slice leads nowhere
         raise clash
-    rows: Ints = np.unique(step.rows.numbers[step.rows.numbers >= 0])
+    rows: Ints = step.rows.numbers
+    rows = rows if clash.written else np.unique(rows[rows >= 0])
     layout = old = board.layouts[clash.tensor]
     tensor = replace(layout.tensor, name=name, role="temporary", copies=1)
     if tensor.rows <= board.chip.bank_words:  # one block, which is in nobody's way but others'
@@ -58,7 +61,8 @@ def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple
         for other in near:
             board.partners.setdefault(other, set()).add(mine)
     builder = ChainBuilder(f"copy of {clash.tensor}", len(rows))
-    builder.write(builder.read(Rows(clash.tensor, rows)), Rows(name, rows))
+    here, there = (name, clash.tensor) if clash.written else (clash.tensor, name)
+    builder.write(builder.read(Rows(here, rows)), Rows(there, rows))
     steps = list(chain.steps)
     steps[clash.step] = replace(step, rows=Rows(name, step.rows.numbers))
     return builder.chain(), replace(chain, steps=tuple(steps)), name

@@ -60,6 +60,9 @@ class Options:
     ranks: tuple[int, ...] = ()
 
 
+Entry = tuple[tuple[int, float], int]
+"""A chain that may be placed: what it is ordered by, and its number."""
+
 SLACK, LOADING = 64, 24
 """Cycles: that a plane may idle before another chain is looked for; that a load takes, about."""
 
@@ -127,11 +130,11 @@ class _Scheduler:
             for other in earlier:
                 after[other].append(number)
         missing = [len(earlier) for earlier in before]
-        keys = [-way for way in height]
+        keys = [(-way, _progress(c, self.flow)) for way, c in zip(height, chains, strict=True)]
         if self.options.ranks:
-            keys = list(self.options.ranks)
+            keys = [(rank, 0.0) for rank in self.options.ranks]
         elif self.options.order == "program":
-            keys = [0] * len(keys)
+            keys = [(0, 0.0)] * len(keys)
         waiting = [(keys[n], n) for n, m in enumerate(missing) if not m]
         heapq.heapify(waiting)
         while waiting:
@@ -143,10 +146,10 @@ class _Scheduler:
                     heapq.heappush(waiting, (keys[other], other))
         return self.finished()
 
-    def next(self, waiting: list[tuple[int, int]]) -> Candidate:
+    def next(self, waiting: list[Entry]) -> Candidate:
         """Of the foremost chains the first that starts as soon as its planes are free; if none
         does, the one that starts first."""
-        seen: list[tuple[int, int]] = []
+        seen: list[Entry] = []
         best: Candidate | None = None
         while waiting and len(seen) < self.options.window:
             entry = heapq.heappop(waiting)
@@ -200,11 +203,11 @@ class _Scheduler:
         types = types_of(copying, self.flow.tensors)
         self.chains.append(normalised(copying, types))
         self.users[clash.tensor] += 1
-        self.place(self.candidate(turn))
         counted = self.counted.get(number) or _touched(before)
         self.counted[number] = counted | {name}
         self.chains[number] = reading
-        self.place(self.candidate(number))
+        for each in (number, turn) if clash.written else (turn, number):
+            self.place(self.candidate(each))
 
     def candidate(self, number: int) -> Candidate:
         """A chain with the choice of units under which it may be done first."""
@@ -311,6 +314,13 @@ def _region(board: Board, name: str, block: int, homes: Homes) -> Region:
 def weights_key(step: Product) -> object:
     """What tells installed weights apart."""
     return (step.weights.tensor, step.weights.numbers.tobytes(), step.k)
+
+
+def _progress(chain: Chain, flow: Dataflow) -> float:
+    """How far down its tensor a chain writes: of equals the upper ones come first, so that whoever
+    reads a part of the rows may soon begin."""
+    found = [rows.mean() / flow.tensors[name].rows for name, rows in writes_of(chain)]
+    return float(min(found, default=0.0))
 
 
 def _touched(chain: Chain) -> set[str]:

@@ -8,11 +8,11 @@ there. Blocks that no chain has touched before are given slices whose ports are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tilesmith.codegen.lpu.scheduling.board import Board, Homes
+from tilesmith.codegen.lpu.scheduling.board import Block, Board, Homes
 from tilesmith.codegen.lpu.scheduling.calendars import STRETCHES, any_of
 from tilesmith.codegen.lpu.scheduling.copies import ClashError
 from tilesmith.codegen.lpu.scheduling.memory import Words
@@ -62,11 +62,15 @@ def _cut(board: Board, request: Request) -> None:
 
 
 def probe(board: Board, request: Request, start: int) -> int:
-    """About when a request can be met: when the ports of what is placed already are free."""
+    """About when a request can be met: when its units, and the ports of what is placed already, are
+    free."""
     _cut(board, request)
     for _ in range(PROBES):
-        attempt = _Attempt(board, request, start)
-        later = attempt.placed_already()
+        later = _units(request, start)
+        if later == start:
+            _, later = _pools(request, start)
+        if later == start:
+            later = _Attempt(board, request, start).placed_already()
         if later == start:
             break
         start = later
@@ -97,9 +101,13 @@ def _pools(request: Request, start: int) -> tuple[list[int], int]:
     return chosen, start
 
 
-FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 32, 4
+FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 16, 4
 """Constants of few rows that chains side by side all read (a bias) get another home rather than
 be waited for so many cycles, and so many homes at most."""
+
+
+WEIGHTS_TWICE = 0.5
+"""Of MEM, up to which weights that are waited for get another home too."""
 
 
 class _Attempt:
@@ -157,8 +165,11 @@ class _Attempt:
 
     def spare(self, access: Access) -> bool:
         """Whether rows may well have several homes."""
-        tensor = self.board.layouts[access.tensor].tensor
-        return tensor.role in ("input", "constant") and tensor.rows <= FEW_ROWS
+        layout, chip = self.board.layouts[access.tensor], self.board.chip
+        if layout.loaded:
+            taken = sum(self.board.memory.words)
+            return taken < WEIGHTS_TWICE * chip.slices * 2 * chip.bank_words
+        return layout.tensor.role in ("input", "constant") and layout.tensor.rows <= FEW_ROWS
 
     def placed_already(self) -> int:
         """Ports of blocks that are placed: the start, or a later one to try."""
@@ -249,6 +260,7 @@ class _Attempt:
             for words_of in (words for homes in several for stripe in homes for words in stripe):
                 mine[words_of.slice] |= 1 << words_of.bank
         others = self.partners(access.tensor, block)
+        beside = self.slices((access.tensor, other) for other in range(layout.blocks))
 
         def when(group: int, number: int) -> tuple[int, int]:
             return self.interval(access, number, each.get(group // width, whole))
@@ -263,7 +275,7 @@ class _Attempt:
         for avoided in (others, set[int]()):
             apart = {*avoided, *mine} if avoided is others else avoided
             candidates = [n for n in self.order(access) if n not in apart]
-            candidates.sort(key=lambda number: number in others)
+            candidates.sort(key=lambda number: (number in others, number in beside))
             chosen, wait = self.board.memory.choose(
                 candidates, layout.stripes * width, words, access.write, when, used,
                 layout.tensor.zeros or layout.tensor.role in RESIDENT,
@@ -285,9 +297,12 @@ class _Attempt:
 
     def partners(self, tensor: str, block: int) -> set[int]:
         """Slices of blocks that some chain uses together with this one."""
-        homes = self.board.homes
-        found = set()
-        for other, number in self.board.partners.get((tensor, block), ()):
+        return self.slices(self.board.partners.get((tensor, block), ()))
+
+    def slices(self, blocks: Iterable[Block]) -> set[int]:
+        """Slices that blocks lie on."""
+        homes, found = self.board.homes, set[int]()
+        for other, number in blocks:
             for side in (False, True):
                 for several in homes.get((other, number, side), ()):
                     found |= {words.slice for stripe in several for words in stripe}

@@ -253,16 +253,17 @@ def at_once(nodes: Iterable[Vectors]) -> dict[str, list[Stored]]:
     """What is read at once, by tensor: the same rows once for all functions, but again for each
     other step that takes them."""
     found: dict[str, list[Stored]] = {}
+    by_functions: set[tuple[str, bytes]] = set()
     for node in nodes:
         for operand in operands_of(node):
             if not isinstance(operand, Stored):
                 continue
             group = found.setdefault(operand.tensor, [])
-            known = isinstance(node, Applied) and any(
-                np.array_equal(operand.numbers, other.numbers) for other in group
-            )
-            if not known:
+            rows = operand.tensor, operand.numbers.tobytes()
+            if not isinstance(node, Applied) or rows not in by_functions:
                 group.append(operand)
+            if isinstance(node, Applied):
+                by_functions.add(rows)
             if operand.frame:
                 border = replace(operand, tensor=operand.frame, numbers=operand.numbers * 0)
                 found.setdefault(operand.frame, []).append(border)
@@ -273,8 +274,9 @@ def block_of(rows: int, dtype: str) -> int:
     """Rows of a block: a few blocks of many rows, so that parts of them are read at once."""
     if rows <= FEW_ROWS:
         return 1
-    blocks = max(1, SLICES // DTYPES[dtype])
-    return min(MOST_ROWS, max(min(rows, FEWEST_ROWS), -(-rows // blocks)))
+    blocks = min(max(1, SLICES // DTYPES[dtype]), max(1, rows // FEWEST_ROWS))
+    even = (n for n in range(blocks, 0, -1) if rows % n == 0)
+    return min(MOST_ROWS, rows // next(even))
 
 
 @dataclass

@@ -82,7 +82,7 @@ class ConvSpace:
     def _series(self, form: BlockedConvolution) -> list[int]:
         """Passes that one chain adds up, on planes of their own."""
         most = planes(self.workload, self.target)
-        return [s for s in SERIES if s == 1 or (s <= most and s // 2 < form.depth)]
+        return [s for s in SERIES if s <= most]
 
     def form(self, config: Config) -> BlockedConvolution:
         source, result = (Block.of(config.text(f"{n}_layout")) for n in ("input", "output"))
