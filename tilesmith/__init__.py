@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.measuring import measure
-    from tilesmith.jobs.numerics import compare
+    from tilesmith.jobs.numerics import bisect, compare
     from tilesmith.jobs.profiling import profile
     from tilesmith.jobs.sharding import shard
     from tilesmith.jobs.shipping import emit_library
@@ -68,6 +68,7 @@ _HOMES = {
     "TilesmithError": "tilesmith.search_space.errors",
     "Workload": "tilesmith.search_space.workload",
     "WorkloadError": "tilesmith.search_space.errors",
+    "bisect": "tilesmith.jobs.numerics",
     "compare": "tilesmith.jobs.numerics",
     "compile": "tilesmith.api",
     "emit_library": "tilesmith.jobs.shipping",
@@ -104,6 +105,7 @@ __all__ = [
     "VaryingExecutable",
     "Workload",
     "WorkloadError",
+    "bisect",
     "compare",
     "compile",
     "emit_library",

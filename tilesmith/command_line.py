@@ -27,6 +27,7 @@ _COMMANDS = {
     "bench": "tilesmith.commands.bench:bench",
     "profile": "tilesmith.commands.profile:profile",
     "compare": "tilesmith.commands.compare:compare",
+    "bisect": "tilesmith.commands.bisect:bisect",
     "measure": "tilesmith.commands.measure:measure",
     "space": "tilesmith.commands.space:space",
     "simulate": "tilesmith.commands.simulate:simulate",

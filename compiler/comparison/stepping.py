@@ -107,6 +107,7 @@ def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None
         by_step.setdefault(tensor.step, []).append(tensor)
     found: dict[str, NDArray[Any]] = {}
     with executable.workspace() as work:
+        work.memory.arena.fill(0xFF)  # no number: what a step leaves out is seen
         look = Look(work, work.put(given))
         _see(look, by_step.get(-1, ()), hooks, found)
         for number, step in enumerate(recipe.steps):

@@ -23,7 +23,7 @@ from tilesmith.compiler.comparison.float64 import in_float64, wide
 from tilesmith.compiler.comparison.report import TensorRow, Verdict
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import HeldTensor, HostStep, KernelStep, Recipe
-from tilesmith.search_space.dtypes import is_floating, size_of, to_numpy
+from tilesmith.search_space.dtypes import is_floating, to_numpy
 from tilesmith.search_space.errors import JobError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -111,13 +111,16 @@ class Judge:
         if first is not None:
             return first
         beyond = next((row for row in rows if row.verdict == "inherited"), None)
-        if beyond is None or not self._within_steps(rows) or self._is_rounding(beyond.name):
+        if beyond is None or self._has_steps or self._is_rounding(beyond.name):
             return None
         return beyond.name
 
-    def _within_steps(self, rows: Sequence[TensorRow]) -> bool:
-        """Whether there are no tensors of bytes, in which a rounding is a whole step."""
-        return not any(size_of(row.dtype) == 1 and row.dtype != "bool" for row in rows)
+    @cached_property
+    def _has_steps(self) -> bool:
+        """Whether the model rounds to whole steps, which a rounding may make another one."""
+        written = (self.graph.info(name) for node in self.graph.nodes for name in node.writes)
+        rounds = any(node.is_onnx("Round", "Floor", "Ceil") for node in self.graph.nodes)
+        return rounds or any(info.dtype in ("int8", "uint8") for info in written)
 
     def _judged(self, row: TensorRow) -> TensorRow:
         if self._is_close(row.name, self.found[row.name], self.wanted[row.name]):

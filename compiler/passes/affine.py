@@ -86,10 +86,17 @@ def _merge(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
     elif node.operator == "Mul":
         factor = _add(rewriter, name, value)
         shift = _add(rewriter, name, first.astype(np.float64) * value)
-        middle = before.outputs[0]
+        old = rewriter.info(before.outputs[0])  # its values are another's name from now on
+        middle = rewriter.add_tensor(old.name, old.dtype, old.dims)
         rewriter.replace(
             (before, node),
-            replace(before, operator="Mul", inputs=(source, factor), name=node.name),
+            replace(
+                before,
+                operator="Mul",
+                inputs=(source, factor),
+                outputs=(middle,),
+                name=node.name,
+            ),
             replace(node, operator="Add", inputs=(middle, shift), name=before.name),
         )
 

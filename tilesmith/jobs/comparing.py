@@ -85,7 +85,9 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
     ready = prepared(request, options)
     asked = Compared(ready.executable, ready.graph, ready.inputs, "", tolerance, options.replaced)
     names = [tensor.name for tensor in asked.tensors()]
-    reference, wanted = reference_tensors(ready, names, options.reference)
+    threads = ready.executable.recipe.threads
+    referred = Referred(ready.model, ready.graph, ready.inputs, threads)
+    reference, wanted = referred.tensors(names, options.reference)
     asked = replace(asked, reference=reference)
     lower = "int8" if request.precision == "int8" else ready.executable.report.precision
     if lower == "fp32":
@@ -108,7 +110,7 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
     else:
         asked = request.resolved()
         model = asked.model
-        shapes = {**_shapes_of(given), **asked.shapes}
+        shapes = {**shapes_of(given), **asked.shapes}
         executable = _of_one_size(replace(asked, shapes=shapes))
     if not executable.recipe.tensors:
         notes.append(
@@ -133,49 +135,63 @@ def _of_one_size(asked: Resolved) -> Executable:
     return at_one_size(build_executable(replace(asked, shapes=fixed)), fixed)
 
 
-def _shapes_of(given: Arrays) -> Shapes:
+def shapes_of(given: Arrays) -> Shapes:
     return {name: tuple(np.shape(array)) for name, array in given.items()}
 
 
-def reference_tensors(
-    ready: Ready, names: Iterable[str], reference: str | None
-) -> tuple[str, dict[str, Any]]:
-    """What computed them, and a model's tensors by name; errors as `compared`."""
-    if reference in (None, "onnxruntime"):
-        try:
-            return _by_onnxruntime(ready, list(names))
-        except DependencyError:
-            if reference is not None:
-                raise
-            reference = "onnx"
-    from tilesmith.compiler.comparison.evaluation import Evaluator
-    from tilesmith.compiler.comparison.float64 import in_float64, wide
+@dataclass(frozen=True)
+class Referred:
+    """What a reference is to compute.
 
-    if reference == "onnx":
-        return "onnx.reference", Evaluator(ready.graph, sessions=False).values(ready.inputs, names)
-    inputs = {name: wide(array) for name, array in ready.inputs.items()}
-    exact = Evaluator(in_float64(ready.graph), sessions=False)
-    return "float64", exact.values(inputs, names)
+    Attributes:
+        model: as its front end reads it.
+        graph: the model as imported.
+        inputs: of the run.
+        threads: that onnxruntime may use.
+    """
 
+    model: Model
+    graph: Graph
+    inputs: Mapping[str, Any]
+    threads: int = 1
 
-def _by_onnxruntime(ready: Ready, names: list[str]) -> tuple[str, dict[str, Any]]:
-    """The file as it is where there is one; what it has not, node by node."""
-    from tilesmith.compiler.comparison.evaluation import Evaluator
-    from tilesmith.compiler.comparison.in_onnxruntime import (
-        runtime_version,
-        tensors_by_onnxruntime,
-    )
+    def tensors(self, names: Iterable[str], reference: str | None) -> tuple[str, dict[str, Any]]:
+        """What computed them, and tensors by name; errors as `compared`."""
+        if reference in (None, "onnxruntime"):
+            try:
+                return self._by_onnxruntime(list(names))
+            except DependencyError:
+                if reference is not None:
+                    raise
+                reference = "onnx"
+        from tilesmith.compiler.comparison.evaluation import Evaluator
+        from tilesmith.compiler.comparison.float64 import in_float64, wide
 
-    version = runtime_version()
-    found: dict[str, Any] = {}
-    file = _file_of(ready.model)
-    if file is not None:
-        threads = ready.executable.recipe.threads
-        found = tensors_by_onnxruntime(file, ready.graph, ready.inputs, names, threads)
-    missing = [name for name in names if name not in found]
-    if missing:
-        found |= Evaluator(ready.graph).values(ready.inputs, missing)
-    return f"onnxruntime {version}", found
+        if reference == "onnx":
+            return "onnx.reference", Evaluator(self.graph, sessions=False).values(
+                self.inputs, names
+            )
+        inputs = {name: wide(array) for name, array in self.inputs.items()}
+        exact = Evaluator(in_float64(self.graph), sessions=False)
+        return "float64", exact.values(inputs, names)
+
+    def _by_onnxruntime(self, names: list[str]) -> tuple[str, dict[str, Any]]:
+        """The file as it is where there is one; what it has not, node by node."""
+        from tilesmith.compiler.comparison.evaluation import Evaluator
+        from tilesmith.compiler.comparison.in_onnxruntime import (
+            runtime_version,
+            tensors_by_onnxruntime,
+        )
+
+        version = runtime_version()
+        found: dict[str, Any] = {}
+        file = _file_of(self.model)
+        if file is not None:
+            found = tensors_by_onnxruntime(file, self.graph, self.inputs, names, self.threads)
+        missing = [name for name in names if name not in found]
+        if missing:
+            found |= Evaluator(self.graph).values(self.inputs, missing)
+        return f"onnxruntime {version}", found
 
 
 def _file_of(model: Model) -> str | Path | onnx.ModelProto | None:

@@ -316,7 +316,7 @@ def _ranges_of(
     return recipe.sizes, tuple(variants)
 
 
-def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[Any]]:
+def random_inputs(executable: Executable | Graph, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Seeded inputs that fit: normal numbers, small positive integers, or flags."""
     rng = np.random.default_rng(seed)
     found: dict[str, NDArray[Any]] = {}

@@ -15,6 +15,7 @@ from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
     from tilesmith.compiler.comparison.report import ComparisonReport
+    from tilesmith.jobs.bisecting import BisectReport
     from tilesmith.jobs.comparing import Arrays
     from tilesmith.jobs.subjects import Model
 
@@ -50,3 +51,44 @@ def compare(
 
     options = CompareOptions(inputs, reference, tolerance, replace)
     return compared(Request(model, target, database, **asked), options)
+
+
+def bisect(
+    model: Model,
+    target: str | Target = HOST,
+    database: str | Path | None = None,
+    *,
+    inputs: Arrays | None = None,
+    reference: str | None = None,
+    tolerance: float | None = None,
+    reduce: bool = True,
+    output: str | Path | None = None,
+    **asked: Unpack[Asked],
+) -> BisectReport:
+    """Find out which pass, kernel, schedule or place in memory makes a compiled model wrong.
+
+    Args:
+        model: as `compile` takes it.
+        inputs, reference, tolerance: as `compare`.
+        reduce: whether to look for the smallest model that shows it.
+        output: a folder that it is written to, with its inputs and the command; not there yet, or
+            empty.
+
+    Returns:
+        `finding` is None if nothing is wrong.
+
+    Raises:
+        InputError: an artifact, inputs that do not fit, or a folder that cannot be written.
+        ModelError, TargetError: as `compile`; or the reference does not take the model.
+        JobError: the reference cannot compute it.
+    """
+    from tilesmith.jobs.bisect_folder import check_folder, write_folder
+    from tilesmith.jobs.bisecting import BisectOptions, bisected
+
+    if output is not None:
+        check_folder(Path(output))
+    options = BisectOptions(inputs, reference, tolerance, reduce)
+    report = bisected(Request(model, target, database, **asked), options)
+    if output is not None and report.small is not None:
+        write_folder(report, Path(output))
+    return report

@@ -1,0 +1,1 @@
+"""Which pass, kernel, schedule or place in memory makes a compiled model wrong."""

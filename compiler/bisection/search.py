@@ -1,0 +1,135 @@
+"""The search: which part of the compiler makes a model wrong.
+
+passes     the graph after each of them, by reference        first that computes something else
+steps      each on its own inputs, by reference              first wrong, or reading what is lost
+schedules  of a wrong kernel                                 which knobs, program or code
+linking    the run as a whole against its steps              shortest run of steps that differs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.bisection.finding import Finding
+from tilesmith.compiler.bisection.passes import Stages, first_wrong_pass
+from tilesmith.compiler.bisection.schedules import judged, subject_of
+from tilesmith.compiler.bisection.walk import Walk, WrongStep, settled_graph
+from tilesmith.compiler.comparison.compare import Compared, is_numeric, unlike_whole
+from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.stepping import run_steps
+from tilesmith.compiler.comparison.tensors import TOLERANCE
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import observed
+from tilesmith.compiler.program import HostStep, KernelStep
+
+Arrays = Mapping[str, NDArray[Any]]
+Build = Callable[[], Executable]
+
+_SHARE = 3.0
+"""A pass is at fault if the error after it is the compiled model's, or a third of it at least: what
+quantised models change by rounding the other way, and narrow ones by rounding, stays below."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model compiled once, and how wrong its outputs are.
+
+    Attributes:
+        executable: None if compiling failed.
+        stages: the graphs on the way.
+        failure: what compiling or running raised.
+        outputs: what it gives.
+        error: largest relative error of an output.
+    """
+
+    executable: Executable | None
+    stages: Stages
+    failure: str
+    outputs: dict[str, Any]
+    error: float
+
+
+def tried(build: Build, inputs: Arrays, wanted: Arrays) -> Trial:
+    """Compile a model, run it, and compare its outputs."""
+    stages = Stages()
+    executable = None
+    try:
+        with observed(stages):
+            executable = build()
+        given = {name: np.array(value) for name, value in inputs.items()}
+        outputs = dict(executable.run(given))
+    except Exception as error:  # a compiler with a fault in it may raise anything
+        words = " ".join(str(error).split())[:300]
+        return Trial(executable, stages, f"{type(error).__name__}: {words}", {}, np.inf)
+    return Trial(executable, stages, "", outputs, output_error(outputs, wanted))
+
+
+def output_error(outputs: Arrays, wanted: Arrays) -> float:
+    """The largest relative error of an output; infinite where a shape is another."""
+    worst = 0.0
+    for name, value in wanted.items():
+        found: Any = outputs.get(name)
+        if not is_numeric(value):
+            continue
+        if np.shape(found) != np.shape(value):
+            return np.inf
+        worst = max(worst, tensor_error(np.asarray(found), np.asarray(value)).max_rel)
+    return worst
+
+
+def finding_of(
+    graph: Graph, trial: Trial, inputs: Arrays, wanted: Arrays, tolerance: float = TOLERANCE
+) -> Finding:
+    """What makes a trial wrong."""
+    bound = tolerance
+    if np.isfinite(trial.error):
+        bound = max(tolerance, trial.error / _SHARE)
+    found = first_wrong_pass(trial.stages, inputs, wanted, bound)
+    if found is not None:
+        return found
+    if trial.executable is None:
+        return _failed(trial)
+    executable = trial.executable
+    settled = settled_graph(executable.recipe, trial.stages.settled)
+    if settled is not None:
+        step = Walk(executable, settled).run(inputs)
+        if isinstance(step, Finding):
+            return step
+        if step is not None:
+            return _wrong(step, executable)
+    compared = Compared(executable, graph, inputs, "")
+    outputs = run_steps(executable, inputs).outputs
+    if trial.failure or unlike_whole(compared, outputs):
+        from tilesmith.compiler.bisection.linking import linking_fault
+
+        return linking_fault(executable, inputs)
+    sentence = (
+        "no pass changes what the graph computes and every step is right on its own inputs: errors "
+        "that are within tolerance add up, or what the model's file and the imported graph say "
+        "differs"
+    )
+    return Finding("unknown", "", "", sentence)
+
+
+def _wrong(step: WrongStep, executable: Executable) -> Finding:
+    recipe = executable.recipe
+    found = recipe.steps[step.number]
+    name, tensor = step.node.describe(), step.node.writes[0]
+    if isinstance(found, KernelStep) and step.node.workload is not None:
+        return judged(subject_of(step, found, recipe.target, recipe.threads), step)
+    kind = "host operator" if isinstance(found, HostStep) else "kernel"
+    error = tensor_error(step.found, step.wanted)
+    sentence = f"{name} is wrong on right inputs: largest relative error {error.max_rel:.3g}"
+    return Finding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
+
+
+def _failed(trial: Trial) -> Finding:
+    last = trial.stages.steps[-1][0].name if trial.stages.steps else "the first pass"
+    sentence = f"compiling fails behind pass '{last}': {trial.failure}"
+    return Finding("unknown", last, "", sentence)

@@ -1,0 +1,243 @@
+"""A compiled model step by step: which step is wrong on its own inputs, or reads what is no more.
+
+Every step is computed again by reference from what lies in memory just before it. Invariant: a step
+is told of only once all before it were right, so that the first is at fault whatever comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.bisection.finding import Finding, Part
+from tilesmith.compiler.comparison.compare import is_numeric
+from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.stepping import Hooks, Look, run_steps
+from tilesmith.compiler.comparison.tensors import TOLERANCE, WIDER
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.host.kernels import run_kernel
+from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
+from tilesmith.compiler.host.reference import run_node
+from tilesmith.compiler.passes.elementwise import is_elementwise
+from tilesmith.compiler.program import HeldTensor, Recipe, Step
+from tilesmith.compiler.settling.layouts import pack, physical_bytes, physical_shape, unpack
+from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.errors import JobError, TilesmithError, VerificationError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class WrongStep:
+    """A kernel that is wrong on its own inputs.
+
+    Attributes:
+        node: of the settled graph.
+        operands: logical arrays of what it reads, constants too, by tensor.
+        found, wanted: its result and the reference's.
+        number: of the step.
+    """
+
+    node: Node
+    operands: dict[str, NDArray[Any]]
+    found: NDArray[Any]
+    wanted: NDArray[Any]
+    number: int
+
+
+def settled_graph(recipe: Recipe, graphs: list[Graph]) -> Graph | None:
+    """The one of several settled graphs that a recipe was made of."""
+    names = {tensor.name for tensor in recipe.tensors}
+    keys = sorted(step.workload for step in recipe.steps if hasattr(step, "workload"))
+    for graph in reversed(graphs):
+        own = sorted(n.workload.key for n in graph.nodes if n.workload is not None)
+        written = {name for node in graph.nodes for name in node.writes}
+        if own == keys and written <= names | graph.constants.keys():
+            return graph
+    return None
+
+
+class Walk:
+    """One walk through a model.
+
+    Args:
+        graph: settled, as the recipe was made of it.
+    """
+
+    def __init__(self, executable: Executable, graph: Graph) -> None:
+        self.executable, self.recipe, self.graph = executable, executable.recipe, graph
+        self.held = {tensor.name: tensor for tensor in self.recipe.tensors}
+        self._starting: dict[int, Node] = {}
+        self._ending: dict[int, Node] = {}
+        self._by_step: dict[int, list[HeldTensor]] = {}
+        for tensor in self.recipe.tensors:
+            self._by_step.setdefault(tensor.step, []).append(tensor)
+        last = -1
+        for node in graph.nodes:
+            if node.kind in ("view", "join"):
+                continue
+            end = max(self.held[name].step for name in node.writes)
+            self._starting[last + 1], self._ending[end], last = node, node, end
+        self.reached = 0
+        self.wrong: WrongStep | None = None
+        self.lost: tuple[HeldTensor, int] | None = None
+
+    def run(self, inputs: Arrays) -> Finding | WrongStep | None:
+        """What is wrong first: a step, or the memory that it reads; None if nothing is."""
+        written: dict[str, Any] = {}
+        operands: dict[str, Any] = {}
+
+        def before(number: int, step: Step, look: Look) -> None:
+            self.reached = number
+            if number == 0:
+                self._note(-1, look, written)
+            node = self._starting.get(number)
+            if node is None or self.wrong or self.lost:
+                return
+            operands.clear()
+            for name in node.reads:
+                if name in self.graph.constants:
+                    operands[name] = self.graph.constants[name]
+                    continue
+                operands[name] = look.read(self.held[name])
+                if name in written and not _same(operands[name], written[name]):
+                    self.lost = self.held[name], number
+                    return
+
+        def after(number: int, step: Step, look: Look) -> None:
+            self._note(number, look, written)
+            node = self._ending.get(number)
+            if node is not None and not self.wrong and not self.lost:
+                self._check(node, operands, look, number)
+
+        try:
+            run_steps(self.executable, inputs, Hooks(lambda _: False, before=before, after=after))
+        except TilesmithError as error:
+            if not self.wrong and not self.lost:
+                return self._failing(error)
+        if self.wrong is not None:
+            return self.wrong
+        return None if self.lost is None else self._lost(inputs, *self.lost)
+
+    def _failing(self, error: TilesmithError) -> Finding:
+        """A step that does not run by itself."""
+        step = self.recipe.steps[self.reached]
+        name = str(getattr(step, "name", f"step {self.reached}"))
+        words = " ".join(str(error).split())[:300]
+        sentence = f"kernel '{name}' does not run by itself: {words}"
+        if isinstance(error, VerificationError):
+            sentence = f"the program of kernel '{name}', by itself, breaks a law: {words}"
+        part: Part = "linking" if isinstance(error, VerificationError) else "kernel"
+        details = {
+            "step": self.reached, "workload": getattr(step, "workload", ""), "error": words,
+        }  # fmt: skip
+        return Finding(part, name, "", sentence, tuple(getattr(step, "sources", ())), details)
+
+    def _note(self, number: int, look: Look, written: dict[str, Any]) -> None:
+        for tensor in self._by_step.get(number, ()):
+            written[tensor.name] = look.read(tensor)
+
+    # -- one step -----------------------------------------------------------------------------
+    def _check(self, node: Node, operands: Mapping[str, Any], look: Look, number: int) -> None:
+        if node.operator in NOT_DETERMINISTIC:
+            return
+        try:
+            wanted = self._wanted(node, operands)
+        except JobError:
+            return  # the reference does not compute it
+        for name, value in wanted.items():
+            found = look.read(self.held[name])
+            if is_numeric(value) and is_numeric(found) and not self._close(name, found, value):
+                self.wrong = WrongStep(node, dict(operands), found, np.asarray(value), number)
+                return
+
+    def _wanted(self, node: Node, operands: Mapping[str, Any]) -> dict[str, Any]:
+        """What a node should write. Elementwise kernels are said in the layout they work in."""
+        if not is_elementwise(node):
+            return run_node(self.graph, node, operands)
+        laid = {name: self._physical(name, value) for name, value in operands.items()}
+        (result,) = node.writes
+        info, layout = self.graph.info(result), self._layout(result)
+        value = run_kernel(node, laid).reshape(physical_shape(layout, info.dims))
+        return {result: unpack(layout, value, info.dims)}
+
+    def _layout(self, name: str) -> str:
+        return self.held[name].layout if name in self.held else ""
+
+    def _physical(self, name: str, value: NDArray[Any]) -> NDArray[Any]:
+        return pack(self._layout(name), value)
+
+    def _close(self, name: str, found: NDArray[Any], wanted: NDArray[Any]) -> bool:
+        return is_close(self.held[name].dtype, found, wanted)
+
+    # -- memory -------------------------------------------------------------------------------
+    def _lost(self, inputs: Arrays, tensor: HeldTensor, reader: int) -> Finding:
+        """Which step changed a tensor before it was read, and whether the plan let it."""
+        culprit = self._changed_by(inputs, tensor, reader)
+        steps = self.recipe.steps
+        named = getattr(steps[culprit], "name", f"step {culprit}")
+        reads = getattr(steps[reader], "name", f"step {reader}")
+        over = [t for t in self._by_step.get(culprit, ()) if _overlap(t, tensor)]
+        where = f"{tensor.place.region} + {tensor.place.offset}"
+        begin = (
+            f"tensor '{tensor.name}' ({where}, {_bytes(tensor)} bytes) is overwritten by "
+            f"'{named}' before '{reads}' reads it"
+        )
+        details = {"overwritten_by": named, "read_by": reads, "steps": [culprit, reader]}
+        if over:
+            other = over[0]
+            place = f"{other.place.region} + {other.place.offset}, {_bytes(other)} bytes"
+            sentence = f"{begin}: the memory plan puts '{other.name}' ({place}) over it"
+            details["other"] = other.name
+            return Finding("memory plan", other.name, tensor.name, sentence, (), details)
+        sentence = f"{begin}, and writes outside its own result to do so"
+        sources = tuple(getattr(steps[culprit], "sources", ()))
+        return Finding("kernel", named, tensor.name, sentence, sources, details)
+
+    def _changed_by(self, inputs: Arrays, tensor: HeldTensor, reader: int) -> int:
+        """The step that changed a tensor, after it was written and before `reader`."""
+        known: list[Any] = []
+        changed: list[int] = []
+
+        def after(number: int, step: Step, look: Look) -> None:
+            if number == tensor.step:
+                known.append(look.read(tensor))
+            elif known and not changed and not _same(look.read(tensor), known[0]):
+                changed.append(number)
+
+        def before(number: int, step: Step, look: Look) -> None:
+            if number == 0 and tensor.step < 0:
+                known.append(look.read(tensor))
+
+        run_steps(self.executable, inputs, Hooks(lambda _: False, before=before, after=after))
+        return changed[0] if changed else max(0, reader - 1)
+
+
+def is_close(dtype: str, found: NDArray[Any], wanted: NDArray[Any]) -> bool:
+    """Whether a kernel's result is within what rounding makes of it."""
+    if not is_floating(dtype):
+        return tensor_error(found, wanted).max_abs <= (1.0 if dtype in ("int8", "uint8") else 0.0)
+    return tensor_error(found, wanted).max_rel <= TOLERANCE * WIDER.get(dtype, 1.0)
+
+
+def _same(first: Any, second: Any) -> bool:
+    if not is_numeric(first) or not is_numeric(second):
+        return True
+    a, b = np.ascontiguousarray(first), np.ascontiguousarray(second)
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _bytes(tensor: HeldTensor) -> int:
+    return physical_bytes(tensor.layout, tensor.shape or (), tensor.dtype)
+
+
+def _overlap(first: HeldTensor, second: HeldTensor) -> bool:
+    if first.place.region != second.place.region or first.place.region == "value":
+        return False
+    a, b = first.place.offset, second.place.offset
+    return a < b + _bytes(second) and b < a + _bytes(first)

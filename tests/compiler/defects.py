@@ -1,0 +1,295 @@
+"""Faults put into the compiler, one at a time, and models that they make wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compiler.model_builder import model_of, random
+from tilesmith.codegen import structures
+from tilesmith.codegen.native import kernel as native_kernel
+from tilesmith.codegen.trainium.isa.instructions import Space
+from tilesmith.codegen.trainium.linking import linker
+from tilesmith.codegen.trainium.timing import scheduling
+from tilesmith.compiler import assembly
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.lowering import convolution
+from tilesmith.compiler.passes import constant_folding, integer_products
+from tilesmith.compiler.passes.canonical import Canonicalise
+from tilesmith.compiler.passes.epilogues import FuseEpilogues
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.ir.program import Loop, Program, Sequence, Statement
+from tilesmith.search_space.operators.softmax import Softmax
+from tilesmith.search_space.scheduling.emission import Emitter
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+LAYERS = model_of(
+    """g (float[4, 12] x) => (float[4, 6] y) {
+    a = Gemm(x, w, b) c = Relu(a) d = Slice(c, from, to, axis) e = Tanh(d) f = Mul(e, three)
+    g = MatMul(f, v) h = Sigmoid(g) y = Softmax(h) }""",
+    w=random(12, 16), b=random(16), v=random(8, 6), three=np.float32(3),
+    **{"from": np.array([4]), "to": np.array([12]), "axis": np.array([1])},
+)  # fmt: skip
+IMAGES = model_of(
+    """g (float[1, 3, 9, 9] x) => (float[1, 4, 3, 3] y) {
+    a = Conv<pads=[0, 0, 1, 1]>(x, w) b = Relu(a)
+    c = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(b) d = Conv(c, v)
+    e = Sigmoid(d) y = Slice(e, zero, end, axes) }""",
+    w=random(16, 3, 3, 3), v=random(4, 16, 1, 1),
+    zero=np.array([0, 0]), end=np.array([3, 3]), axes=np.array([2, 3]),
+)  # fmt: skip
+LOGITS = model_of(
+    "g (float[3, 20] x) => (float[3, 20] y) { a = Mul(x, big) b = Exp(x) c = Softmax(a) "
+    "y = Mul(c, b) }",
+    big=np.float32(200),
+)  # fmt: skip
+FOLDED = model_of(
+    """g (float[4, 50] x) => (float[4, 50] y) {
+    k = ReduceMean<axes=[0], keepdims=0>(w) a = Mul(x, k) y = Tanh(a) }""",
+    w=random(200, 50) + 1,
+)  # fmt: skip
+CROSSED = model_of(
+    """g (float[4, 16] x) => (float[4, 16] y) {
+    a = MatMul(x, w) b = Softmax(a) c = MatMul(b, v) d = Softmax(c) y = Mul(d, a) }""",
+    w=random(16, 16), v=random(16, 16, seed=1),
+)  # fmt: skip
+QUANTISED = model_of(
+    """g (float[4, 16] x) => (float[4, 8] y) {
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) r = DequantizeLinear(w, t, o)
+    m = MatMul(d, r) n = Relu(m) p = QuantizeLinear(n, u, z) y = DequantizeLinear(p, u, z) }""",
+    s=np.float32(0.03), z=np.uint8(128), t=np.float32(0.01), o=np.int8(0), u=np.float32(0.05),
+    w=np.random.default_rng(3).integers(-100, 100, (16, 8)).astype(np.int8),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A fault.
+
+    Attributes:
+        name: what it is, for people.
+        patch: puts it in.
+        part: what has to be named, and `named` a part of its name or of the sentence.
+        nodes: as many the smallest model has at most.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    patch: Patch
+    part: str
+    named: str
+    target: str = "cpu"
+    nodes: int = 2
+
+
+def after_pass(kind: type, change: Callable[[Graph], Graph]) -> Patch:
+    """A pass whose graph is changed behind it."""
+    run = kind.run  # type: ignore[attr-defined]
+    return lambda patch: patch.setattr(kind, "run", lambda self, graph: change(run(self, graph)))
+
+
+def dropping_a_slice(graph: Graph) -> Graph:
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if node.is_onnx("Slice"):
+            info = rewriter.info(node.writes[0])
+            first = rewriter.add_constant("zero", np.zeros(len(info.dims), np.int64), "int64")
+            to = rewriter.add_constant("end", np.array(info.dims), "int64")
+            rewriter.replace(node, replace(node, inputs=(node.inputs[0], first, to)))
+    return rewriter.finish()
+
+
+def epilogues_turned_round(graph: Graph) -> Graph:
+    def turned(node: Any) -> Any:
+        workload = node.workload
+        if workload is None or len(workload.epilogue) < 2:
+            return node
+        steps = tuple(reversed(workload.epilogue))
+        return replace(node, workload=replace(workload, epilogue=steps))
+
+    return graph.with_nodes(turned(node) for node in graph.nodes)
+
+
+def shorter(statement: Statement) -> Statement:
+    """The first loop of some length without its last iteration."""
+    if isinstance(statement, Loop):
+        if statement.extent.constant is None or statement.extent.constant > 1:
+            return replace(statement, extent=statement.extent - 1)
+        return replace(statement, body=shorter(statement.body))
+    if isinstance(statement, Sequence):
+        *rest, last = statement.statements
+        return replace(statement, statements=(*rest, shorter(last)))
+    if hasattr(statement, "body"):
+        return replace(statement, body=shorter(statement.body))
+    return statement
+
+
+def lowering_without_a_tail(operator: str) -> Patch:
+    program = Emitter.program
+
+    def broken(self: Emitter) -> Program:
+        made = program(self)
+        return replace(made, body=shorter(made.body)) if made.name == operator else made
+
+    return lambda patch: patch.setattr(Emitter, "program", broken)
+
+
+def code_without_a_tail(patch: pytest.MonkeyPatch) -> None:
+    emit = native_kernel.emit_module
+
+    def broken(program: Program, *rest: Any) -> Any:
+        if program.name == "matmul":
+            program = replace(program, body=shorter(program.body))
+        return emit(program, *rest)
+
+    patch.setattr(native_kernel, "emit_module", broken)
+
+
+def overlapping_memory(patch: pytest.MonkeyPatch) -> None:
+    place = assembly.place
+
+    def broken(graph: Graph, *rest: Any) -> Any:
+        found = place(graph, *rest)
+        offsets = dict(found.offsets)
+        if {"a", "b"} <= offsets.keys():
+            offsets["b"] = offsets["a"] + 64
+        return replace(found, offsets=offsets, nbytes=found.nbytes + 4096)
+
+    patch.setattr(assembly, "place", broken)
+
+
+def weights_packed_wrong(patch: pytest.MonkeyPatch) -> None:
+    prepared = assembly._Assembler._prepared
+
+    def broken(self: Any, *rest: Any) -> Any:
+        return {name: array[..., ::-1].copy() for name, array in prepared(self, *rest).items()}
+
+    patch.setattr(assembly._Assembler, "_prepared", broken)
+
+
+def folded_wrong(patch: pytest.MonkeyPatch) -> None:
+    fold = Rewriter.make_constant
+
+    def broken(self: Rewriter, name: str, value: Any) -> None:
+        fold(self, name, np.asarray(value * 2 if value.dtype == np.float32 else value))
+
+    patch.setattr(constant_folding.Rewriter, "make_constant", broken)
+
+
+def padding_turned_round(patch: pytest.MonkeyPatch) -> None:
+    pads = convolution.pads
+    patch.setattr(
+        convolution, "pads", lambda *rest: tuple((after, before) for before, after in pads(*rest))
+    )
+
+
+def requantised_wrong(patch: pytest.MonkeyPatch) -> None:
+    to_bytes = integer_products.to_bytes
+
+    def broken(rewriter: Any, product: Any, after: Any) -> Any:
+        coding = replace(after.coding, scale=after.coding.scale * 2)
+        return to_bytes(rewriter, product, replace(after, coding=coding))
+
+    patch.setattr(integer_products, "to_bytes", broken)
+
+
+def softmax_of_the_least(patch: pytest.MonkeyPatch) -> None:
+    compute = Softmax.compute
+
+    def broken(self: Softmax, workload: Any) -> Any:
+        made = compute(self, workload)
+        stages = tuple(
+            replace(stage, reducer="min") if stage.name == "m" else stage for stage in made.stages
+        )
+        return replace(made, stages=stages)
+
+    patch.setattr(Softmax, "compute", broken)
+
+
+def prologue_without_a_tail(patch: pytest.MonkeyPatch) -> None:
+    """Weights packed by a loop that ends too early, in schedules that pack them."""
+    program = Emitter.program
+
+    def broken(self: Emitter) -> Program:
+        made = program(self)
+        if made.prologue is None:
+            return made
+        return replace(made, prologue=shorter(made.prologue))
+
+    patch.setattr(Emitter, "program", broken)
+
+
+def no_waiting(patch: pytest.MonkeyPatch) -> None:
+    """Programs for accelerators in which one instruction does not wait for another."""
+    finish = scheduling.with_semaphores
+
+    def broken(stream: Any, *rest: Any) -> Any:
+        made = finish(stream, *rest)
+        if not len(made.waits):
+            return made
+        row = int(np.searchsorted(made.wait_start, len(made.waits) - 1, side="right")) - 1
+        starts = made.wait_start.copy()
+        starts[row + 1 :] -= 1
+        return replace(made, wait_start=starts, waits=made.waits[:-1])
+
+    patch.setattr(scheduling, "with_semaphores", broken)
+
+
+def tiles_over_each_other(patch: pytest.MonkeyPatch) -> None:
+    """Tiles of linked programs for accelerators that lie over others."""
+    place = linker.place_tiles
+
+    def broken(draft: Any, *rest: Any) -> None:
+        place(draft, *rest)
+        table = draft.accesses
+        mine = table["space"] == Space.SBUF
+        table["offset"][mine] = table["offset"][mine] // 2 // 64 * 64
+
+    patch.setattr(linker, "place_tiles", broken)
+
+
+def cleared() -> None:
+    """Programs that were lowered before are lowered again."""
+    structures.structure_program.cache_clear()
+    structures.space_of.cache_clear()
+
+
+DEFECTS = (
+    Defect(
+        "a pass drops a Slice", LAYERS, after_pass(Canonicalise, dropping_a_slice),
+        "pass", "canonicalise",
+    ),
+    Defect(
+        "epilogues in the wrong order", LAYERS, after_pass(FuseEpilogues, epilogues_turned_round),
+        "pass", "fuse-epilogues",
+    ),
+    Defect("a constant folded wrong", FOLDED, folded_wrong, "pass", "fold-constants"),
+    Defect("padding on the wrong side", IMAGES, padding_turned_round, "pass", "lower-to-kernels"),
+    Defect(
+        "a bad requantisation", QUANTISED, requantised_wrong, "pass", "fold-integer-products",
+        nodes=6,
+    ),
+    Defect("a tail is left out", LAYERS, lowering_without_a_tail("matmul"), "lowering", "a"),
+    Defect(
+        "a layout conversion leaves a block out", IMAGES,
+        lowering_without_a_tail("layout_transform"), "lowering", " to plain", nodes=5,
+    ),
+    Defect("code without a tail", LAYERS, code_without_a_tail, "code generation", "a"),
+    Defect(
+        "two tensors over each other", CROSSED, overlapping_memory, "memory plan", "b", nodes=4
+    ),
+    Defect("weights packed wrong", LAYERS, weights_packed_wrong, "packing", "a"),
+    Defect("packing leaves a block out", LAYERS, prologue_without_a_tail, "schedule", "pack_b"),
+    Defect("softmax subtracts the least", LOGITS, softmax_of_the_least, "lowering", "c"),
+    Defect("an engine does not wait", CROSSED, no_waiting, "linking", "instruction", "trn1"),
+    Defect(
+        "tiles over each other", CROSSED, tiles_over_each_other, "linking", "instruction", "trn1"
+    ),
+)  # fmt: skip
+"""What is put in, one at a time."""

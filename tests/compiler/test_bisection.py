@@ -1,0 +1,72 @@
+"""Faults injected into the compiler are found and named, and end in a model that shows them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests.compiler.defects import DEFECTS, LAYERS, Defect, cleared, code_without_a_tail
+from tests.end_to_end.command import invoke, refuse
+from tilesmith.jobs.bisecting import BisectOptions, bisected
+from tilesmith.jobs.request import Request
+
+
+@pytest.fixture(autouse=True)
+def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a broken compiler makes is in no other test's cache."""
+    monkeypatch.setenv("TILESMITH_CACHE", str(tmp_path / "cache"))
+    cleared()
+    yield
+    cleared()
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_fault_is_found_and_named(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect.patch(monkeypatch)
+    report = bisected(Request(defect.model, defect.target), BisectOptions(reference="onnxruntime"))
+    assert report.finding is not None
+    assert report.finding.part == defect.part, report.finding.sentence
+    assert defect.named in f"{report.finding.name} {report.finding.sentence}"
+    assert report.small is not None and len(report.small.nodes) <= defect.nodes
+
+
+def test_nothing_is_found_in_a_right_compiler() -> None:
+    report = bisected(Request(LAYERS), BisectOptions())
+    assert report.clean and report.small is None and report.error < 1e-5
+
+
+def test_a_folder_shows_the_fault_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code_without_a_tail(monkeypatch)
+    model, folder = tmp_path / "layers.onnx", tmp_path / "found"
+    onnx.save(LAYERS, str(model))
+    result = invoke("bisect", model, "--output", folder, "--json")
+    assert result.exit_code == 1, result.stderr
+    found = json.loads(result.stdout)
+    assert found["finding"]["part"] == "code generation"
+    assert (found["nodes"], found["whole_nodes"]) == (1, 8)
+    small = onnx.load(str(folder / "model.onnx"))
+    onnx.checker.check_model(small)
+    assert [node.op_type for node in small.graph.node] == ["Gemm"]
+    inputs = {"x": np.load(folder / "input_0.npy")}
+    (wanted,) = ReferenceEvaluator(small).run(None, inputs)
+    np.testing.assert_allclose(np.load(folder / "expected_0.npy"), wanted, rtol=1e-4, atol=1e-5)
+    text = (folder / "README.txt").read_text()
+    assert found["finding"]["sentence"] in text and "tilesmith bisect model.onnx" in text
+    command = found["command"].partition(" && ")[2]
+    assert command in text
+    monkeypatch.chdir(folder)
+    again = invoke(*shlex.split(command)[1:])
+    assert again.exit_code == 1 and "at fault: code generation 'a'" in again.stdout
+    monkeypatch.undo()
+    assert "is there already" in refuse("bisect", model, "--output", folder)
+
+
+def test_what_is_compiled_already_is_refused(tmp_path: Path) -> None:
+    assert "name its .onnx file" in refuse("bisect", tmp_path / "model.tsm")

@@ -1,0 +1,117 @@
+"""`tilesmith bisect`: which pass, kernel or schedule makes a compiled model wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilesmith.commands.options import (
+    NamedFile,
+    Quantity,
+    database_option,
+    json_option,
+    precision_option,
+    request_of,
+    runtime_threads_option,
+    shape_option,
+    target_option,
+)
+from tilesmith.display.output import note, print_json
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.bisecting import BisectReport
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.onnx|MODEL.mlir")
+@click.option(
+    "--input",
+    "inputs",
+    type=NamedFile(),
+    multiple=True,
+    help="An input's array; repeatable. Without any, seeded random numbers are used.",
+)
+@click.option(
+    "--reference",
+    type=click.Choice(["onnxruntime", "onnx", "float64"]),
+    help="What outputs are compared with; as 'tilesmith compare'.",
+)
+@click.option(
+    "--tolerance",
+    type=Quantity(),
+    help="Largest relative error of an output that is rounding.  [default: 0.001]",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where to write the smallest model that shows the fault, its inputs and the command.",
+)
+@click.option("--no-reduce", is_flag=True, help="Find the fault, and no smaller model.")
+@target_option(required=False)
+@database_option(required=False)
+@runtime_threads_option
+@precision_option
+@shape_option
+@json_option
+def bisect(
+    model: str,
+    inputs: tuple[tuple[str, str], ...],
+    output: Path | None,
+    no_reduce: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Find out which part of the compiler makes MODEL wrong.
+
+    First the pass after which the graph computes something else, then the kernel that is wrong on
+    its own inputs, then its schedule, loop program or code; or the memory plan, or how kernels are
+    linked. Ends in the smallest model that shows it. Exits with 1 if something is wrong.
+    """
+    from tilesmith.display.arrays import read_arrays
+    from tilesmith.jobs.bisect_folder import check_folder, command_of, write_folder
+    from tilesmith.jobs.bisecting import BisectOptions, bisected
+
+    if output is not None:
+        check_folder(output)
+    said = {name: asked.pop(name) for name in ("reference", "tolerance")}
+    options = BisectOptions(read_arrays(inputs) or None, reduce=not no_reduce, **said)
+    report = bisected(request_of(model, asked), options)
+    if output is not None and report.small is not None:
+        write_folder(report, output)
+    found = {
+        **report.to_json(),
+        "command": command_of(report, output) or None,
+        "folder": None if output is None or report.small is None else str(output),
+    }
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(_text(report, found))
+    if not report.clean:
+        raise SystemExit(1)
+
+
+def _text(report: BisectReport, found: dict[str, Any]) -> str:
+    if report.finding is None:
+        return (
+            f"nothing is wrong: largest relative error of an output {report.error:.3g}, against "
+            f"{report.reference}"
+        )
+    wrong = report.failure or f"largest relative error of an output {report.error:.3g}"
+    lines = [
+        f"at fault: {report.finding.part} '{report.finding.name}'",
+        report.finding.sentence,
+        f"the whole model: {wrong}",
+    ]
+    if report.finding.sources:
+        lines.append(f"nodes: {', '.join(report.finding.sources[:8])}")
+    if report.small is not None:
+        lines.append(f"smallest model: {len(report.small.nodes)} of {report.whole_nodes} nodes")
+    if found["folder"]:
+        lines.append(f"written to {found['folder']}; {found['command']}")
+    elif report.small is not None:
+        note("--output FOLDER writes it, with its inputs and the command")
+    return "\n".join(lines)

@@ -1,0 +1,230 @@
+"""`tilesmith bisect`: which part of the compiler makes a model wrong, and the smallest model that
+shows it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilesmith.jobs.comparing import Referred, shapes_of
+from tilesmith.jobs.compiling import build_fixed, random_inputs
+from tilesmith.jobs.graphs import graph_of
+from tilesmith.jobs.subjects import is_artifact
+from tilesmith.search_space.errors import InputError, ModelError
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.bisection.finding import Finding
+    from tilesmith.compiler.bisection.reduction import Small
+    from tilesmith.compiler.bisection.search import Trial
+    from tilesmith.compiler.graph import Graph
+    from tilesmith.jobs.request import Request, Resolved
+
+TRIES = 60
+"""How often a smaller model is compiled while the smallest is looked for."""
+
+
+def version_here() -> str:
+    """The version of Tilesmith that is installed."""
+    return metadata.version("tilesmith")
+
+
+@dataclass(frozen=True)
+class BisectOptions:
+    """How a fault is looked for.
+
+    Attributes:
+        inputs: arrays by input name; None: seeded random ones.
+        reference: as `CompareOptions.reference`.
+        tolerance: largest relative error of an output that is rounding; None: the usual.
+        reduce: whether to look for the smallest model that shows it.
+        seed: of random inputs.
+    """
+
+    inputs: Mapping[str, Any] | None = None
+    reference: str | None = None
+    tolerance: float | None = None
+    reduce: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class BisectReport:
+    """What was found.
+
+    Attributes:
+        model, target, precision: what was compiled.
+        reference: what its outputs were compared with.
+        error: largest relative error of an output; infinite where it has another shape.
+        failure: what compiling or running it raised, if it did.
+        finding: the part at fault; None if nothing is wrong.
+        small: the smallest model that shows it; None if there is none or none was asked for.
+        whole_nodes: how many nodes the model has.
+        options: the command's options that it needs.
+    """
+
+    model: str
+    target: str
+    precision: str
+    reference: str
+    error: float
+    failure: str
+    finding: Finding | None
+    small: Small | None
+    whole_nodes: int
+    options: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.finding is None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "target": self.target,
+            "precision": self.precision,
+            "reference": self.reference,
+            "error": self.error,
+            "failure": self.failure,
+            "clean": self.clean,
+            "finding": None if self.finding is None else self.finding.to_json(),
+            "nodes": None if self.small is None else len(self.small.nodes),
+            "whole_nodes": self.whole_nodes,
+            "version": version_here(),
+            "machine": platform.platform(),
+        }
+
+
+def bisected(request: Request, options: BisectOptions) -> BisectReport:
+    """Compile a model, and if it is wrong find out what makes it so.
+
+    Raises:
+        InputError: an artifact, or inputs that do not fit.
+        ModelError: the model cannot be read, or the reference does not take it.
+        JobError: the reference cannot compute it.
+    """
+    from tilesmith.compiler.bisection.search import finding_of, tried
+    from tilesmith.compiler.comparison.tensors import TOLERANCE
+
+    if is_artifact(request.subject):
+        raise InputError(
+            f"'{request.subject}' is compiled already; passes and schedules are looked for where a "
+            "model is compiled: name its .onnx file"
+        )
+    asked = request.resolved()
+    given = dict(options.inputs or {})
+    asked = replace(asked, shapes={**shapes_of(given), **asked.shapes})
+    graph = graph_of(asked.model, asked.shapes)
+    inputs = given or random_inputs(graph, options.seed)
+    names = [info.name for info in graph.outputs]
+    reference, wanted = Referred(asked.model, graph, inputs).tensors(names, options.reference)
+    tolerance = options.tolerance or TOLERANCE
+    trial = tried(lambda: build_fixed(asked), inputs, wanted)
+    report = BisectReport(
+        graph.name, asked.target.name, asked.precision, reference, trial.error, trial.failure,
+        None, None, len(graph.nodes), options_of(request),
+    )  # fmt: skip
+    if not trial.failure and is_right(trial, graph, inputs, wanted, tolerance):
+        return report
+    finding = finding_of(graph, trial, inputs, wanted, tolerance)
+    small = None
+    if options.reduce:
+        small = reduced(asked, inputs, finding, trial, tolerance)
+    return replace(report, finding=finding, small=small)
+
+
+def is_right(
+    trial: Trial, graph: Graph, inputs: Mapping[str, Any], wanted: Mapping[str, Any], bound: float
+) -> bool:
+    """Whether a trial's outputs are right: within tolerance, or no tensor of it is bad."""
+    if trial.error <= bound:
+        return True
+    if trial.executable is None or not np.isfinite(trial.error):
+        return False
+    from tilesmith.compiler.comparison.compare import Compared, compare_tensors
+    from tilesmith.compiler.comparison.evaluation import Evaluator
+    from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
+
+    asked = Compared(trial.executable, graph, inputs, "", bound)
+    names = [tensor.name for tensor in asked.tensors()]
+    values = {**Evaluator(graph).values(inputs, names), **wanted}
+    lower = trial.executable.report.precision
+    if lower == "fp32":
+        return compare_tensors(asked, values).clean
+    return compare_ratios(asked, precision_of(lower, graph, inputs, values, names)).clean
+
+
+def reduced(
+    asked: Resolved, inputs: Mapping[str, Any], finding: Finding, trial: Trial, tolerance: float
+) -> Small | None:
+    """The smallest model that is wrong as the whole is; None where the model has no ONNX form."""
+    from tilesmith.compiler.bisection.reduction import smallest
+    from tilesmith.compiler.bisection.search import tried
+
+    whole = _whole(asked, inputs)
+    if whole is None:
+        return None
+    bound = tolerance if not np.isfinite(trial.error) else max(tolerance, trial.error / 10)
+
+    def shows(small: Small) -> bool:
+        changed = replace(asked, subject=small.proto, shapes={})
+        found = tried(lambda: build_fixed(changed), small.inputs, small.wanted)
+        if bool(found.failure) != bool(trial.failure):
+            return False
+        return bool(found.failure) or found.error > bound
+
+    own = whole.named(finding.sources)
+    around = whole.before(own)
+    everything = tuple(range(len(whole.nodes)))
+    return smallest(whole, (own, around, whole.before(around), everything), shows, TRIES)
+
+
+def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
+    from tilesmith.compiler.bisection.reduction import Whole
+    from tilesmith.compiler.comparison.in_onnxruntime import tensors_by_onnxruntime
+    from tilesmith.compiler.onnx.arrays import ArrayReader
+    from tilesmith.compiler.onnx.importer import import_file
+    from tilesmith.jobs.quantising import file_of
+
+    try:
+        file = file_of(asked.model)
+    except ModelError:
+        return None
+    if file.held:
+        return None
+    proto = type(file.proto)()
+    proto.CopyFrom(file.proto)
+    ArrayReader(file.folder, file.name).embed(proto.graph)
+    shapes = {name: np.shape(array) for name, array in inputs.items()}
+    imported = import_file(file, shapes)
+    names = [name for node in proto.graph.node for name in node.output if name]
+    values = dict(inputs)
+    try:
+        values |= tensors_by_onnxruntime(proto, imported.graph, inputs, names)
+    except (InputError, ModelError):
+        from tilesmith.compiler.comparison.evaluation import Evaluator
+
+        made = [name for node in imported.graph.nodes for name in node.writes]
+        values |= Evaluator(imported.graph, sessions=False).values(inputs, made)
+    return Whole(proto, imported, values)
+
+
+def options_of(request: Request) -> tuple[str, ...]:
+    """The options of a command that compiles as a request says, shapes left out."""
+    found: list[str] = []
+    target = request.target if isinstance(request.target, str) else request.target.name
+    found += ["--target", target]
+    for key, value in (request.settings or {}).items():
+        found += ["--set", f"{key}={value}"]
+    if request.threads is not None:
+        found += ["--threads", str(request.threads)]
+    if request.precision != "fp32":
+        found += ["--precision", request.precision]
+    if request.database is not None:
+        found += ["--database", str(request.database)]
+    return tuple(found)
