@@ -15,6 +15,7 @@ from tilesmith.compiler.comparison.stepping import Hooks, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, Judge, comparable, row_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
 from tilesmith.compiler.program import HeldTensor, Recipe
 from tilesmith.search_space.errors import InputError
 
@@ -49,6 +50,12 @@ class Compared:
         """What can be compared, in order."""
         return comparable(self.recipe, self.graph)
 
+    @property
+    def drawn(self) -> set[str]:
+        """Tensors of random numbers: nobody draws the same ones, so the reference's are put in."""
+        nodes = (node for node in self.graph.nodes if node.operator in NOT_DETERMINISTIC)
+        return {name for node in nodes for name in node.writes}
+
 
 def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
     """Every tensor against a reference's.
@@ -59,9 +66,9 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
     recipe, graph = compared.recipe, compared.graph
     held = [t for t in compared.tensors() if is_numeric(wanted.get(t.name))]
     names = {tensor.name for tensor in held}
-    seen = run_steps(
-        compared.executable, compared.inputs, Hooks(lambda tensor: tensor.name in names)
-    )
+    drawn = {name: wanted[name] for name in compared.drawn & names}
+    hooks = Hooks(lambda tensor: tensor.name in names, drawn)
+    seen = run_steps(compared.executable, compared.inputs, hooks)
     found = seen.tensors
     rows = [row_of(t, recipe, graph, found[t.name], wanted[t.name]) for t in held]
     judge = Judge(graph, compared.inputs, found, wanted, compared.tolerance)
@@ -89,7 +96,10 @@ def first_nan(rows: Sequence[TensorRow]) -> str | None:
 
 
 def unlike_whole(compared: Compared, outputs: Arrays) -> tuple[str, ...]:
-    """Outputs that the run as a whole gives otherwise than its steps one by one."""
+    """Outputs that the run as a whole gives otherwise than its steps one by one; none of a model
+    that draws random numbers."""
+    if compared.drawn:
+        return ()
     inputs = {name: np.array(value) for name, value in compared.inputs.items()}
     whole = compared.executable.run(inputs)
     return tuple(

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.program import HeldTensor, Step, TensorRef
-from tilesmith.compiler.settling.layouts import pack, physical_shape, unpack
+from tilesmith.compiler.program import HeldTensor, Recipe, Step, TensorRef
+from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_shape, unpack
 from tilesmith.compiler.workspace import Workspace
 from tilesmith.search_space.dtypes import to_numpy
 
@@ -117,7 +117,23 @@ def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None
             _see(look, by_step.get(number, ()), hooks, found)
             if hooks.after is not None:
                 hooks.after(number, step, look)
-        return Seen(found, {ref.info.name: look.get(ref) for ref in recipe.outputs})
+        outputs = {ref.info.name: look.get(ref) for ref in recipe.outputs}
+        for tensor in ends(recipe):
+            if hooks.wanted is None or hooks.wanted(tensor):
+                found[tensor.name] = outputs[tensor.name]
+        return Seen(found, outputs)
+
+
+def ends(recipe: Recipe) -> list[HeldTensor]:
+    """The outputs that are in no list of tensors: constants, and those of older artifacts. They
+    are seen when the run is over, and nothing can be put in their place."""
+    held = {tensor.name for tensor in recipe.tensors}
+    last = len(recipe.steps) - 1
+    return [
+        HeldTensor(ref.info.name, ref.info.dtype, ref.info.shape, ref.place, PLAIN, last)
+        for ref in recipe.outputs
+        if ref.info.name not in held
+    ]
 
 
 def _see(

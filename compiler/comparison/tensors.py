@@ -21,6 +21,7 @@ from tilesmith.compiler.comparison.errors import distance, tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
 from tilesmith.compiler.comparison.float64 import in_float64, wide
 from tilesmith.compiler.comparison.report import TensorRow, Verdict
+from tilesmith.compiler.comparison.stepping import ends
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import HeldTensor, HostStep, KernelStep, Recipe
 from tilesmith.search_space.dtypes import is_floating, to_numpy
@@ -39,12 +40,15 @@ NOISE = 10.0
 
 
 def comparable(recipe: Recipe, graph: Graph) -> list[HeldTensor]:
-    """The tensors of a compiled model that the model has, inputs left out; in order."""
+    """The tensors of a compiled model that the model has, in order: inputs are left out, and
+    constants that are no outputs."""
     inputs = {info.name for info in graph.inputs}
+    last = ends(recipe)
+    left_out = inputs | (graph.constants.keys() - {tensor.name for tensor in last})
     found = []
-    for tensor in recipe.tensors:
+    for tensor in (*recipe.tensors, *last):
         info = graph.tensors.get(tensor.name)
-        if info is None or tensor.name in inputs or tensor.name in graph.constants:
+        if info is None or tensor.name in left_out:
             continue
         if tensor.shape is None or info.shape in (None, tensor.shape):
             found.append(tensor)
@@ -127,8 +131,10 @@ class Judge:
             return row
         verdict: Verdict = "bad"
         local = None
+        if self._is_left_open(row.name):
+            return replace(row, verdict="sensitive")
         try:
-            wanted = self._here(row.name, self._reference)
+            wanted = self._here(row.name)
         except JobError:  # the compiled model's tensors are nothing that it can be computed of
             return replace(row, verdict=verdict)
         local = tensor_error(self.found[row.name], wanted)
@@ -138,6 +144,22 @@ class Judge:
             verdict = "sensitive"
         return replace(row, verdict=verdict, local=local.max_rel)
 
+    def _is_left_open(self, name: str) -> bool:
+        """Whether all that differs was cast from numbers that the whole type cannot hold, of which
+        ONNX says nothing."""
+        node, dtype = self.graph.producers.get(name), to_numpy(self.graph.info(name).dtype)
+        if node is None or not node.is_onnx("Cast") or dtype.kind not in "iu":
+            return False
+        source = node.inputs[0]
+        try:
+            value = self.found[source] if source in self.found else self._here(source)
+        except JobError:
+            return False
+        wide, limits = np.asarray(value).astype(np.float64), np.iinfo(dtype)
+        held = (wide > limits.min - 1.0) & (wide < limits.max + 1.0)
+        return self._is_close(name, np.where(held, self.found[name], self.wanted[name]),
+                              self.wanted[name])  # fmt: skip
+
     def _is_close(self, name: str, found: NDArray[Any], wanted: NDArray[Any]) -> bool:
         dtype = self.graph.info(name).dtype
         if not is_floating(dtype):
@@ -146,8 +168,10 @@ class Judge:
         narrow = tensor_error(found, wanted).max_rel
         return narrow <= self.tolerance * WIDER.get(dtype, 1.0)
 
-    def _here(self, name: str, evaluator: Evaluator) -> NDArray[Any]:
-        """A tensor computed from the compiled model's own before it."""
+    def _here(self, name: str, evaluator: Evaluator | None = None) -> NDArray[Any]:
+        """A tensor computed from the compiled model's own before it, by the reference unless
+        another is named."""
+        evaluator = evaluator or self._reference
         exact = evaluator is self._exact
         given: dict[str, Any] = dict(self.inputs)
         for other, value in self.found.items():

@@ -119,6 +119,52 @@ def test_not_a_number_is_found_where_it_arises() -> None:
     assert report.first_nan is not None
     row = next(row for row in report.tensors if row.name == report.first_nan)
     assert row.error.nan == 0 and row.error.reference_nan > 0
+    assert report.clean, "nothing is wrong"
+
+
+SAME_AS_INPUT_AND_CONSTANT = model_of(
+    "g (float[4] x) => (float[4] y, float[4] k, float[4] c) { y = Exp(x) c = Neg(k) }",
+    k=random(4),
+)
+DRAWN = model_of(
+    "g (float[4] x) => (float[4] y) { n = RandomNormalLike(x) y = Add(n, x) }", opset=22
+)
+OUT_OF_RANGE = model_of(
+    """g (float[4] x) => (uint8[4] u, float[4] y) {
+    a = Mul(x, big) u = Cast<to=2>(a) b = Cast<to=1>(u) y = Neg(b) }""",
+    big=np.array([300, -300, 1, 1e9], np.float32),
+)
+
+
+def test_outputs_that_are_constants_are_compared() -> None:
+    asked = compared(SAME_AS_INPUT_AND_CONSTANT)
+    report = compare_tensors(asked, reference(asked))
+    assert report.clean and {row.name for row in report.tensors} == {"y", "k", "c"}
+    wrong = {**reference(asked), "k": random(4, seed=9), "c": random(4, seed=9)}
+    found = {row.name: row.verdict for row in compare_tensors(asked, wrong).tensors}
+    assert found["y"] == "ok" and "ok" not in (found["k"], found["c"])
+
+
+def test_random_numbers_are_the_references() -> None:
+    asked = compared(DRAWN)
+    wanted = reference(asked)
+    report = compare_tensors(asked, wanted)
+    assert report.clean and [row.name for row in report.tensors] == ["n", "y"]
+    wanted["y"] = wanted["y"] + 1
+    assert compare_tensors(asked, wanted).tensors[1].verdict != "ok"
+
+
+def test_what_onnx_leaves_open_is_nobodys_fault() -> None:
+    asked = replace(compared(OUT_OF_RANGE), inputs={"x": np.ones(4, np.float32)})
+    wanted = reference(asked)
+    wanted["u"] = np.array([7, 9, 1, 11], np.uint8)  # the third alone is in range
+    wanted["y"] = -wanted["u"].astype(np.float32)
+    report = compare_tensors(asked, wanted)
+    assert report.clean
+    assert next(row.verdict for row in report.tensors if row.name == "u") == "sensitive"
+    wanted["u"] = np.array([7, 9, 3, 11], np.uint8)
+    rows = compare_tensors(asked, wanted).tensors
+    assert next(row.verdict for row in rows if row.name == "u") == "bad"
 
 
 def test_measures_are_what_they_say() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 import tilesmith as ts
 from tests.end_to_end.command import invoke, refuse, save_model, succeed
@@ -63,3 +63,18 @@ def test_the_api_says_the_same(tmp_path: Path) -> None:
     report = ts.compare(save_model(tmp_path / "m.onnx", ("batch", 8)), inputs={"x": X})
     assert report.clean and [row.name for row in report.tensors] == ["y"]
     assert report.tensors[0].shape == (4, 6)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.BFLOAT16, TensorProto.FLOAT16])
+def test_inputs_that_onnxruntime_takes_no_arrays_of(dtype: int, tmp_path: Path) -> None:
+    assert succeed("compare", save_model(tmp_path / "m.onnx", dtype=dtype))["clean"]
+
+
+def test_a_model_without_inputs_is_compared(tmp_path: Path) -> None:
+    proto = onnx.load(save_model(tmp_path / "m.onnx"))
+    proto.graph.initializer.append(numpy_helper.from_array(X, "x"))
+    del proto.graph.input[:]
+    onnx.save(proto, tmp_path / "m.onnx")
+    found = succeed("compare", tmp_path / "m.onnx")
+    assert found["clean"] and [row["name"] for row in found["tensors"]] == ["y"]
+    assert found["notes"] == []

@@ -82,9 +82,10 @@ def _sentences(report: ComparisonReport) -> list[str]:
     found += _replaced(report)
     if report.clean and report.suspect is None:
         worst = max((row.error.max_rel for row in report.tensors), default=0.0)
+        count = len(report.tensors)
         found.append(
-            f"nothing is wrong: {len(report.tensors)} tensors against {report.reference}, largest "
-            f"relative error {worst:.3g}"
+            f"nothing is wrong: {count} tensor{'s' if count != 1 else ''} against "
+            f"{report.reference}, largest relative error {worst:.3g}"
         )
     return [*found, *report.notes]
 

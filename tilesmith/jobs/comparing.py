@@ -112,7 +112,7 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
         model = asked.model
         shapes = {**shapes_of(given), **asked.shapes}
         executable = _of_one_size(replace(asked, shapes=shapes))
-    if not executable.recipe.tensors:
+    if executable.recipe.steps and not executable.recipe.tensors:
         notes.append(
             "where tensors lie is not known of this model (an older artifact, or one whose sizes "
             "vary): its outputs alone are compared"
