@@ -26,7 +26,6 @@ from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.shipping import Library, LibraryRequest
 from tilesmith.compiler.timed import TimedSteps
 from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
-from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.sizes import Size
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.mesh import Mesh
@@ -60,14 +59,18 @@ class Compiled:
     prepare: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
 
+Listing = Callable[[Workload, Target, Config], str]
+"""A configuration of a workload on a target, as text."""
+
+
 class Backend(ABC):
     """Code generation and execution for one family of targets."""
 
     family: ClassVar[str]
     measured_by: ClassVar[MeasuredBy] = "simulator"
     """How whole models are timed: on this machine, or by `simulate`."""
-    listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {}
-    """What a lowered, bound program can be shown as, by the name of the language."""
+    listings: ClassVar[Mapping[str, Listing]] = {}
+    """What a configuration can be shown as, by the name of the language."""
     reuses_memory: ClassVar[bool] = True
     """Whether tensors that are not alive together may share bytes."""
     lends_weights: ClassVar[bool] = False

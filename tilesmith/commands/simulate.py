@@ -17,6 +17,7 @@ from tilesmith.commands.options import (
     request_of,
     shape_option,
 )
+from tilesmith.commands.what_if import refuse_alone, sweep_and_show, values_of, what_if_options
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Write a Chrome/Perfetto trace (JSON) here."
 )
+@what_if_options
 @precision_option
 @shape_option
 @json_option
@@ -53,12 +55,24 @@ def simulate(
     Schedules come from the database, best first; operators it does not know use the default. A
     model on an accelerator is compiled and its whole program played: the table shows each
     operator alone, its roofline, and how much of the model's latency it shows.
+
+    With several values after --set (sbuf.mib=24,48,96, or 12:96 doubling, or 12:96:5) every
+    combination is simulated and compared with the target as it is.
     """
     from tilesmith.jobs.simulation import simulated
     from tilesmith.jobs.subjects import is_artifact, subject_of
     from tilesmith.search_space.errors import InputError
 
     subject = subject_of(model, operators)
+    what_if = {name: asked.pop(name) for name in ("schedules", "budget", "csv_file", "page_file")}
+    if swept := values_of(subject, targets, asked):
+        if trace is not None:
+            raise InputError("--trace is of one machine; give each --set one value")
+        sweep_and_show(
+            (subject, {**asked, "target": targets[0]}), swept, fidelity, what_if, as_json
+        )
+        return
+    refuse_alone(what_if)
     if is_artifact(subject):
         _check_asked(Path(str(subject)), targets=targets[0], precision=asked["precision"])
     if len(targets) > 1 and trace is not None:

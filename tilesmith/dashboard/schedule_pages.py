@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.dashboard.sharing import Shared
-from tilesmith.jobs.record_code import assembly_text, llvm_text, program_text, target_of
+from tilesmith.jobs.record_code import (
+    assembly_text,
+    instructions_text,
+    llvm_text,
+    program_text,
+    target_of,
+)
 from tilesmith.records import Database, TuningRecord
 from tilesmith.records.bests import Scope, candidates, pick
 from tilesmith.records.queries import Filter
@@ -23,6 +29,7 @@ LISTINGS: dict[str, tuple[str, Callable[[TuningRecord, Target], str]]] = {
     "program": ("loop IR", program_text),
     "llvm": ("LLVM IR", llvm_text),
     "assembly": ("assembly", assembly_text),
+    "instructions": ("instruction stream", instructions_text),
 }
 """Code that a record stands for: name in addresses, name for people, and what prints it."""
 

@@ -1,4 +1,4 @@
-"""What a record stands for: its loop IR, its LLVM IR, its assembly, and its latency measured anew.
+"""What a record stands for: its loop IR, the code made of it, and its latency measured anew.
 
 `tilesmith db show` and `tilesmith db verify` come here; the database itself knows no code. A record
 is brought back to life from its texts, so that everything here can fail for a record of another
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tilesmith.records import Database, TuningRecord
     from tilesmith.search_space.ir.program import Program
     from tilesmith.tuner.runner import Runner
+
+
+OPTIONS = {"llvm": "LLVM IR", "assembly": "assembly", "instructions": "instruction stream"}
+"""Languages of code by the names that options and addresses have for them."""
 
 
 def target_of(database: Database, identity: str) -> Target:
@@ -56,6 +60,11 @@ def llvm_text(record: TuningRecord, target: Target) -> str:
 def assembly_text(record: TuningRecord, target: Target) -> str:
     """The assembly of a record on a CPU, as optimised for its processor."""
     return _listing(record, target, "assembly")
+
+
+def instructions_text(record: TuningRecord, target: Target) -> str:
+    """The instruction stream of a record on an accelerator, as it is timed."""
+    return _listing(record, target, "instruction stream")
 
 
 def remeasure(database: Database, records: Sequence[TuningRecord]) -> list[TuningRecord]:
@@ -114,7 +123,12 @@ def _listing(record: TuningRecord, target: Target, language: str) -> str:
     known = backends[target.family].listings if target.family in backends else {}
     if language not in known:
         raise InputError(
-            f"target '{target.name}' is of family '{target.family}' and has no {language}; "
-            "--program shows its loop IR"
+            f"target '{target.name}' is of family '{target.family}' and has no {language}; there "
+            f"is {', '.join(('loop IR (--program)', *map(_with_option, known)))}"
         )
-    return known[language](_program(record, target), target)
+    return known[language](record.workload, target, record.config)
+
+
+def _with_option(language: str) -> str:
+    option = next((f" (--{name})" for name, spoken in OPTIONS.items() if spoken == language), "")
+    return f"{language}{option}"

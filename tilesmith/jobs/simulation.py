@@ -57,14 +57,14 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     whole = parts_of(asked)
     workloads = [item.workload for item in whole.workloads]
     check_schedulable(workloads, asked.target, simulated=True)
-    best = _best_configs(workloads, asked)
+    best = best_configs(workloads, asked)
     parts = [
         Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads
     ]
     return simulate_parts(parts, asked.target, fidelity or "analytical", trace, whole.notes)  # type: ignore[arg-type]
 
 
-def _best_configs(workloads: Sequence[Workload], asked: Resolved) -> dict[str, Config]:
+def best_configs(workloads: Sequence[Workload], asked: Resolved) -> dict[str, Config]:
     """The fastest configuration on record of each workload that has one, by its key."""
     if asked.database is None:
         return {}

@@ -35,7 +35,7 @@ from tilesmith.codegen.native.stored_code import decoded, encoded
 from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.varying import lowered_varying
 from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.cpu.linking import linked
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
@@ -77,11 +77,9 @@ class CpuBackend(Backend):
     updates_in_place = True
     widens_floats = True
     multiplies_bytes = True
-    listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
-        "LLVM IR": lambda program, target: emit_module(program, target).text,
-        "assembly": lambda program, target: toolchain.emit_assembly(
-            emit_module(program, target).text, target
-        ),
+    listings: ClassVar[Mapping[str, Listing]] = {
+        "LLVM IR": lambda *which: _llvm_ir(*which),
+        "assembly": lambda *which: toolchain.emit_assembly(_llvm_ir(*which), which[1]),
     }
 
     def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
@@ -208,6 +206,10 @@ class CpuBackend(Backend):
 
 
 backends.register("cpu")(CpuBackend())
+
+
+def _llvm_ir(workload: Workload, target: Target, config: Config) -> str:
+    return emit_module(lowered(workload, target, config), target).text
 
 
 def _compiled(

@@ -7,15 +7,17 @@ computed in float16, sums in float32; quantised models in whole numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.isa.text import to_text
 from tilesmith.codegen.lpu.selection.from_program import select, single_numbers
 from tilesmith.codegen.lpu.selection.prologue import prepare
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.lpu.estimates import seconds
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
@@ -32,6 +34,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import SimulationResult
+from tilesmith.simulator.lpu.family import scheduled
 
 DESCRIBED = "lpu1"
 """Whose schedules say what would run on a chip that is known as a roofline only."""
@@ -45,6 +48,9 @@ class LpuBackend(Backend):
     falls_back = True
     multiplies_bytes = True
     computes_in = "fp16"
+    listings: ClassVar[Mapping[str, Listing]] = {
+        "instruction stream": lambda *which: to_text(scheduled(*which))
+    }
 
     def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
         if precision == "bf16":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,14 @@ from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
 from tilesmith.codegen.trainium.isa.storage import to_bytes
+from tilesmith.codegen.trainium.isa.text import to_text
 from tilesmith.codegen.trainium.linking.draft import Part, Range
 from tilesmith.codegen.trainium.linking.linker import among_neighbours
 from tilesmith.codegen.trainium.selection.from_program import generate
 from tilesmith.codegen.trainium.selection.prologue import prepare
 from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constants_of, stage
 from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
@@ -52,6 +53,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import SimulationResult
+from tilesmith.simulator.trainium.family import staged_stream
 from tilesmith.simulator.trainium.functional import execute_in
 from tilesmith.simulator.trainium.timeline import timeline
 
@@ -62,6 +64,9 @@ class TrainiumBackend(Backend):
     family = "trainium"
     reuses_memory = False
     falls_back = True
+    listings: ClassVar[Mapping[str, Listing]] = {
+        "instruction stream": lambda *which: to_text(staged_stream(*which))
+    }
 
     def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
         def runs(workload: Workload) -> bool:

@@ -80,6 +80,7 @@ def query(
 @click.option("--program", is_flag=True, help="Also the loop IR.")
 @click.option("--llvm", is_flag=True, help="Also the LLVM IR.")
 @click.option("--assembly", is_flag=True, help="Also the assembly.")
+@click.option("--instructions", is_flag=True, help="Also an accelerator's instruction stream.")
 def show(number: int, database: str, as_json: bool, **asked: bool) -> None:
     """One trial, everything known about it, and the code it stands for on request."""
     from tilesmith.commands.db import tables
@@ -89,6 +90,7 @@ def show(number: int, database: str, as_json: bool, **asked: bool) -> None:
         "program": record_code.program_text,
         "llvm": record_code.llvm_text,
         "assembly": record_code.assembly_text,
+        "instructions": record_code.instructions_text,
     }
     with opened_at(database) as opened:
         record = opened.record(number)

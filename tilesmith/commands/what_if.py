@@ -1,0 +1,120 @@
+"""`tilesmith simulate --set KEY=A,B,C`: the same subject on many machines, compared."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tilesmith.commands.options import request_of
+from tilesmith.display.output import note, print_json
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.subjects import Subject
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Values = list[tuple[str, tuple[str, ...]]]
+
+
+def what_if_options(command: Command) -> Command:
+    """What only comparisons of machines have."""
+    options = (
+        click.option(
+            "--schedules",
+            type=click.Choice(["best", "chosen", "kept", "searched"]),
+            help="Of a --set with several values: chosen for each machine as for one; kept from "
+            "the target as it is, where they are legal; the best of both (default); or searched "
+            "for on each.",
+        ),
+        click.option(
+            "--budget", type=click.Choice(["area", "power"]),
+            help="What latency is weighed against in the front of such points.  [default: area]",
+        ),
+        click.option("--csv", "csv_file", type=click.Path(path_type=Path),
+                     help="Write such points here."),
+        click.option("--page", "page_file", type=click.Path(path_type=Path),
+                     help="Write a page with a picture of them here (HTML)."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def values_of(subject: Subject, targets: Sequence[str], asked: Mapping[str, Any]) -> Values:
+    """The settings with their values, if one of them has several; else []."""
+    settings = asked["settings"]
+    names = [name for name, _ in settings]
+    if len(set(names)) == len(names) and not any("," in v or ":" in v for _, v in settings):
+        return []
+    from tilesmith.exploration.sweeping import base_of, varied
+    from tilesmith.search_space.errors import InputError
+
+    base = base_of(request_of(subject, {**asked, "settings": (), "target": targets[0]}))
+    found = varied(base, settings)
+    if all(len(values) == 1 for _, values in found):
+        return []
+    if len(targets) > 1:
+        raise InputError("several values after --set compare machines of one target; give one")
+    return found
+
+
+def refuse_alone(what_if: Mapping[str, Any]) -> None:
+    """Options that mean nothing for one machine.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    from tilesmith.search_space.errors import InputError
+
+    for name, value in what_if.items():
+        if value is not None:
+            raise InputError(
+                f"--{name.removesuffix('_file')} is for a --set with several values, such as "
+                "--set sbuf.mib=24,48,96"
+            )
+
+
+def sweep_and_show(
+    asked: tuple[Subject, Mapping[str, Any]],
+    values: Values,
+    fidelity: str | None,
+    what_if: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Simulate every combination; print and write what comes of it."""
+    from tilesmith.display.counting import counting
+    from tilesmith.exploration.sweep_pages import csv_text, sweep_page, sweep_text
+    from tilesmith.exploration.sweeping import sweep
+    from tilesmith.jobs.subjects import subject_words
+    from tilesmith.search_space.files import check_output, written
+
+    subject, options = asked
+    words = subject_words(subject)
+    named = [Path(word) for word in words if Path(word).exists()]
+    files = {what_if["csv_file"]: csv_text}
+    command = shlex.join(["tilesmith", *(click.get_current_context().find_root().obj or ())])
+    files[what_if["page_file"]] = lambda found: sweep_page(found, _name(words), command)
+    for path in filter(None, files):
+        check_output(path, *named)
+    request = request_of(subject, {**options, "settings": ()})
+    schedules: Any = what_if["schedules"] or "best"
+    budget: Any = what_if["budget"] or "area"
+    with counting("points") as told:
+        found = sweep(request, values, fidelity, schedules, budget, told)
+    for path, text in files.items():
+        if path is not None:
+            with written(path) as file:
+                file.write(text(found).encode())
+    if as_json:
+        print_json(found.to_json())
+        return
+    click.echo(sweep_text(found, _name(words)))
+    for sentence in found.notes:
+        note(sentence)
+
+
+def _name(words: Sequence[str]) -> str:
+    return Path(words[0]).name if words[0] != "--op" else "; ".join(words[1::2])

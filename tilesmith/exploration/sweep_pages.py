@@ -1,0 +1,149 @@
+"""What a sweep over a target's numbers found: as a table, as CSV, and as a page with a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+from tilesmith.display.charts import Axis, path, staircase
+from tilesmith.display.output import table
+from tilesmith.display.pages import rendered
+from tilesmith.exploration.request import UNITS
+from tilesmith.exploration.sweep_report import Point, Sweep
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 410.0, 10.0, 240.0
+
+
+def sweep_text(found: Sweep, subject: str) -> str:
+    """The table: the baseline first, differences to it, the front marked."""
+    costed = found.baseline.cost is not None
+    header = ("", *found.names, "us", "change", "bound")
+    header += ("mm2", "change", "W", "change", "front") if costed else ()
+    rows = [_cells(found, point, costed) for point in found.rows]
+    lines = [f"{subject} on {found.target}, schedules {_words(found)}", table(header, rows)]
+    if costed:
+        lines.append(
+            f"front: no other point takes less {found.budget} and is faster; area and power of one "
+            "core, by a model (docs/codesign.md)"
+        )
+    lines += [f"{_named(point)}: {point.reason}" for point in found.points if point.reason]
+    return "\n".join(lines)
+
+
+def _words(found: Sweep) -> str:
+    return {
+        "best": "the better of those chosen for each point and the baseline's",
+        "chosen": "chosen for each point (database's best, else default)",
+        "kept": "kept from the baseline where they are legal",
+        "searched": "searched for anew on each point",
+    }[found.schedules]
+
+
+def _named(point: Point) -> str:
+    return ", ".join(f"{name}={value}" for name, value in point.settings)
+
+
+def _cells(found: Sweep, point: Point, costed: bool) -> tuple[object, ...]:
+    row = found.row(point)
+    known = point.result is not None
+    cells: tuple[object, ...] = (
+        "baseline" if point is found.baseline else "",
+        *(value for _, value in point.settings),
+        row["latency_us"] if known else "none",
+        _change(row["latency_change"]),
+        row["bound"],
+    )
+    if not costed:
+        return cells
+    if point.cost is None:
+        return (*cells, "", "", "", "", "")
+    area, power = row["area_mm2"], row["power_w"]
+    changes = _change(row["area_change"]), _change(row["power_change"])
+    return (*cells, area, changes[0], power, changes[1], "front" if point.on_front else "")
+
+
+def _change(share: float) -> str:
+    return "" if not math.isfinite(share) else f"{share:+.1%}"
+
+
+def csv_text(found: Sweep) -> str:
+    """All points, a line each, the baseline first, below a line of names."""
+    rows = [{"point": "baseline" if p is found.baseline else "", **found.row(p)}
+            for p in found.rows]  # fmt: skip
+    stream = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(stream, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def sweep_page(found: Sweep, subject: str, command: str) -> str:
+    """The page: latency against cost with the front, and against each number, and the table."""
+    charts = [_against_cost(found)] if found.baseline.cost is not None else []
+    charts += [chart for name in found.names if (chart := _against(found, name)) is not None]
+    return rendered(
+        "sweep.html",
+        found=found,
+        subject=subject,
+        command=command,
+        schedules=_words(found),
+        charts=charts,
+        rows=[(point, found.row(point)) for point in found.rows],
+        costed=found.baseline.cost is not None,
+        change=_change,
+        named=_named,
+    )
+
+
+def _against_cost(found: Sweep) -> dict[str, Any]:
+    able = [p for p in found.rows if math.isfinite(p.latency_us) and p.cost is not None]
+    x = Axis.over([p.spent(found.budget) for p in able], _LEFT, _RIGHT, logarithmic=True)
+    y = Axis.over([p.latency_us for p in able], _BOTTOM, _TOP, logarithmic=True)
+    best = sorted((p.spent(found.budget), p.latency_us) for p in able if p.on_front)
+    return {
+        "title": f"latency, us, against {found.budget}; the line is the front",
+        "x_label": f"{found.budget} of a core, {UNITS[found.budget]}",
+        "x_ticks": x.ticks(),
+        "y_ticks": y.ticks(),
+        "lines": [path(staircase(best), x, y)],
+        "dots": [_dot(found, p, x.at(p.spent(found.budget)), y.at(p.latency_us)) for p in able],
+    }
+
+
+def _against(found: Sweep, name: str) -> dict[str, Any] | None:
+    """One number against latency: a line for each combination of the others; None of a text."""
+    others: dict[tuple[str, ...], list[tuple[float, Point]]] = {}
+    for point in found.rows:
+        values = dict(point.settings)
+        try:
+            value = float(values.pop(name))
+        except ValueError:
+            return None
+        if math.isfinite(point.latency_us) and value > 0:
+            others.setdefault(tuple(values.values()), []).append((value, point))
+    every = [pair for line in others.values() for pair in line]
+    if len({value for value, _ in every}) < 2:
+        return None
+    x = Axis.over([value for value, _ in every], _LEFT, _RIGHT, logarithmic=True)
+    y = Axis.over([point.latency_us for _, point in every], _BOTTOM, _TOP, logarithmic=True)
+    lines = [
+        path([(v, p.latency_us) for v, p in sorted(line, key=lambda pair: pair[0])], x, y)
+        for line in others.values()
+    ]
+    return {
+        "title": f"latency, us, against {name}",
+        "x_label": name,
+        "x_ticks": x.ticks(),
+        "y_ticks": y.ticks(),
+        "lines": lines,
+        "dots": [_dot(found, p, x.at(v), y.at(p.latency_us)) for v, p in every],
+    }
+
+
+def _dot(found: Sweep, point: Point, x: float, y: float) -> dict[str, Any]:
+    kind = "base" if point is found.baseline else "front" if point.on_front else "other"
+    title = f"{'baseline: ' if kind == 'base' else ''}{_named(point)}: {point.latency_us:.4g} us"
+    return {"x": x, "y": y, "title": title, "kind": kind}
