@@ -8,6 +8,7 @@ as long as the program runs: engines work ahead, so the loop that made it may co
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass
 
 from tilesmith.search_space.errors import CodegenError
@@ -41,25 +42,39 @@ class Memory:
 
 
 class Allocator:
-    """First-fit over the bytes of one partition of a memory; a tile takes the same in all."""
+    """First-fit over the bytes of a partition; a tile takes the same bytes in all its partitions,
+    which are all of the memory's unless it says which.
+
+    Attributes:
+        live: of each tile in use, by first byte and first partition: its bytes, its name, and the
+            partition behind its last.
+    """
 
     def __init__(self, name: str, memory: Memory) -> None:
         self.name, self.memory = name, memory
-        self.live: dict[int, tuple[int, str]] = {}
+        self.live: dict[tuple[int, int], tuple[int, str, int]] = {}
+        self._order: list[tuple[int, int]] = []
 
-    def place(self, amount: int, name: str) -> int | None:
-        """The offset of `amount` free bytes, which are taken; None if there are none."""
+    def place(self, amount: int, name: str, rows: range | None = None) -> int | None:
+        """The offset of `amount` bytes free in the partitions `rows`, which are taken; None if
+        there are none.
+        """
+        rows = self._rows(rows)
         amount = self.memory.held(amount)
         at = 0
-        for start in sorted(self.live):
+        for start, first in self._order:
+            size, _, stop = self.live[start, first]
+            if first >= rows.stop or stop <= rows.start:
+                continue
             at = self._fit(at, amount)
             if at + amount <= start:
                 break
-            at = max(at, start + self.live[start][0])
+            at = max(at, start + size)
         at = self._fit(at, amount)
         if at + amount > self.memory.bytes:
             return None
-        self.live[at] = (amount, name)
+        self.live[at, rows.start] = (amount, name, rows.stop)
+        insort(self._order, (at, rows.start))
         return at
 
     def take(self, amount: int, name: str) -> int:
@@ -67,11 +82,16 @@ class Allocator:
         at = self.place(amount, name)
         if at is None:
             raise CodegenError(
-                f"tile '{name}' needs {self.memory.held(amount)} bytes a partition of {self.name}, "
-                f"which has {self.memory.bytes} with {self.used} in use; choose smaller tiles or "
-                f"fewer buffers"
+                f"{self.short_of(amount, name)}; choose smaller tiles or fewer buffers"
             )
         return at
+
+    def short_of(self, amount: int, name: str, rows: range | None = None) -> str:
+        """Why a tile found no place."""
+        return (
+            f"tile '{name}' needs {self.memory.held(amount)} bytes a partition of {self.name}, "
+            f"which has {self.memory.bytes} with {self._used(self._rows(rows))} in use"
+        )
 
     def _fit(self, at: int, amount: int) -> int:
         """`at`, moved to the next bank if the tile would straddle two."""
@@ -80,11 +100,23 @@ class Allocator:
             return -(-at // bank) * bank
         return at
 
-    def release(self, offset: int) -> None:
+    def release(self, offset: int, partition: int = 0) -> None:
         """Give a tile's bytes back."""
-        self.live.pop(offset, None)
+        if self.live.pop((offset, partition), None) is not None:
+            self._order.remove((offset, partition))
 
     @property
     def used(self) -> int:
-        """Bytes in use in each partition."""
-        return sum(size for size, _ in self.live.values())
+        """Bytes in use in the fullest partition."""
+        return self._used(self._rows(None))
+
+    def _rows(self, rows: range | None) -> range:
+        return rows or range(max(self.memory.partitions, 1))
+
+    def _used(self, rows: range) -> int:
+        """Bytes in use in the fullest of some partitions."""
+        tiles = [(first, stop, size) for (_, first), (size, _, stop) in self.live.items()]
+        begins = {rows.start, *(first for first, _, _ in tiles if first in rows)}
+        return max(
+            sum(size for first, stop, size in tiles if first <= row < stop) for row in begins
+        )

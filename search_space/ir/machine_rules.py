@@ -99,9 +99,9 @@ class MachineRules:
         allocator = self.memory.get(buffer.scope)
         if allocator is None or not allocator.memory.stacked:
             return
-        for offset, (_, name) in tuple(allocator.live.items()):
+        for (offset, first), (_, name, _) in tuple(allocator.live.items()):
             if name == buffer.name:
-                allocator.release(offset)
+                allocator.release(offset, first)
 
     def engine(self, block: Block) -> None:
         """A block is assigned to engines that there are."""

@@ -180,12 +180,15 @@ LOCK_SBUF, LOCK_PSUM = 1, 2
 
 @dataclass(frozen=True)
 class HbmTensor:
-    """A tensor in HBM, row-major. `role`: "input", "output" or "temporary" (a spill)."""
+    """A tensor in HBM, row-major. `role`: "input", "output" or "temporary" (a spill); `line`: where
+    a kernel's author declared it.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: str
+    line: str = field(default="", compare=False)
 
     @property
     def elements(self) -> int:
@@ -267,6 +270,8 @@ class InstructionStream:
             or -1), each int64 of shape (a,); "count" and "stride" are of shape (a, 5).
         wait_start, waits: row i waits for rows waits[wait_start[i]:wait_start[i + 1]].
         groups: cores of the mesh that take part in a collective together, in their order.
+        lines: where in the code of a kernel's author each row was written, by its `position`;
+            empty for kernels that nobody wrote by hand.
     """
 
     name: str
@@ -280,6 +285,7 @@ class InstructionStream:
     waits: Ints
     notes: tuple[str, ...] = field(default=())
     groups: tuple[tuple[int, ...], ...] = ()
+    lines: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows["op"])

@@ -9,44 +9,84 @@ that are in use, and say what is in use when a request does not fit.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from tilesmith.codegen.trainium.isa.instructions import DIMENSIONS, QUARTER, Space
+from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError
 
 Dims = tuple[tuple[int, int], ...]
 
 
 def _slice(dims: Dims, index: Any, what: str) -> tuple[int, list[tuple[int, int] | None]]:
     """Apply a numpy-style index: (offset, dims with None where an integer dropped one)."""
-    parts = index if isinstance(index, tuple) else (index,)
+    parts = _spelled_out(index, len(dims))
     if len(parts) > len(dims):
-        raise CodegenError(f"{what} has {len(dims)} axes; {len(parts)} indices were given")
+        raise KernelError(f"{what} has {len(dims)} axes; {len(parts)} indices were given")
     offset = 0
     kept: list[tuple[int, int] | None] = []
     for axis, (count, stride) in enumerate(dims):
         part = parts[axis] if axis < len(parts) else slice(None)
         if isinstance(part, slice):
-            start, stop, step = part.indices(count)
+            start, stop, step = _indices(part, count, what, axis)
             length = len(range(start, stop, step))
             wanted = part.stop
             if length < 1 or (isinstance(wanted, int) and wanted > count):
-                raise CodegenError(f"{what}: {part} is outside axis {axis} of {count} elements")
+                raise KernelError(f"{what}: {part} is outside axis {axis} of {count} elements")
             kept.append((length, stride * step))
             offset += start * stride
         else:
-            place = int(part)
-            if not 0 <= place < count:
-                raise CodegenError(
-                    f"{what}: index {place} is outside axis {axis} of {count} elements"
-                )
+            place = _place(part, count, what, axis)
             kept.append(None)
             offset += place * stride
     return offset, kept
+
+
+def _spelled_out(index: Any, axes: int) -> tuple[Any, ...]:
+    """An index as a tuple; `...` stands for all axes that nothing else names."""
+    parts = index if isinstance(index, tuple) else (index,)
+    dots = [at for at, part in enumerate(parts) if part is Ellipsis]
+    if not dots:
+        return parts
+    rest = axes - (len(parts) - 1)
+    return (*parts[: dots[0]], *[slice(None)] * max(rest, 0), *parts[dots[0] + 1 :])
+
+
+def _place(index: Any, count: int, what: str, axis: int) -> int:
+    """The element an index names of `count`; negative ones count from the end."""
+    try:
+        place = operator.index(index)
+    except TypeError:
+        raise KernelError(
+            f"{what}: index {index!r} of axis {axis} is a {type(index).__name__}; a whole number, "
+            "a slice or ... is expected"
+        ) from None
+    if not -count <= place < count:
+        raise KernelError(f"{what}: index {place} is outside axis {axis} of {count} elements")
+    return place % count
+
+
+def _indices(part: slice, count: int, what: str, axis: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of `count` elements."""
+    try:
+        return part.indices(count)
+    except (TypeError, ValueError) as error:
+        raise KernelError(f"{what}: {part} is no slice of axis {axis} ({error})") from None
+
+
+def _axes(named: Sequence[int], first: int, count: int, what: str) -> list[int]:
+    """Every axis once, counted from 0; `named` counts them from `first`, or from the end."""
+    found = [axis + count if axis < 0 else axis - first for axis in named]
+    if sorted(found) != list(range(count)):
+        raise KernelError(
+            f"{what} has the axes {first} to {first + count - 1}; permute takes each of them once, "
+            f"not {tuple(named)}"
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -70,20 +110,24 @@ class HbmView:
 
     def permute(self, *axes: int) -> HbmView:
         """Axes in another order."""
-        return replace(self, dims=tuple(self.dims[axis] for axis in axes))
+        order = _axes(axes, 0, len(self.dims), f"tensor '{self.name}'")
+        return replace(self, dims=tuple(self.dims[axis] for axis in order))
 
     def split(self, axis: int, *counts: int) -> HbmView:
         """One axis as several, outermost first; their product is its extent."""
+        if not -len(self.dims) <= axis < len(self.dims):
+            raise KernelError(f"'{self.name}' has {len(self.dims)} axes to split, and no {axis}")
+        axis %= len(self.dims)
         total, stride = self.dims[axis]
         parts: list[tuple[int, int]] = []
         for count in reversed(counts):
             parts.insert(0, (count, stride))
             stride *= count
             if total % count:
-                raise CodegenError(f"axis of {total} elements does not split into {counts}")
+                raise KernelError(f"axis of {total} elements does not split into {counts}")
             total //= count
         if total != 1:
-            raise CodegenError(f"axis {axis} of tensor '{self.name}' does not split into {counts}")
+            raise KernelError(f"axis {axis} of tensor '{self.name}' does not split into {counts}")
         return replace(self, dims=(*self.dims[:axis], *parts, *self.dims[axis + 1 :]))
 
     def broadcast(self, partitions: int) -> HbmView:
@@ -110,14 +154,16 @@ class Tile:
 
     def __getitem__(self, index: Any) -> Tile:
         what = f"tile '{self.name}'"
-        parts = index if isinstance(index, tuple) else (index,)
-        first = parts[0]
-        rows = first if isinstance(first, slice) else slice(int(first), int(first) + 1)
+        parts = _spelled_out(index, 1 + len(self.dims)) or (slice(None),)
+        rows = parts[0]
+        if not isinstance(rows, slice):
+            row = _place(rows, self.partitions, what, 0)
+            rows = slice(row, row + 1)
         skipped, kept = _slice(((self.partitions, 1),), rows, what)
         offset, free = _slice(self.dims, parts[1:], what)
         assert kept[0] is not None
         if kept[0][1] != 1:
-            raise CodegenError(f"{what}: partitions are taken one after the other, without a step")
+            raise KernelError(f"{what}: partitions are taken one after the other, without a step")
         return replace(
             self,
             partition=self.partition + skipped,
@@ -128,12 +174,14 @@ class Tile:
 
     def split(self, axis: int, *counts: int) -> Tile:
         """One free axis (1 is the first) as several, outermost first."""
-        view = HbmView(self.name, 0, self.dtype, 0, self.dims).split(axis - 1, *counts)
+        axis = axis + len(self.dims) if axis < 0 else axis - 1
+        view = HbmView(self.name, 0, self.dtype, 0, self.dims).split(axis, *counts)
         return replace(self, dims=view.dims)
 
     def permute(self, *axes: int) -> Tile:
         """Free axes in another order; axes count from 1, the partition stays first."""
-        return replace(self, dims=tuple(self.dims[axis - 1] for axis in axes))
+        order = _axes(axes, 1, len(self.dims), f"tile '{self.name}'")
+        return replace(self, dims=tuple(self.dims[axis] for axis in order))
 
     def broadcast(self, *counts: int) -> Tile:
         """The same elements repeated: new innermost free axes of stride 0.
@@ -181,7 +229,7 @@ def padded(dims: Dims) -> tuple[tuple[int, ...], tuple[int, ...]]:
         elif count != 1 or len(free) == 1:
             merged.append((count, stride))
     if len(merged) > DIMENSIONS - 1:
-        raise CodegenError(f"an access has at most {DIMENSIONS - 1} free axes, not {len(merged)}")
+        raise KernelError(f"an access has at most {DIMENSIONS - 1} free axes, not {len(merged)}")
     fill = [(1, 0)] * (DIMENSIONS - 1 - len(merged))
     full = (first, *fill, *merged)
     return tuple(count for count, _ in full), tuple(stride for _, stride in full)

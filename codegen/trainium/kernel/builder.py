@@ -27,6 +27,7 @@ from typing import Any
 
 from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, FIRST_DMA_QUEUE
 from tilesmith.codegen.trainium.isa.instructions import ACTIVATIONS, Op
+from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
 from tilesmith.codegen.trainium.kernel.collectives import CollectiveInstructions
 from tilesmith.codegen.trainium.kernel.emitter import (
@@ -36,9 +37,8 @@ from tilesmith.codegen.trainium.kernel.emitter import (
     operation,
     tile_or_none,
 )
-from tilesmith.codegen.trainium.kernel.kernel_memory import Buffers
+from tilesmith.codegen.trainium.kernel.kernel_memory import Buffers, no_tile
 from tilesmith.codegen.trainium.kernel.special import SpecialInstructions
-from tilesmith.search_space.errors import CodegenError
 
 __all__ = ["Buffers", "Kernel", "pipelined"]
 
@@ -75,10 +75,17 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
         functions: tuple[int, int] = (0, 0),
         index: int = -1,
     ) -> None:
+        if not isinstance(view, HbmView):
+            raise KernelError(
+                f"a {op.name.lower()} moves between HBM and a tile; a tensor of HBM is expected, "
+                f"not a {type(view).__name__}"
+            )
+        if not isinstance(tile, Tile):
+            raise KernelError(no_tile(tile))
         turn = 2 * view.tensor + (op == Op.STORE) if queue is None else queue
         dims = (*view.dims, *[(1, 1)] * (2 - len(view.dims)))
         if dims[0][0] != tile.partitions:
-            raise CodegenError(
+            raise KernelError(
                 f"a {op.name.lower()} of tensor '{view.name}': its first axis of {dims[0][0]} does "
                 f"not match the {tile.partitions} partitions of tile '{tile.name}'"
             )
@@ -99,7 +106,7 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
         values of fp8 in each row of the array, in the time of one (Trainium2 and later).
         """
         if self.core.fp8_k_max < 2 * self.core.rows:
-            raise CodegenError(
+            raise KernelError(
                 f"target '{self.core.target.name}' multiplies fp8 as bf16: tensor.fp8_k_max is "
                 f"{self.core.fp8_k_max}, {2 * self.core.rows} are needed for two values a row"
             )

@@ -15,10 +15,11 @@ from __future__ import annotations
 from tilesmith.codegen.trainium.isa.core import COLLECTIVE_QUEUE
 from tilesmith.codegen.trainium.isa.fabric import Fabric
 from tilesmith.codegen.trainium.isa.instructions import COLLECTIVES, OPERATIONS, Op
+from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import HbmView
 from tilesmith.codegen.trainium.kernel.emitter import Emitter
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError, TargetError
+from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind
 
 REDUCTIONS = ("add", "max", "min", "multiply")
@@ -58,7 +59,7 @@ class CollectiveInstructions(Emitter):
     # -- inside -------------------------------------------------------------------------------
     def _known(self) -> Fabric:
         if self._fabric is None:
-            raise CodegenError(
+            raise KernelError(
                 f"kernel '{self.name}' belongs to no mesh, so there is nobody to communicate with; "
                 "give Kernel(...) the fabric of one"
             )
@@ -74,13 +75,13 @@ class CollectiveInstructions(Emitter):
     ) -> None:
         fabric = self._known()
         if op not in REDUCTIONS:
-            raise CodegenError(f"'{op}' sums nothing; one of {', '.join(REDUCTIONS)} is expected")
+            raise KernelError(f"'{op}' sums nothing; one of {', '.join(REDUCTIONS)} is expected")
         try:
             members = fabric.mesh.check_group(group)
         except TargetError as error:
-            raise CodegenError(f"kernel '{self.name}', {kind}: {error}") from error
+            raise KernelError(f"kernel '{self.name}', {kind}: {error}") from error
         if fabric.core not in members or (kind in ("send", "receive") and len(members) != 2):
-            raise CodegenError(
+            raise KernelError(
                 f"kernel '{self.name}' runs on core {fabric.core}, which is not in the group "
                 f"{members} of its {kind}"
             )

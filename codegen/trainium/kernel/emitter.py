@@ -10,6 +10,7 @@ is interleaved with others, where whichever is free takes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Op,
     Space,
 )
+from tilesmith.codegen.trainium.isa.lines import KernelError, Line, caller, told
 from tilesmith.codegen.trainium.isa.memory import Tile
 from tilesmith.codegen.trainium.isa.verification import (
     Promised,
@@ -41,7 +43,6 @@ from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.scheduling import INTERLEAVING, schedules, shortest
 from tilesmith.codegen.trainium.timing.ways import Choices
-from tilesmith.search_space.errors import CodegenError
 
 Scalar = float | Tile
 
@@ -63,6 +64,7 @@ class Emitter(KernelMemory):
         self._rows: list[tuple[int, ...]] = []
         self._immediates: list[tuple[float, float, float]] = []
         self._choices: list[tuple[tuple[int, int], ...]] = []
+        self._lines: list[Line | None] = []
 
     # -- order --------------------------------------------------------------------------------
     @property
@@ -92,6 +94,8 @@ class Emitter(KernelMemory):
         self._rows[start:stop] = [self._rows[i] for i in order]
         self._immediates[start:stop] = [self._immediates[i] for i in order]
         self._choices[start:stop] = [self._choices[i] for i in order]
+        if self.by_hand:
+            self._lines[start:stop] = [self._lines[i] for i in order]
 
     def _open(self, rows: range) -> Choices:
         """Engines that some instructions may run on beside the first named."""
@@ -133,16 +137,16 @@ class Emitter(KernelMemory):
         accumulate: int = 0,
         immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> None:
+        slots = [self._access(tile) if tile is not None else -1 for tile in operands]
+        slots += [-1] * (5 - len(slots))
         able = [name for name in engine.split("|") if name in ENGINES_OF[op]]
         if any(tile is not None and tile.space == Space.PSUM for tile in operands):
             able = [name for name in able if name != "gpsimd"] or able  # it cannot reach PSUM
         if not able:
-            raise CodegenError(
+            raise KernelError(
                 f"{op.name.lower()} does not run on engine '{engine}'; "
                 f"one of {', '.join(ENGINES_OF[op])} is expected"
             )
-        slots = [self._access(tile) if tile is not None else -1 for tile in operands]
-        slots += [-1] * (5 - len(slots))
         ways = [(ENGINES.index(name), self._lock(name, operands)) for name in able]
         queue, lock = ways[0]
         row = (int(op), queue, function, function2, int(accumulate), *slots, lock, 0)
@@ -157,6 +161,8 @@ class Emitter(KernelMemory):
         self._rows.append(row)
         self._immediates.append(immediates)
         self._choices.append(choices)
+        if self.by_hand:
+            self._lines.append(caller(3))
 
     def _lock(self, engine: str, operands: Sequence[Tile | None]) -> int:
         """Ports the instruction holds while it issues, of those that two engines share."""
@@ -196,6 +202,17 @@ class Emitter(KernelMemory):
             groups=tuple(self._groups),
         )
 
+    def _told(self) -> tuple[str, ...]:
+        """The lines that instructions were written in, each looked up once."""
+        known: dict[tuple[int, int] | None, str] = {}
+        lines = []
+        for line in self._lines:
+            key = None if line is None else (id(line[0]), line[1])
+            if key not in known:
+                known[key] = told(line)
+            lines.append(known[key])
+        return tuple(lines)
+
     def finish(self, promised: Promised | None = None, schedule: bool = False) -> InstructionStream:
         """Derive semaphores, verify, and fix the grant order.
 
@@ -210,7 +227,7 @@ class Emitter(KernelMemory):
                 or uses a tile after its place was given to another; the message names instruction
                 and limit.
         """
-        draft = self.draft()
+        draft = replace(self.draft(), lines=self._told())
         verify_operands(draft)
         verify_dataflow(draft, promised=promised)
         stream = with_semaphores(draft)
@@ -236,7 +253,7 @@ def _table(keys: Sequence[Key]) -> dict[str, Ints]:
 
 def number_of(table: dict[str, int], name: str, what: str) -> int:
     if name not in table:
-        raise CodegenError(f"unknown {what} '{name}'; one of {', '.join(table)} is expected")
+        raise KernelError(f"unknown {what} '{name}'; one of {', '.join(table)} is expected")
     return table[name]
 
 
@@ -249,4 +266,11 @@ def tile_or_none(value: Scalar) -> Tile | None:
 
 
 def immediate(value: Scalar) -> float:
-    return 0.0 if isinstance(value, Tile) else float(value)
+    if isinstance(value, Tile):
+        return 0.0
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise KernelError(
+            f"a scalar is a number or a tile of one element a partition, not {value!r}"
+        ) from None

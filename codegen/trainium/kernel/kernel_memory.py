@@ -9,14 +9,15 @@ belongs to at any time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from dataclasses import replace
+from math import prod
 
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import DTYPES, Allocation, HbmTensor, Space
+from tilesmith.codegen.trainium.isa.lines import KernelError, caller, told
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile, dense, padded
+from tilesmith.codegen.trainium.kernel.occupancy import Held, beginnings, full
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.memory import Allocator
 from tilesmith.search_space.schedules.trainium.machine import memories
 
@@ -51,6 +52,8 @@ class KernelMemory:
 
     def __init__(self, name: str, core: Core) -> None:
         self.name, self.core = name, core
+        self.by_hand = caller() is not None
+        self._held: dict[Space, dict[tuple[int, int], Held]] = {}
         self._tensors: list[HbmTensor] = []
         self._allocations: list[Allocation] = []
         self._origins: list[tuple[Buffers, int] | None] = []
@@ -76,9 +79,10 @@ class KernelMemory:
 
     def _tensor(self, name: str, shape: Sequence[int], dtype: str, role: str) -> HbmView:
         if any(known.name == name for known in self._tensors):
-            raise CodegenError(f"kernel '{self.name}' has two tensors named '{name}'")
+            raise KernelError(f"kernel '{self.name}' has two tensors named '{name}'")
         _dtype(dtype)
-        self._tensors.append(HbmTensor(name, tuple(int(n) for n in shape), dtype, role))
+        line = told(caller()) if self.by_hand else ""
+        self._tensors.append(HbmTensor(name, tuple(_extents(name, shape, 0)), dtype, role, line))
         return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(shape))
 
     def sbuf(
@@ -87,10 +91,11 @@ class KernelMemory:
         dtype: str = "float32",
         name: str = "tile",
         address: int | None = None,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> Tile:
-        """A tile in SBUF: shape (partitions, free...); at byte `address` of each partition if
-        given.
+        """A tile in SBUF: shape (partitions, free...), on the partitions from `partition` on; if
+        that is not given from 0 on, and where there is no room from another that compute engines
+        reach it from. At byte `address` of each partition if given.
         """
         return self._tile(Space.SBUF, shape, dtype, name, address, partition)
 
@@ -100,10 +105,11 @@ class KernelMemory:
         dtype: str = "float32",
         name: str = "accumulator",
         bank: int | None = None,
+        partition: int | None = None,
     ) -> Tile:
-        """A tile in PSUM, at the start of `bank` if given."""
+        """A tile in PSUM, at the start of `bank` if given; `partition` as of `sbuf`."""
         address = None if bank is None else bank * self.core.bank_bytes
-        return self._tile(Space.PSUM, shape, dtype, name, address, 0)
+        return self._tile(Space.PSUM, shape, dtype, name, address, partition)
 
     def buffers(
         self,
@@ -113,10 +119,12 @@ class KernelMemory:
         name: str = "buffer",
         space: Space = Space.SBUF,
     ) -> Buffers:
-        """`count` places for tiles of one shape (2: double buffering)."""
-        return Buffers(
-            self, [self._tile(space, shape, dtype, f"{name}{i}", None, 0) for i in range(count)]
-        )
+        """`count` places for tiles of one shape (2: double buffering), on the same partitions."""
+        places: list[Tile] = []
+        for i in range(count):
+            partition = places[0].partition if places else None
+            places.append(self._tile(space, shape, dtype, f"{name}{i}", None, partition))
+        return Buffers(self, places)
 
     def _tile(
         self,
@@ -125,15 +133,40 @@ class KernelMemory:
         dtype: str,
         name: str,
         address: int | None,
-        partition: int,
+        partition: int | None,
     ) -> Tile:
         _dtype(dtype)
-        partitions, *free = (int(n) for n in shape)
-        amount = int(np.prod(free)) * size_of(dtype)
-        offset = self._memory[space].take(amount, name) if address is None else address
+        partitions, *free = _extents(name, shape, 1)
+        amount = prod(free) * size_of(dtype)
+        offset, partition = (
+            (address, partition or 0)
+            if address is not None
+            else self._room(space, amount, Held(name, (partitions, *free), dtype, None), partition)
+        )
         self._allocate(Allocation(name, space, partition, partitions, offset, amount))
         index = len(self._allocations) - 1
         return Tile(name, space, index, dtype, partition, partitions, offset, dense(free))
+
+    def _room(
+        self, space: Space, amount: int, tile: Held, partition: int | None
+    ) -> tuple[int, int]:
+        """First byte and partition of a tile of `amount` bytes a partition, which are taken.
+
+        Kernels that nobody wrote by hand have tiles begin at partition 0 and take all: what selects
+        their instructions relies on it.
+        """
+        allocator = self._memory[space]
+        if not self.by_hand:
+            return allocator.take(amount, tile.name), 0
+        held = self._held.setdefault(space, {})
+        tile = replace(tile, line=caller())
+        for first in beginnings(tile.shape[0]) if partition is None else (partition,):
+            rows = range(first, first + tile.shape[0])
+            offset = allocator.place(amount, tile.name, rows)
+            if offset is not None:
+                held[offset, first] = tile
+                return offset, first
+        raise KernelError(full(allocator, amount, tile, held))
 
     def again(self, tile: Tile, origin: tuple[Buffers, int] | None = None) -> Tile:
         """A new tile in the place of an old one, which must not be used any more; `origin`: the
@@ -152,10 +185,13 @@ class KernelMemory:
     def free(self, *tiles: Tile) -> None:
         """Give tiles' places back to the allocator; later tiles may take them."""
         for tile in tiles:
-            self._memory[tile.space].release(self._allocations[tile.allocation].offset)
+            place = self._allocations[tile.allocation]
+            self._memory[tile.space].release(place.offset, place.partition)
 
     # -- accesses -----------------------------------------------------------------------------
     def _access(self, tile: Tile) -> int:
+        if not isinstance(tile, Tile):
+            raise KernelError(no_tile(tile))
         counts, strides = padded(((tile.partitions, 1), *tile.dims))
         key = (
             int(tile.space), -1, _DTYPE[tile.dtype], tile.partition, tile.offset, tile.allocation,
@@ -177,7 +213,27 @@ class KernelMemory:
         return found
 
 
+def _extents(name: str, shape: Sequence[int], least: int) -> list[int]:
+    """A shape as whole numbers; a tile has at least its partitions."""
+    extents = [int(n) for n in shape]
+    if len(extents) < least or not all(n > 0 for n in extents):
+        raise KernelError(
+            f"'{name}' of shape {tuple(shape)}: extents are positive, the first of a tile its "
+            "partitions"
+        )
+    return extents
+
+
+def no_tile(given: object) -> str:
+    """Why an operand is none."""
+    if isinstance(given, Buffers):
+        return "an operand is a Buffers; its next() is a tile"
+    if isinstance(given, HbmView):
+        return f"tensor '{given.name}' is in HBM; load it into a tile, or store a tile into it"
+    return f"a tile is expected as an operand, not a {type(given).__name__}"
+
+
 def _dtype(name: str) -> int:
     if name not in _DTYPE:
-        raise CodegenError(f"unknown dtype '{name}'; one of {', '.join(DTYPES)} is expected")
+        raise KernelError(f"unknown dtype '{name}'; one of {', '.join(DTYPES)} is expected")
     return _DTYPE[name]

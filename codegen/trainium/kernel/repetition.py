@@ -142,7 +142,7 @@ class Repetition(Emitter):
         """Write a period, the last thing written, `times` more."""
         begin, end = period.begin, period.end
         immediates, choices = self._immediates[begin.rows :], self._choices[begin.rows :]
-        origins = self._origins[begin.tiles :]
+        lines, origins = self._lines[begin.rows :], self._origins[begin.tiles :]
         allocations = self._allocations[begin.tiles :]
         for time in range(1, times + 1):
             for at, (origin, allocation) in enumerate(zip(origins, allocations, strict=True)):
@@ -159,6 +159,7 @@ class Repetition(Emitter):
             self._rows += map(tuple, rows.tolist())
             self._immediates += immediates
             self._choices += choices
+            self._lines += lines
         for pool in {id(o[0]): o[0] for o in origins if o is not None}.values():
             pool.skip(period.turns[id(pool)] * times)
         assert len(self._allocations) == end.tiles + period.tiles * times

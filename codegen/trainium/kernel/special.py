@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.codegen.trainium.isa.instructions import QUARTER, SHUFFLE_DIGITS, Op
+from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import Tile
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
@@ -20,7 +21,6 @@ from tilesmith.codegen.trainium.kernel.emitter import (
     tile_or_none,
 )
 from tilesmith.codegen.trainium.kernel.repetition import Repetition
-from tilesmith.search_space.errors import CodegenError
 
 
 class SpecialInstructions(Repetition):
@@ -111,7 +111,7 @@ class SpecialInstructions(Repetition):
         With all of `mask` alike it spreads one partition over its quarter.
         """
         if len(mask) != QUARTER or not all(0 <= m < QUARTER for m in mask):
-            raise CodegenError(
+            raise KernelError(
                 f"a shuffle's mask has {QUARTER} entries from 0 to {QUARTER - 1}, not {list(mask)}"
             )
         starts = range(0, QUARTER, SHUFFLE_DIGITS)
@@ -125,4 +125,4 @@ class SpecialInstructions(Repetition):
 
 def _one_free_axis(tile: Tile, what: str) -> None:
     if len(tile.dims) != 1:
-        raise CodegenError(f"{what} writes a tile of one free axis, not {len(tile.dims)}")
+        raise KernelError(f"{what} writes a tile of one free axis, not {len(tile.dims)}")

@@ -329,8 +329,9 @@ def _stored(
         elements &= promised(tensor.name).reshape(-1)
     if elements.any():
         place = np.unravel_index(int(elements.argmax()) * min(unit, size) // size, tensor.shape)
+        line = f"{tensor.line}: " if tensor.line else ""
         raise VerificationError(
-            f"kernel '{stream.name}' ends and no instruction has stored element "
-            f"{[int(i) for i in place]} of '{tensor.name}' of shape {list(tensor.shape)}; an "
-            "output has to be stored wholly"
+            f"{line}kernel '{stream.name}' ends and no instruction has stored "
+            f"element {[int(i) for i in place]} of '{tensor.name}' of shape {list(tensor.shape)}; "
+            "an output has to be stored wholly"
         )

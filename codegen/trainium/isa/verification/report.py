@@ -25,9 +25,12 @@ def fail(stream: InstructionStream, wrong: Mask, explain: Explain) -> None:
 
 
 def breach(stream: InstructionStream, row: int, why: str) -> VerificationError:
-    """The error of one instruction."""
+    """The error of one instruction; it begins with the line of a kernel written by hand."""
+    position = int(stream.rows["position"][row])
+    line = stream.lines[position] if position < len(stream.lines) else ""
     return VerificationError(
-        f"kernel '{stream.name}', instruction {row} ({instruction_text(stream, row)}): {why}"
+        f"{line}{': ' if line else ''}kernel '{stream.name}', instruction {row} "
+        f"({instruction_text(stream, row)}): {why}"
     )
 
 
