@@ -16,7 +16,8 @@ do (VXM, MXM, SXM, links) is said by `units`, which the column `unit` numbers.
     TRANSPOSE   SXM, a transposer for each byte        `step`: which byte
     SEND, RECEIVE         links
 
-Addresses are words of a bank: word i of a burst is `address + i * step`. Operands are taken from
+Addresses are words of a bank: word i of a burst is `address + i * step`, a row of a tensor (of a
+gather, all words from `address` on are rows from `row` on). Operands are taken from
 the cell beside the slice in the cycle of issue (ALUs: in the cycle their unit begins, `began`); a
 token goes on to the next position unless one that takes it is the `last`.
 
@@ -63,9 +64,11 @@ BURST = np.dtype(
         ("op", "<i2"), ("queue", "<i2"), ("cycle", "<i8"), ("count", "<i4"), ("interval", "<i4"),
         ("chain", "<i4"), ("bank", "<i2"), ("address", "<i4"), ("step", "<i4"),
         ("stream", "<i2"), ("east", "<i1"), ("last", "<i1"), ("unit", "<i4"),
+        ("tensor", "<i4"), ("row", "<i4"), ("pitch", "<i4"), ("byte", "<i1"),
     ]
 )  # fmt: skip
-"""Columns. `stream`, `east`, `last`: of MEM's token; `chain`: for pictures and errors only."""
+"""Columns. `stream`, `east`, `last`: of MEM's token; `tensor`, `row`, `pitch`, `byte`: what words
+of MEM are meant to be, rows `row + i * pitch` of a tensor; `chain`: whose instruction it is."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class Schedule:
         regions: where blocks lie, copies included. Those of "input", "constant" and "state" tensors
             are filled before the first cycle, those of "output" and "state" read after the last.
         chains: names, numbered by the column `chain`.
+        order: where each chain stands in program order; empty: as they are numbered.
     """
 
     name: str
@@ -159,6 +163,7 @@ class Schedule:
     places: tuple[Place, ...]
     regions: tuple[Region, ...]
     chains: tuple[str, ...]
+    order: tuple[int, ...] = ()
 
     @cached_property
     def cycles(self) -> int:

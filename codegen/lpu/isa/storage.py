@@ -25,6 +25,7 @@ def to_bytes(schedule: Schedule) -> bytes:
         "name": schedule.name,
         "rows": len(schedule.table),
         "chains": schedule.chains,
+        "order": schedule.order,
         "places": [[p.name, p.rows, p.dtype, p.role] for p in schedule.places],
         "regions": [[r.tensor, r.first, r.rows, r.homes, r.zeros] for r in schedule.regions],
         "units": [_unit(unit) for unit in schedule.units],
@@ -60,6 +61,7 @@ def from_bytes(content: bytes, chip: Chip) -> Schedule:
             tuple(Place(*place) for place in head["places"]),
             tuple(_region(*region) for region in head["regions"]),
             tuple(head["chains"]),
+            tuple(int(place) for place in head["order"]),
         )
         _numbers(schedule)
         return schedule
@@ -94,7 +96,8 @@ def _numbers(schedule: Schedule) -> None:
         ("unit", len(schedule.units)),
         ("chain", len(schedule.chains)),
         ("op", 12),
+        ("tensor", len(schedule.places)),
     ):
-        least = -1 if name == "unit" else 0
+        least = -1 if name in ("unit", "tensor") else 0
         if len(table) and not (table[name].min() >= least and table[name].max() < most):
             raise ValueError(f"a burst has a {name} of none of the {most}")

@@ -21,17 +21,24 @@ from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, issue
 from tilesmith.codegen.lpu.scheduling.requests import UNIT_KINDS, ChainRequest, LoadRequest
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow, Rigid
 
-Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+Row = tuple[int, ...]
+"""As `isa.bursts.BURST`."""
+
+
+NO_ROW = (-1, 0, 0, 0)
+"""What is named by instructions outside MEM."""
 
 
 @dataclass
 class Emitter:
-    """Rows (`isa.bursts.BURST`) and units so far; `chain` numbers the one being emitted."""
+    """Rows (`isa.bursts.BURST`) and units so far; `chain` numbers the one being emitted, `tensors`
+    those that were named."""
 
     board: Board
     rows: list[Row] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     chain: int = 0
+    tensors: dict[str, int] = field(default_factory=dict)
 
     def unit(self, unit: Unit) -> int:
         self.units.append(unit)
@@ -41,14 +48,17 @@ class Emitter:
         self, op: Op, queue: int, cycle: int, pace: tuple[int, int], unit: int, step: int = 0
     ) -> None:
         """A burst of a unit; `pace`: count and interval."""
-        self.rows.append((op, queue, cycle, *pace, self.chain, 0, 0, step, 0, 0, 0, unit))
+        self.rows.append((op, queue, cycle, *pace, self.chain, 0, 0, step, 0, 0, 0, unit, *NO_ROW))
 
     def accesses(self, request: Request, settled: Settled, lasts: dict[Access, bool]) -> None:
         """Reads, writes and gathers."""
         start = settled.start
         for access in request.accesses:
             flow = access.flow
+            tensor = self.tensors.setdefault(access.tensor, len(self.tensors))
+            layout = self.board.layouts[access.tensor]
             for piece in request.cut[access] if access.index is None else ():
+                first = piece.block * layout.block + piece.word * layout.stripes + piece.stripe
                 homes = settled.homes[access, piece.block][piece.stripe]
                 for byte, words in enumerate(homes):
                     cycle = start + issue(self.board, access, words.slice)
@@ -66,6 +76,10 @@ class Emitter:
                         flow.east,
                         lasts.get(access, False),
                         -1,
+                        tensor,
+                        first,
+                        piece.step * layout.stripes,
+                        byte,
                     ))  # fmt: skip
             if access.index is not None:
                 self.gather(request, access, settled)
@@ -90,6 +104,7 @@ class Emitter:
             self.rows.append((
                 Op.GATHER, words.slice, cycle, request.count, request.interval, self.chain,
                 words.bank, words.address + piece.word, 1, stream, access.flow.east, 0, unit,
+                self.tensors[access.tensor], int(access.rows[0]), 1, byte,
             ))  # fmt: skip
 
     def load(self, request: LoadRequest, settled: Settled, k: int, install: int) -> None:

@@ -107,7 +107,7 @@ class _Scheduler:
     def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
         chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
         self.flow = Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
-        self.chains = list(chains)
+        self.chains, self.order = list(chains), list(range(len(chains)))
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
         self.emitter = Emitter(self.board)
@@ -202,6 +202,7 @@ class _Scheduler:
         self.users[name] = 2
         types = types_of(copying, self.flow.tensors)
         self.chains.append(normalised(copying, types))
+        self.order.insert(self.order.index(number) + clash.written, turn)
         self.users[clash.tensor] += 1
         counted = self.counted.get(number) or _touched(before)
         self.counted[number] = counted | {name}
@@ -290,6 +291,9 @@ class _Scheduler:
         """The program as placed."""
         flow, board = self.flow, self.board
         table = np.array(self.emitter.rows, BURST)
+        number = {name: n for n, name in enumerate(flow.tensors)}
+        named = np.array([*map(number.__getitem__, self.emitter.tensors), -1])
+        table["tensor"] = named[table["tensor"]]
         regions = tuple(
             _region(board, name, block, homes)
             for (name, block, _), several in sorted(board.homes.items(), key=lambda item: item[0])
@@ -298,7 +302,7 @@ class _Scheduler:
         places = tuple(Place(t.name, t.rows, t.dtype, t.role) for t in flow.tensors.values())
         return Schedule(
             flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
-            tuple(chain.name for chain in self.chains),
+            tuple(chain.name for chain in self.chains), tuple(np.argsort(self.order).tolist()),
         )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """The checker: a schedule that passes has no conflict, and its cycles are exact.
 
 There are no caches, arbiters or queues that wait on the chip, so that a schedule without conflict
-runs in exactly the cycles it says: simulating is checking. The laws are in `streams` and `slices`;
-`regions` are those of what lies in MEM from the start. Nothing here knows how a schedule was made.
+runs in exactly the cycles it says: simulating is checking. The laws are in `streams`, `slices` and
+`values`; `regions` are those of what lies in MEM from the start. Nothing here knows how a schedule
+was made.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tilesmith.codegen.lpu.verification.report import breach
 from tilesmith.codegen.lpu.verification.slices import check_slices
 from tilesmith.codegen.lpu.verification.streams import check_streams
 from tilesmith.codegen.lpu.verification.tokens import Matching
+from tilesmith.codegen.lpu.verification.values import check_values
 from tilesmith.search_space.errors import VerificationError
 
 
@@ -28,7 +30,9 @@ def check(schedule: Schedule) -> Matching:
     check_slices(schedule)
     _regions(schedule)
     _resident(schedule)
-    return check_streams(schedule)
+    matching = check_streams(schedule)
+    check_values(schedule, matching)
+    return matching
 
 
 def _regions(schedule: Schedule) -> None:

@@ -48,7 +48,8 @@ def test_cuts_are_the_best_of_all_cuts(seed: int) -> None:
 def perceptron() -> onnx.ModelProto:
     body, weights = "", {}
     for n in range(LAYERS):
-        weights |= {f"w{n}": random(320, 320, seed=n) / np.float32(18), f"b{n}": random(320)}
+        weights |= {f"w{n}": random(320, 320, seed=n) / np.float32(18)}
+        weights |= {f"b{n}": random(320, seed=n)}
         body += f"h{n} = Gemm(a{n}, w{n}, b{n}) a{n + 1} = Relu(h{n}) "
     body = body.replace("a0,", "x,").replace(f"a{LAYERS} ", "y ")
     return model_of(f"mlp (float[16, 320] x) => (float[16, 320] y) {{ {body} }}", **weights)
