@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import Dataflow
 from tilesmith.codegen.lpu.isa.bursts import Schedule
-from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.scheduling.scheduler import Options, Order, schedule
 from tilesmith.codegen.lpu.scheduling.simplifying import simplified
 from tilesmith.codegen.lpu.selection.images import content, in_rows
 from tilesmith.codegen.lpu.verification.checker import check
@@ -34,7 +35,7 @@ from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.recutting import Held
 from tilesmith.compiler.program import HostStep, KernelStep, Place, Recipe
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import CodegenError, ModelError
 from tilesmith.search_space.target import Target
 from tilesmith.simulator.lpu.functional import execute
 
@@ -116,10 +117,32 @@ def linked(recipe: Recipe, steps: Sequence[KernelStep], target: Target | None = 
         joined = _simplified(
             join(recipe.name, parts, _outside(recipe, inner), constants), constants
         )
-        placed = schedule(joined.flow, Chip.of(target))
+        placed = _shortest(joined.flow, Chip.of(target))
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
     return known[key]
+
+
+TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
+"""Ways in which chains are taken by the list scheduler: none is the best for all programs."""
+
+
+def _shortest(flow: Dataflow, chip: Chip) -> Schedule:
+    """The shortest schedule that is found.
+
+    Raises:
+        CodegenError: there is none.
+    """
+    found: list[Schedule] = []
+    reason: CodegenError | None = None
+    for options in TRIES:
+        try:
+            found.append(schedule(flow, chip, options))
+        except CodegenError as error:
+            reason = reason or error
+    if not found:
+        raise reason or CodegenError(f"'{flow.name}' has no schedule")
+    return min(found, key=lambda one: one.cycles)
 
 
 def _simplified(joined: Joined, constants: Memory) -> Joined:

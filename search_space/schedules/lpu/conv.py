@@ -99,12 +99,38 @@ class Direction:
     def counts(self) -> tuple[int, ...]:
         return tuple(self.count(phase).constant or 0 for phase in range(self.phases))
 
+    @property
+    def edged(self) -> bool:
+        """Whether results take a block and the edges of both beside it, which are pixels of
+        different places in theirs: one row of lanes holds both edges."""
+        reach = self.made - 1 + (self.kernel - 1) * self.dilation - self.before
+        same = self.stride == 1 and self.inside == self.made and self.extent == self.out
+        around = self.phases == 1 and self.counts == (3,) and self.before <= self.inside
+        return same and around and reach - self.inside < self.inside - self.before
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """Rows of lanes that results of each phase take."""
+        return (2,) if self.edged else self.counts
+
+    def upper(self, pixel: Expr) -> Expr:
+        """1 where an edge's pixel is one of the block before, else 0."""
+        return floordiv(pixel + self.before, self.inside)
+
+    def place(self, phase: Expr, taken: Expr, pixel: Expr) -> Expr:
+        """Where a pixel of a row of lanes stands, from a result's block on."""
+        if not self.edged:
+            return (self.first(phase) + taken) * self.inside + pixel
+        back = floordiv(self.upper(pixel) + taken, 2)
+        return pixel + self.inside * taken - 2 * self.inside * back
+
 
 @dataclass(frozen=True)
 class BlockedConvolution:
     """A convolution in given blocks of input and result, as stages.
 
-    Stages: `taps` (the matrices, known at compile time if the weights are), `conv`, and `out`.
+    Stages: `taps` (the matrices, known at compile time if the weights are), `edges` where there are
+    some, `conv`, and `out`.
     """
 
     template: Template
@@ -146,7 +172,7 @@ class BlockedConvolution:
         vertical, horizontal = self.directions
         rows = vertical.out // (vertical.made * vertical.phases)
         columns = horizontal.out // (horizontal.made * horizontal.phases)
-        taken = sum(vertical.counts) * sum(horizontal.counts)
+        taken = sum(vertical.taken) * sum(horizontal.taken)
         return self.g.batch * rows * columns * taken * deep * wide
 
     @property
@@ -172,14 +198,14 @@ class BlockedConvolution:
     def depth(self) -> int:
         """Passes that are added up, at most."""
         vertical, horizontal = self.directions
-        return max(vertical.counts) * max(horizontal.counts) * -(-self.lanes[0] // LANES)
+        return max(vertical.taken) * max(horizontal.taken) * -(-self.lanes[0] // LANES)
 
     # -- stages -------------------------------------------------------------------------------
     def compute(self) -> ComputeDefinition:
         """The stages, of tensors in the shapes of their blocks."""
         conv = self._conv()
         *spread, out = self._out(conv)
-        stages = (*self._frame(), *spread, self._taps(), conv, out)
+        stages = (*self._frame(), *spread, self._taps(), *self._edges(), conv, out)
         tensors = [
             Tensor("data", self._shape(self.source, False), self.workload.dtype),
             self._weight(),
@@ -214,7 +240,7 @@ class BlockedConvolution:
         """The matrices of all phases and input blocks; rows are lanes of the result."""
         g, (vertical, horizontal) = self.g, self.directions
         fy, fx = axis("w.fy", vertical.phases), axis("w.fx", horizontal.phases)
-        dy, dx = axis("w.dy", max(vertical.counts)), axis("w.dx", max(horizontal.counts))
+        dy, dx = axis("w.dy", max(vertical.taken)), axis("w.dx", max(horizontal.taken))
         iy, ix = axis("w.iy", self.result.rows), axis("w.ix", self.result.columns)
         jy, jx = axis("w.jy", self.source.rows), axis("w.jx", self.source.columns)
         o, c = axis("w.o", g.out_channels), axis("w.c", g.channels)
@@ -223,7 +249,7 @@ class BlockedConvolution:
         for direction, f, d, i, j in (
             (vertical, fy, dy, iy, jy), (horizontal, fx, dx, ix, jx),
         ):  # fmt: skip
-            to = (direction.first(f.var) + d.var) * direction.inside + j.var
+            to = direction.place(f.var, d.var, j.var)
             start = f.var * direction.step + i.var * direction.stride - direction.before
             away = to - start
             last = (direction.kernel - 1) * direction.dilation
@@ -256,18 +282,63 @@ class BlockedConvolution:
         fy, fx = axis("fy", vertical.phases), axis("fx", horizontal.phases)
         y = axis("y", vertical.out // (vertical.made * vertical.phases))
         x = axis("x", horizontal.out // (horizontal.made * horizontal.phases))
-        dy, dx = axis("dy", vertical.count(fy.var)), axis("dx", horizontal.count(fx.var))
+        dy, dx = (
+            axis(name, 2 if direction.edged else direction.count(f.var))
+            for name, direction, f in (("dy", vertical, fy), ("dx", horizontal, fx))
+        )
         o, k = axis("o", self.lanes[1]), axis("k", self.lanes[0])
-        row = y.var * vertical.moved + vertical.first(fy.var) + dy.var
-        column = x.var * horizontal.moved + horizontal.first(fx.var) + dx.var
-        tests = (*vertical.tests(row), *horizontal.tests(column))
-        pixel: Scalar = load("data", n.var, row, column, k.var)
-        outside: Scalar = Const(0.0)
-        if has_pad_value(self.workload):
-            outside = load("frame", 0, k.var % LANES)
-        pixel = Select(tests, pixel, outside) if tests else pixel
+        edges, places, tests = list[Expr](), list[Expr](), list[Expr]()
+        for direction, f, d, at in ((vertical, fy, dy, y), (horizontal, fx, dx, x)):
+            if direction.edged:
+                edges.append(d.var)
+                places.append(at.var)
+            else:
+                places.append(at.var * direction.moved + direction.first(f.var) + d.var)
+                tests += direction.tests(places[-1])
+        pixel = self._pixel("edges" if edges else "data", (*edges, n.var, *places, k.var), tests)
         tap = load("taps", fy.var, fx.var, dy.var, dx.var, o.var, k.var)
         return product_stage(self.workload, "conv", (n, fy, y, fx, x, o), pixel, tap, (dy, dx, k))
+
+    def _pixel(
+        self, tensor: str, where: tuple[Expr, ...], tests: list[Expr] | tuple[Expr, ...]
+    ) -> Scalar:
+        """A row of lanes, or what lies outside the image."""
+        pixel: Scalar = load(tensor, *where)
+        outside: Scalar = Const(0.0)
+        if has_pad_value(self.workload):
+            outside = load("frame", 0, where[-1] % LANES)
+        return Select(tuple(tests), pixel, outside) if tests else pixel
+
+    def _edges(self) -> tuple[Stage, ...]:
+        """`edges[dy, dx, n, y, x]` of the directions that have edges: a block (0), or the edges of
+        those beside it (1), side by side where they stand in theirs."""
+        vertical, horizontal = self.directions
+        if not (vertical.edged or horizontal.edged):
+            return ()
+        n, k = axis("e.n", self.g.batch), axis("e.k", self.lanes[0])
+        y, x = (axis(f"e.{d.name}", d.extent // d.inside) for d in (vertical, horizontal))
+        pixel = floordiv(k.var, self.g.channels)
+        jy, jx = floordiv(pixel, self.source.columns), pixel % self.source.columns
+        dy, dx = axis("e.dy", 2), axis("e.dx", 2)
+
+        def at(away: tuple[int, int]) -> Scalar:
+            places = [a.var + step for a, step in zip((y, x), away, strict=True)]
+            sides = zip((vertical, horizontal), places, away, strict=True)
+            tests = [test for d, place, step in sides if step for test in d.tests(place)]
+            return self._pixel("data", (n.var, *places, k.var), tests)
+
+        def along(row: int) -> Scalar:
+            if not horizontal.edged:
+                return at((row, 0))
+            left = (jx + horizontal.before - horizontal.inside,)
+            return Select((-dx.var,), at((row, 0)), Select(left, at((row, -1)), at((row, 1))))
+
+        value = along(0)
+        if vertical.edged:
+            above = (jy + vertical.before - vertical.inside,)
+            value = Select((-dy.var,), along(0), Select(above, along(-1), along(1)))
+        kept = [a for a, d in ((dy, vertical), (dx, horizontal)) if d.edged]
+        return (Stage("edges", (*kept, n, y, x, k), value, dtype=self.workload.dtype),)
 
     def _out(self, conv: Stage) -> tuple[Stage, ...]:
         """`out` over the same axes, stored where its block stands; before it, operands of channels

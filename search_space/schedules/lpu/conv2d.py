@@ -97,6 +97,13 @@ class ConvSpace:
         schedule = schedule.split("conv", "y", var("rows"), "yo", "yi")
         schedule = schedule.split("conv", "o", LANES, "oo", "oi")
         schedule = schedule.split("conv", "k", LANES, "ko", "ki")
+        form = self.form(structure)
+        if any(direction.edged for direction in form.directions):
+            schedule = schedule.split("edges", "e.y", var("rows"), "e.yo", "e.yi")
+            names = zip(("e.dy", "e.dx"), form.directions, strict=True)
+            which = [name for name, direction in names if direction.edged]
+            schedule = schedule.reorder("edges", ("e.yo", *which, "e.n", "e.yi", "e.x", "e.k"))
+            schedule = schedule.unroll("edges", "e.yo", *which)
         outer = ("oo", "yo") if structure.text("order") == "o,y" else ("yo", "oo")
         inner = ("dy", "dx", "ko", "yi", "x", "oi", "ki")
         schedule = schedule.reorder("conv", ("n", "fy", "fx", *outer, *inner))

@@ -88,6 +88,23 @@ def test_blocks_of_input_and_result_may_differ(layouts: tuple[str, str]) -> None
 @pytest.mark.parametrize(
     "layout, text",
     [
+        ("NHW2h2wC", "c=40 h=8 w=12 oc=36 kh=3 kw=3 pad=1 dtype=int8 const=weight,pad_value"),
+        ("NHW2hC", "n=2 c=70 h=6 w=5 oc=90 kh=3 kw=3 pad=1 dtype=int8 const=weight,pad_value"),
+        ("NHW4h4wC", "c=9 h=8 w=8 oc=12 kh=3 kw=5 pad=1x2x1x2 dtype=float16 const=weight"),
+    ],
+)
+def test_edges_of_blocks_on_both_sides_are_one_row(layout: str, text: str) -> None:
+    workload = Workload.parse(f"conv2d {text}")
+    layouts = {layout}
+    configs = [
+        c for c in space_of(workload, TARGET) if {c["input_layout"], c["output_layout"]} == layouts
+    ]
+    check(workload, configs[-1], np.random.default_rng(9))
+
+
+@pytest.mark.parametrize(
+    "layout, text",
+    [
         ("NHW2h2wC", "c=20 h=12 w=8 kh=3 kw=3 stride=2 pad=1 dtype=uint8"),
         ("NHW2hC", "c=5 h=6 w=7 kh=2 kw=3 stride=2x1 pad=0x1x0x1 dtype=int8"),
         ("NHW4h2wC", "n=2 c=3 h=8 w=10 kh=2 kw=4 stride=4x2 pad=1 dilation=3x1 dtype=float16"),
