@@ -158,11 +158,13 @@ class ComputeDefinition:
         return next(stage for stage in self.stages if stage.name == name)
 
     def is_constant(self, name: str) -> bool:
-        """Whether a tensor is known at compile time: made from constant inputs only."""
+        """Whether a tensor is known at compile time: made from constant inputs only, with
+        all parts that other stages write into it."""
         for tensor in self.inputs:
             if tensor.name == name:
                 return tensor.constant
-        return all(self.is_constant(read) for read in self.stage(name).reads)
+        parts = (stage.name for stage in self.stages if stage.into == name)
+        return all(self.is_constant(read) for read in (*self.stage(name).reads, *parts))
 
     def home(self, name: str) -> str:
         """The stage or input in whose tensor the result of `name` stands."""

@@ -1,0 +1,112 @@
+"""Small whole models of one kind of operator each on an LPU-like chip, against `onnx.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compiler.lpu.test_models import compared, decode_step
+from tests.compiler.model_builder import model_of, random
+
+
+def convolutions() -> onnx.ModelProto:
+    """Eight of eight channels one after another: words of the first are used again by the last."""
+    steps = "".join(
+        f"c{n} = Conv<pads=[1,1,1,1]>(r{n - 1}, w{n}) r{n} = Relu(c{n}) " for n in range(1, 9)
+    )
+    text = f"cnn (float[1, 8, 6, 6] r0) => (float[1, 8, 6, 6] r8) {{ {steps} }}"
+    return model_of(text, **{f"w{n}": random(8, 8, 3, 3, seed=n) / 6 for n in range(1, 9)})
+
+
+def group_norm() -> onnx.ModelProto:
+    """As exporters write it: groups become rows of an instance norm."""
+    text = (
+        "norm (float[1, 8, 4, 5] x) => (float[1, 8, 4, 5] y) { g = Reshape(x, groups) "
+        "n = InstanceNormalization<epsilon=1e-5>(g, one, zero) b = Reshape(n, whole) "
+        "s = Mul(b, scale) y = Add(s, bias) }"
+    )
+    sizes = {"groups": np.array([1, 2, 80]), "whole": np.array([1, 8, 4, 5])}
+    numbers = {"one": np.ones(2, np.float32), "zero": np.zeros(2, np.float32)}
+    return model_of(text, **sizes, **numbers, scale=random(8, 1, 1), bias=random(8, 1, 1, seed=1))
+
+
+def reductions() -> onnx.ModelProto:
+    text = (
+        "sums (float[3, 4, 5, 6] x) => (float[3, 6] a, float[4, 5] b, float[1, 4, 1, 6] c) { "
+        "r = Relu(x) a = ReduceMean<axes=[1, 2], keepdims=0>(r) "
+        "b = ReduceMax<axes=[0, 3], keepdims=0>(r) c = ReduceMean<axes=[0, 2]>(r) }"
+    )
+    return model_of(text)
+
+
+def grouped() -> onnx.ModelProto:
+    """Dilated, grouped and depthwise convolutions, strides, uneven padding."""
+    text = (
+        "cnn (float[1, 12, 9, 7] x) => (float[1, 12, 5, 4] y) "
+        "{ a = Conv<group=3, pads=[1,1,1,1]>(x, w1) b = Relu(a) "
+        "  c = Conv<dilations=[2,1], pads=[2,1,2,1]>(b, w2) d = Relu(c) "
+        "  y = Conv<group=12, strides=[2,2], pads=[1,0,1,1]>(d, w3) }"
+    )
+    weights = {"w1": random(12, 4, 3, 3) / 6, "w2": random(12, 12, 3, 3) / 10}
+    return model_of(text, **weights, w3=random(12, 1, 3, 2))
+
+
+def transposed() -> onnx.ModelProto:
+    text = (
+        "up (float[1, 6, 5, 4] x) => (float[1, 5, 10, 8] y) "
+        "{ a = ConvTranspose<strides=[2,2], pads=[1,1,1,1]>(x, w) y = Add(a, b) }"
+    )
+    return model_of(text, w=random(6, 5, 4, 4) / 8, b=random(5, 1, 1))
+
+
+def causal_attention() -> onnx.ModelProto:
+    """Two heads; what comes later is masked before the softmax."""
+    parts = "".join(
+        f"{n}a = MatMul(x, w{n}) {n}b = Reshape({n}a, heads) {n} = Transpose<perm=[{p}]>({n}b) "
+        for n, p in (("q", "1,0,2"), ("k", "1,2,0"), ("v", "1,0,2"))
+    )
+    text = (
+        f"attention (float[10, 32] x) => (float[10, 32] y) {{ {parts} s = MatMul(q, k) "
+        "t = Mul(s, scale) m = Add(t, mask) p = Softmax<axis=-1>(m) c = MatMul(p, v) "
+        "ct = Transpose<perm=[1,0,2]>(c) cr = Reshape(ct, whole) y = MatMul(cr, wo) }"
+    )
+    weights = {f"w{n}": random(32, 32, seed=i) / 6 for i, n in enumerate("qkvo")}
+    mask = np.triu(np.full((10, 10), -10000, np.float32), 1)
+    sizes = {"heads": np.array([10, 2, 16]), "whole": np.array([10, 32])}
+    return model_of(text, **weights, **sizes, mask=mask, scale=np.array(0.25, np.float32))
+
+
+def concatenated() -> onnx.ModelProto:
+    """Inputs and constants beside what was computed, along rows and along lanes."""
+    text = (
+        "parts (float[6, 20] x, float[2, 20] past) => (float[9, 32] y) { a = MatMul(x, w) "
+        "b = Concat<axis=0>(past, a, known) c = Concat<axis=1>(b, side) y = MatMul(c, v) }"
+    )
+    weights = {"w": random(20, 20) / 5, "known": random(1, 20), "side": random(9, 12)}
+    return model_of(text, **weights, v=random(32, 32) / 6)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [convolutions, group_norm, reductions, grouped, transposed, causal_attention, concatenated],
+)
+def test_models_run_whole_on_the_chip(made: Callable[[], onnx.ModelProto]) -> None:
+    model = made()
+    sizes = {
+        given.name: [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+        for given in model.graph.input
+    }
+    executable = compared(model, 4e-3, **{name: random(*size) for name, size in sizes.items()})
+    assert executable.report.host == 0
+
+
+def test_a_decode_step_wider_than_a_vector_runs_with_its_caches() -> None:
+    """Rows of 384 are two vectors each, heads of 96 lie across them."""
+    angles = np.tile(random(48), 2).reshape(1, 1, 1, 96)
+    inputs = {"x": random(1, 1, 384), "pk": random(1, 2, 5, 96), "pv": random(1, 2, 5, 96)}
+    inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
+    executable = compared(decode_step(384, 4, 2, 5), 4e-3, **inputs)
+    assert executable.report.host == 0
