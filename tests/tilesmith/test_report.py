@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.command_line import command_line
 from tilesmith.display.charts import Axis, number, staircase
 from tilesmith.display.job_report import gather
-from tilesmith.display.report_page import page
+from tilesmith.display.job_whole import shares, wholes
+from tilesmith.display.report_page import _free, page
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.errors import InputError
@@ -153,3 +155,86 @@ def test_axes_place_values_and_choose_round_ticks() -> None:
     assert len(Axis(1e-3, 1e6, 0, 1, logarithmic=True).ticks(4)) <= 4
     assert staircase([(1, 5), (3, 2)]) == [(1, 5), (3, 5), (3, 2)]
     assert (number(1234.6), number(0.01234)) == ("1,235", "0.0123")
+
+
+def told(database: Database, job: int) -> None:
+    """The job says how often a model runs the workload, and of one more that it found known."""
+    tasks = [
+        {"workload": WORKLOAD.key, "weight": 3, "default_us": 5.0, "best_us": 2.5},
+        {"workload": "softmax shape=8x8", "weight": 2, "default_us": 4.0, "best_us": 1.0},
+    ]
+    database.tell(job, {"measured_by": "hardware", "tasks": tasks})
+
+
+def test_the_whole_model_stands_first(database: Database) -> None:
+    once = wholes(gather(database))
+    assert [(one.before_s, one.after_s) for one in once] == [(5e-6, 2.5e-6)]
+    assert "each once" in once[0].how
+    told(database, 1)
+    found = gather(database)
+    (whole,) = wholes(found)
+    assert whole.before_s == pytest.approx(3 * 5e-6 + 2 * 4e-6)
+    assert whole.after_s == pytest.approx(3 * 2.5e-6 + 2 * 1e-6)
+    assert "as often as the model runs it" in whole.how
+    assert shares(found.tasks) == {("hardware", WORKLOAD.key): 1.0}
+    text = page(found)
+    assert text.index("The whole model") < text.index("Best against default")
+
+
+def second(database: Database, *trials: TuningRecord) -> int:
+    job = database.start_job("tilesmith tune <y>", seed=4, strategy="random", targets=[CPU])
+    database.add(list(trials), job=job)
+    database.finish_job(job, "finished", "")
+    return job
+
+
+def test_nothing_is_drawn_where_there_is_nothing_to_see(database: Database) -> None:
+    job = second(database, record(DEFAULT, "crash", (), 20))
+    text = page(gather(database, job))
+    assert "polyline" not in text and "Convergence" not in text and "Roofline" not in text
+    assert "Nothing worked" in text
+    job = second(database, record(DEFAULT, "ok", (4e-6,), 30))
+    text = page(gather(database, job))
+    assert "polyline" not in text and "Convergence" not in text and "circle" in text
+
+
+def test_a_job_beside_another(database: Database, tmp_path: Path) -> None:
+    told(database, 1)
+    job = second(database, record(DEFAULT, "ok", (5e-6,), 40), record(DEFAULT, "ok", (5e-6,), 43))
+    output = tmp_path / "page.html"
+    arguments = ["report", "--database", database.name, "--job", str(job), "--against", "1"]
+    result = CliRunner().invoke(command_line, [*arguments, "-o", str(output), "--json"])
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)["against"]
+    (both,) = found["together"]
+    assert (both["ms"], both["other_ms"]) == pytest.approx((3 * 5e-3, 3 * 2.5e-3))
+    assert {pair["workload"]: pair["ratio"] for pair in found["workloads"]} == {
+        WORKLOAD.key: pytest.approx(0.5),
+        "softmax shape=8x8": None,
+    }
+    assert {name: (here, there) for name, here, there in found["differs"]} == {
+        "command": ("tilesmith tune <y>", "tilesmith tune <x>"),
+        "seed": ("4", "3"),
+        "trials": ("2", "5"),
+        "time": (found["differs"][-1][1], found["differs"][-1][2]),
+    }
+    parser = Page()
+    parser.feed(output.read_text())
+    assert parser.open == [] and parser.loaded == [] and parser.seen.count("polyline") == 2
+    assert "tilesmith tune &lt;y&gt;" in output.read_text()
+    result = CliRunner().invoke(command_line, [*arguments[:-1], "77", "-o", str(output)])
+    assert result.exit_code == 2 and "no job 77" in result.stderr
+
+
+def test_labels_of_dots_keep_apart() -> None:
+    taken: list[tuple[float, float]] = []
+    for _ in range(12):
+        taken.append((300.0, _free((300.0, 100.0), taken, 360.0)))
+    ys = sorted(y for _, y in taken)
+    assert len(set(ys)) == 12 and min(b - a for a, b in pairwise(ys)) >= 11
+
+
+def test_short_logarithmic_axes_have_ticks() -> None:
+    axis = Axis.over([36.9, 39.2], 0, 100, logarithmic=True)
+    ticks = axis.ticks(4)
+    assert len(ticks) >= 2 and all(0 <= tick.at <= 100 for tick in ticks)

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from tilesmith.commands.options import database_option, json_option
-from tilesmith.display.output import note, print_json
+from tilesmith.display.output import duration, note, print_json
 from tilesmith.search_space.files import check_output, written
 
 
 @click.command()
 @database_option(required=True)
 @click.option("--job", type=int, help="Number of the job; the newest unless given.")
+@click.option("--against", type=int, help="Number of another job of the database to put beside it.")
 @click.option(
     "-o",
     "--output",
@@ -23,20 +24,32 @@ from tilesmith.search_space.files import check_output, written
     help="Where to write the page.",
 )
 @json_option
-def report(database: str, job: int | None, output: Path, as_json: bool) -> None:
-    """Write a page about a tuning job: what it found, how it got there, what failed, where the time
-    went, and what it all was measured with.
+def report(
+    database: str, job: int | None, against: int | None, output: Path, as_json: bool
+) -> None:
+    """Write a page about a tuning job: what it came to for the whole model, what it found for each
+    workload and how, what failed, where the time went, and what it all was measured with. With
+    --against another job stands beside it.
     """
     from tilesmith.display.job_report import gather
+    from tilesmith.display.job_whole import beside, wholes
     from tilesmith.display.report_page import page
     from tilesmith.records.database import Database
 
     check_output(output, database)
     with Database.open(database, create=False) as opened:
         found = gather(opened, job)
+        other = None if against is None else beside(found, gather(opened, against))
     with written(output) as stream:
-        stream.write(page(found).encode())
+        stream.write(page(found, other).encode())
+    whole = [one.to_json() for one in wholes(found)]
     if as_json:
-        print_json({**found.to_json(), "file": str(output)})
-    else:
-        note(f"{output}: job {found.job.id}, {found.trials} trials")
+        both = {} if other is None else {"against": other.to_json()}
+        print_json({**found.to_json(), "whole": whole, **both, "file": str(output)})
+        return
+    note(f"{output}: job {found.job.id}, {found.trials} trials")
+    for way, here, there in () if other is None else other.sums:
+        note(
+            f"by {way}: {duration(here)} beside {duration(there)} of job {against}, "
+            f"{there / here:.2f} times as fast"
+        )

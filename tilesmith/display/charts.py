@@ -46,7 +46,9 @@ class Axis:
 
     def ticks(self, most: int = 5) -> list[Tick]:
         """Round numbers along the axis, at most about `most`."""
-        values = self._decades(most) if self.logarithmic else self._steps(most)
+        values = self._decades(most) if self.logarithmic else []
+        if len(values) < 2:  # no two round numbers of a decade in so short a range
+            values = self._steps(most)
         return [Tick(self.at(value), number(value)) for value in values]
 
     def _scaled(self, value: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
@@ -40,6 +40,9 @@ class TaskCurve:
         roofline_s: what the simulator says the best's roofline is; None where it cannot say.
         elapsed_s: seconds its trials took.
         spread: median over trials of (largest - smallest sample) / median sample.
+        weight: how often the model runs it; None where the job did not keep that.
+
+    Latencies of a job that found some in the database are those it told of, its own trials or not.
     """
 
     workload: str
@@ -56,6 +59,7 @@ class TaskCurve:
     roofline_s: float | None
     elapsed_s: float
     spread: float | None
+    weight: float | None = None
 
     @property
     def gain(self) -> float | None:
@@ -132,8 +136,19 @@ class Spent:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What a job last told of a workload; None: that it did not tell. Latencies in seconds."""
+
+    weight: float | None
+    default_s: float | None
+    best_s: float | None
+
+
+@dataclass(frozen=True)
 class JobReport:
-    """Everything the page shows. Times in seconds unless named otherwise."""
+    """Everything the page shows. Times in seconds unless named otherwise; `told`: what the job last
+    told of its workloads, measured by `told_by`, those without a trial of its own included.
+    """
 
     job: Job
     database: str
@@ -148,6 +163,8 @@ class JobReport:
     hosts: tuple[str, ...]
     trials: int
     in_model: tuple[InModel, ...] = ()
+    told_by: str = ""
+    told: Mapping[str, Told] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """What `tilesmith report --json` prints."""
@@ -185,7 +202,7 @@ def gather(database: Database, number: int | None = None) -> JobReport:
         target,
         identity,
         trials[0].threads,
-        _tasks(trials, target),
+        _tasks(trials, target, job),
         _failures(trials),
         _spent(job, trials),
         tuple({str(r.toolchain): r.toolchain.to_dict() for r in trials if r.toolchain}.values()),
@@ -197,16 +214,52 @@ def gather(database: Database, number: int | None = None) -> JobReport:
             for record in records
             if record.is_of_model and record.latency is not None
         ),
+        *_told(job),
     )
 
 
-def _tasks(trials: Sequence[TuningRecord], target: Target | None) -> tuple[TaskCurve, ...]:
+def _told(job: Job) -> tuple[str, dict[str, Told]]:
+    """How the job measured when it last told of itself, and what it told, by workload key."""
+    tasks = job.progress.get("tasks")
+    found: dict[str, Told] = {}
+    for task in tasks if isinstance(tasks, list) else ():
+        if isinstance(task, dict):
+            weight, default, best = (
+                float(value) if isinstance(value := task.get(name), int | float) else None
+                for name in ("weight", "default_us", "best_us")
+            )
+            found[str(task.get("workload"))] = Told(
+                weight, default and default / 1e6, best and best / 1e6
+            )
+    return str(job.progress.get("measured_by", "")), found
+
+
+def _tasks(
+    trials: Sequence[TuningRecord], target: Target | None, job: Job
+) -> tuple[TaskCurve, ...]:
     """Those that cost most first; hardware before simulator."""
+    way, told = _told(job)
     groups: defaultdict[tuple[str, str], list[TuningRecord]] = defaultdict(list)
     for record in trials:
         groups[record.result.measured_by, record.workload_key].append(record)
-    curves = [_curve(members, target) for members in groups.values()]
-    return tuple(sorted(curves, key=lambda task: (task.measured_by, -(task.default_s or 0.0))))
+    nothing = Told(None, None, None)
+    curves = []
+    for (label, key), members in groups.items():
+        curve, said = _curve(members, target), told.get(key, nothing)
+        curve = replace(curve, weight=said.weight)
+        if label == way:
+            default_s, best_s = curve.default_s or said.default_s, said.best_s or curve.best_s
+            curve = replace(curve, default_s=default_s, best_s=best_s)
+        curves.append(curve)
+    return tuple(
+        sorted(
+            curves,
+            key=lambda task: (
+                task.measured_by,
+                -(task.weight or 1.0) * (task.best_s or task.default_s or 0.0),
+            ),
+        )
+    )
 
 
 def _curve(trials: Sequence[TuningRecord], target: Target | None) -> TaskCurve:

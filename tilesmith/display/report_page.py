@@ -10,10 +10,15 @@ from dataclasses import dataclass
 
 from tilesmith.display.charts import Axis, Tick, number, path, staircase
 from tilesmith.display.job_report import JobReport, TaskCurve
+from tilesmith.display.job_whole import Against, shares, wholes
 from tilesmith.display.pages import rendered
 
 _CURVES = 24
 """Convergence charts drawn; the rest are in the table only."""
+_LABELS = 12
+"""Dots of the roofline that are told by number and share; the rest when pointed at."""
+_LABEL = (64.0, 11.0)
+"""Room that such a label takes."""
 _CURVE = (300.0, 130.0)
 _ROOF = (640.0, 360.0)
 
@@ -23,7 +28,9 @@ class CurveChart:
     """How one task's best came down over its trials."""
 
     task: TaskCurve
+    number: int
     line: str
+    other: str
     default_y: float | None
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
@@ -37,6 +44,8 @@ class Dot:
     y: float
     roof_y: float
     title: str
+    label: str
+    label_y: float
 
 
 @dataclass(frozen=True)
@@ -48,31 +57,51 @@ class RoofChart:
     y_ticks: Sequence[Tick]
 
 
-def page(report: JobReport) -> str:
-    """The report as HTML."""
-    curves = [chart for task in report.tasks[:_CURVES] if (chart := _curve(task)) is not None]
+def page(report: JobReport, against: Against | None = None) -> str:
+    """The report as HTML; `against`: beside another job."""
+    theirs = against.other_tasks if against is not None else {}
+    moved = [
+        (number, task, theirs.get((task.measured_by, task.workload)))
+        for number, task in enumerate(report.tasks, 1)
+    ]
+    moved = [(number, task, other) for number, task, other in moved if _moves(task, other)]
     return rendered(
         "job_report.html",
         report=report,
-        curves=curves,
+        wholes=wholes(report),
+        shares=shares(report.tasks),
+        against=against,
+        curves=[_curve(number, task, other) for number, task, other in moved[:_CURVES]],
+        moved=len(moved),
         roof=_roof(report.tasks),
         total_s=sum(spent.seconds for spent in report.spent) or 1.0,
         widest=max((task.gain or 0.0 for task in report.tasks), default=1.0) or 1.0,
     )
 
 
-def _curve(task: TaskCurve) -> CurveChart | None:
-    if not task.points:
-        return None
+def _moves(task: TaskCurve, other: TaskCurve | None) -> bool:
+    """Whether there is anything to see: the best changed, or there is another job's to compare."""
+    return len({seconds for _, seconds in task.points}) > 1 or (
+        other is not None and len(task.points) > 1 and len(other.points) > 1
+    )
+
+
+def _curve(number: int, task: TaskCurve, other: TaskCurve | None) -> CurveChart:
     width, height = _CURVE
-    latencies = [seconds * 1e6 for _, seconds in task.points]
+    own, theirs = (
+        [(float(count), seconds * 1e6) for count, seconds in one.points] if one is not None else []
+        for one in (task, other)
+    )
+    latencies = [us for _, us in (*own, *theirs)]
     default_us = None if task.default_s is None else task.default_s * 1e6
-    x = Axis(0.0, float(max(task.trials, 2)), 44.0, width - 8)
+    last = max(task.trials, 2, other.trials if other is not None else 0)
+    x = Axis(0.0, float(last), 44.0, width - 8)
     y = Axis.over([*latencies, default_us or latencies[0]], height - 22, 8, logarithmic=True)
-    points = [(float(count), seconds * 1e6) for count, seconds in task.points]
     return CurveChart(
         task,
-        path(staircase(points), x, y),
+        number,
+        path(staircase(own), x, y),
+        path(staircase(theirs), x, y),
         None if default_us is None else y.at(default_us),
         x.ticks(4),
         y.ticks(4),
@@ -80,23 +109,37 @@ def _curve(task: TaskCurve) -> CurveChart | None:
 
 
 def _roof(tasks: Sequence[TaskCurve]) -> RoofChart | None:
-    known = [t for t in tasks if t.flops and t.bytes_ and t.best_s and t.roofline_s]
-    if not known:
+    numbered = [
+        (number, t)
+        for number, t in enumerate(tasks, 1)
+        if t.flops and t.bytes_ and t.best_s and t.roofline_s
+    ]
+    if not numbered:
         return None
+    known = [task for _, task in numbered]
     width, height = _ROOF
     speeds = [(_speed(t, t.best_s), _speed(t, t.roofline_s)) for t in known]
     x = Axis.over((t.flops / t.bytes_ for t in known), 64, width - 12, logarithmic=True)
     y = Axis.over([s for pair in speeds for s in pair], height - 40, 12, logarithmic=True)
-    dots = [
-        Dot(
-            x.at(task.flops / task.bytes_),
-            y.at(reached),
-            y.at(roof),
-            f"{task.workload}: {number(reached)} of {number(roof)} GFLOP/s ({task.measured_by})",
-        )
-        for task, (reached, roof) in zip(known, speeds, strict=True)
-    ]
+    dots: list[Dot] = []
+    for (place, task), (reached, roof) in zip(numbered, speeds, strict=True):
+        title = f"{number(reached)} of {number(roof)} GFLOP/s ({task.measured_by})"
+        at = (x.at(task.flops / task.bytes_), y.at(reached))
+        label = f"{place}: {reached / roof:.0%}" if len(dots) < _LABELS else ""
+        free = _free(at, [(d.x, d.label_y) for d in dots if d.label], height) if label else at[1]
+        dots.append(
+            Dot(*at, y.at(roof), f"{place}. {task.workload}: {title}", label, free)
+        )  # fmt: skip
     return RoofChart(dots, x.ticks(6), y.ticks(6))
+
+
+def _free(at: tuple[float, float], taken: Sequence[tuple[float, float]], height: float) -> float:
+    """Where a label beside a dot lies on none of those that are there: as near to it as may be."""
+    wide, high = _LABEL
+    near = [y for x, y in taken if abs(x - at[0]) < wide]
+    places = [at[1] + side * step * high for step in range(len(near) + 1) for side in (1, -1)]
+    inside = [y for y in places if 8 <= y <= height - 44] or [at[1]]
+    return next((y for y in inside if all(abs(y - other) >= high for other in near)), inside[0])
 
 
 def _speed(task: TaskCurve, seconds: float | None) -> float:
