@@ -109,5 +109,6 @@ def _caused_by_interrupt(error: BaseException) -> bool:
 
 def _one_line(text: str) -> str:
     from tilesmith.records.urls import without_password
+    from tilesmith.search_space.printable import printable
 
-    return without_password(" ".join(text.split()))
+    return without_password(printable(text))

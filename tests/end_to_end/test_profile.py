@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rich.cells import cell_len
 
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import TUNE, invoke, refuse, save_model, succeed
-from tilesmith.display.profile_report import ProfileReport
+from tilesmith.display.profile import text as profile_text
+from tilesmith.display.profile_page import page
+from tilesmith.display.profile_report import OperatorTime, ProfileReport
 from tilesmith.jobs.profile_advice import tune_command
 from tilesmith.jobs.request import Request
 
@@ -186,3 +189,24 @@ def test_what_cannot_be_profiled_is_said(model: Path, tmp_path: Path) -> None:
     assert model.read_bytes() == before
     said = refuse("profile", model, "--target", "trn1", "--trace", tmp_path / "t.json")
     assert "simulate" in said
+
+
+def test_names_of_any_length_and_script_leave_the_columns_alone() -> None:
+    name = "a\x1b[31m\n" + "very/" * 60 + "\u202e\u65e5\u672c"
+    ops = tuple(OperatorTime(name + str(i), "matmul" * 9, 0.0123, 0.5, "compute") for i in (1, 2))
+    report = ProfileReport("<evil>\x1b" + name, "cpu", 1, "fp32", "hardware", 0.9, ops)
+    for width in ("80", "100"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", width)
+            lines = profile_text(report).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("node"))
+        assert "foretold  bound" in lines[start] and "schedule" in lines[start]
+        assert all("0.012" in line and "compute" in line for line in lines[start + 1 : start + 3])
+        assert all(line.isprintable() and cell_len(line) <= int(width) for line in lines)
+    shown = page(report)
+    assert "\x1b" not in shown and "\u202e" not in shown and "<evil>" not in shown
+
+
+def test_a_model_without_operators_has_no_empty_tables() -> None:
+    lines = profile_text(ProfileReport("m", "cpu", 1, "fp32", "hardware", 0.1, ())).splitlines()
+    assert "no operators" in lines[1] and not any(line.startswith("node") for line in lines)

@@ -8,6 +8,9 @@ import pytest
 
 from tilesmith.display.columns import aligned
 from tilesmith.display.output import duration, print_json, table
+from tilesmith.failures import explain
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.printable import printable
 
 
 def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +38,15 @@ def test_durations_come_in_the_unit_that_suits_them() -> None:
 
 def test_an_empty_table_is_its_header() -> None:
     assert table(("name", "ms"), []) == "name  ms"
+
+
+STEERING = "a\nb\x1b[31mred\u202eturned \x07日本"
+
+
+def test_names_do_not_steer_the_terminal_or_the_page() -> None:
+    assert printable(STEERING) == "a b [31mred turned  日本"
+    assert len(table(("name", "ms"), [(STEERING, 1.0)]).splitlines()) == 2
+    assert explain(InputError(f"no '{STEERING}'")).message.isprintable()
 
 
 LONG = "conv2d n=1 c=64 h=56 w=56 oc=64 kh=3 kw=3 stride=1 pad=1 const=w epilogue=bias,relu"

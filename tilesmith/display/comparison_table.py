@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilesmith.display.output import table
+from tilesmith.search_space.printable import printable
 
 if TYPE_CHECKING:
     from tilesmith.compiler.comparison.report import ComparisonReport, TensorRow
@@ -25,7 +26,9 @@ def comparison_text(report: ComparisonReport, sort: str = "order", rows: int = _
     lines = [_table(report, _chosen(report, sort, rows))]
     if 0 < rows < len(report.tensors):
         lines.append(f"{rows} of {len(report.tensors)} tensors; --all shows every one")
-    return "\n".join([*lines, "", *_sentences(report)])
+    # what is indented stays so
+    said = [s[: len(s) - len(s.lstrip())] + printable(s) for s in _sentences(report)]
+    return "\n".join([*lines, "", *said])
 
 
 def _chosen(report: ComparisonReport, sort: str, rows: int) -> list[TensorRow]:
@@ -58,7 +61,13 @@ def _table(report: ComparisonReport, rows: Sequence[TensorRow]) -> str:
             verdict = f"{error.nan + error.inf} not finite"
         cosine = f"{error.cosine:.6f}"
         body.append(
-            (shortened(row.name, 20), shortened(row.operator, 10), *figures, cosine, verdict)
+            (
+                shortened(printable(row.name), 20),
+                shortened(row.operator, 10),
+                *figures,
+                cosine,
+                verdict,
+            )
         )
     return table(header, body)
 

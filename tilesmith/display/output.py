@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tilesmith.display.columns import aligned, terminal_width
+from tilesmith.search_space.printable import printable
 
 DATABASE = "tilesmith.database"
 """Where a command's context keeps its database (`jobs.databases.Located`)."""
@@ -54,7 +55,7 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-    return str(value)
+    return printable(str(value))
 
 
 def _is_number(text: str) -> bool:

@@ -23,9 +23,17 @@ def rendered(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         loader=FunctionLoader(_text),
+        finalize=_plain,
     )
     environment.filters |= {"duration": duration, "number": number}
     return environment.get_template(template).render(**values)
+
+
+def _plain(value: Any) -> Any:
+    """A text without what turns the text around it, or is no character at all."""
+    if type(value) is not str:  # HTML that was made here is of another type
+        return value
+    return "".join(c for c in value if c.isprintable() or c in "\n\t")
 
 
 def _text(name: str) -> str:

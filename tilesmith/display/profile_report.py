@@ -72,6 +72,11 @@ class OperatorTime:
         return {**asdict(self), "sources": list(self.sources)}
 
 
+def rounded(us: float) -> str:
+    """Microseconds in a sentence: "20526", "0.31"."""
+    return f"{us:.0f}" if us >= 10 or us == 0 else f"{us:.2g}"
+
+
 @dataclass(frozen=True)
 class Advice:
     """Something to try.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport
+from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport, rounded
 from tilesmith.jobs.profile_records import tuned_elsewhere
 from tilesmith.jobs.request import Request
 from tilesmith.jobs.subjects import is_artifact, subject_words
@@ -60,8 +60,8 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
             Advice(
                 kind,
                 f"{_counted(ops, 'operator')} ({_counted(workloads, 'workload')}) {why}: "
-                f"{spent:.0f} us, {spent / report.total_us:.0%} of a run, {gain:.0f} us above "
-                f"what arithmetic and memory need; the slowest: {names}",
+                f"{rounded(spent)} us, {spent / report.total_us:.0%} of a run, {rounded(gain)} us "
+                f"above what arithmetic and memory need; the slowest: {names}",
                 gain,
                 tune_command(request, report, source, workloads),
             )
@@ -109,7 +109,7 @@ def _counted(found: Sequence[object], name: str) -> str:
 
 def _slowest(ops: Sequence[OperatorTime], most: int = 3) -> str:
     slow = sorted(ops, key=lambda op: -op.gain_us)[:most]
-    return ", ".join(f"{op.name} ({op.us:.0f} us)" for op in slow)
+    return ", ".join(f"{op.name} ({rounded(op.us)} us)" for op in slow)
 
 
 def _conversions(report: ProfileReport) -> list[Advice]:
@@ -120,7 +120,7 @@ def _conversions(report: ProfileReport) -> list[Advice]:
     return [
         Advice(
             "conversions",
-            f"{_counted(ops, 'conversion')} between layouts: {spent:.0f} us, "
+            f"{_counted(ops, 'conversion')} between layouts: {rounded(spent)} us, "
             f"{spent / report.total_us:.0%} of a run ({_slowest(ops)}); tuned as a whole model, "
             "kernels and layouts are chosen together",
             spent,
@@ -139,7 +139,7 @@ def _host(report: ProfileReport) -> list[Advice]:
         Advice(
             "host",
             f"{_counted(ops, 'operator')} on the host, in {islands} "
-            f"{'places' if islands > 1 else 'place'} between native code: {spent:.0f} us, "
+            f"{'places' if islands > 1 else 'place'} between native code: {rounded(spent)} us, "
             f"{spent / report.total_us:.0%} of a run: {kinds}; 'tilesmith operators' lists what "
             "has kernels",
             spent,
@@ -161,12 +161,12 @@ def _waits(report: ProfileReport) -> list[Advice]:
         return []
     spent = report.wait_us
     slow = sorted(report.ops, key=lambda op: -op.wait_us)[:3]
-    names = ", ".join(f"{op.name} ({op.wait_us:.0f} us)" for op in slow)
+    names = ", ".join(f"{op.name} ({rounded(op.wait_us)} us)" for op in slow)
     return [
         Advice(
             "waits",
-            f"threads wait for each other {spent:.0f} us of a run, mostly at the end of {names}; "
-            f"tune with --threads {report.threads}, or run with fewer threads",
+            f"threads wait for each other {rounded(spent)} us of a run, mostly at the end of "
+            f"{names}; tune with --threads {report.threads}, or run with fewer threads",
             spent,
         )
     ]
@@ -179,7 +179,7 @@ def _python(report: ProfileReport) -> list[Advice]:
     return [
         Advice(
             "python",
-            f"a call of the model takes {spent:.0f} us besides, to check and copy inputs and "
+            f"a call of the model takes {rounded(spent)} us besides, to check and copy inputs and "
             "outputs; runs of a model this small are best done many at a time, in a larger batch",
             spent if spent > 0.1 * report.plain_us else 0.0,
         )

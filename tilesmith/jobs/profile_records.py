@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport
+from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport, rounded
 from tilesmith.search_space.target import Target
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _advice(
     mine = [op for op in ops if op.workload in keys]
     if not mine:
         return []
-    names = ", ".join(f"{op.name} ({op.us:.0f} us)" for op in mine[:3])
+    names = ", ".join(f"{op.name} ({rounded(op.us)} us)" for op in mine[:3])
     text = (
         f"the database has {len(keys)} of the untuned workloads {where} ({which}): {names}; a "
         "search here starts from what was best there"

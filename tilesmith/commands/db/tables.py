@@ -13,6 +13,7 @@ import click
 from tilesmith.display import output
 from tilesmith.display.output import note
 from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.printable import printable
 
 if TYPE_CHECKING:
     from tilesmith.records import Best, TuningRecord
@@ -223,7 +224,7 @@ def _line(cell: object) -> object:
     """A cell as one line: texts of a database may be of any form."""
     if not isinstance(cell, str):
         return cell
-    return "".join(c if c.isprintable() else " " for c in " ".join(cell.split()))
+    return printable(cell)
 
 
 def _spread(samples: Sequence[float]) -> str:
