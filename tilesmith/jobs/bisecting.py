@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
     from tilesmith.jobs.request import Request, Resolved
 
+_CLEARLY = 0.3
+"""A relative error that is no rounding of a smaller model's, however large the whole model's is."""
+
 TRIES = 60
 """How often a smaller model is compiled while the smallest is looked for."""
 
@@ -169,7 +172,9 @@ def reduced(
     whole = _whole(asked, inputs)
     if whole is None:
         return None
-    bound = tolerance if not np.isfinite(trial.error) else max(tolerance, trial.error / 10)
+    bound = tolerance
+    if np.isfinite(trial.error):
+        bound = max(tolerance, min(trial.error / 10, _CLEARLY))
 
     def shows(small: Small) -> bool:
         changed = replace(asked, subject=small.proto, shapes={})
@@ -185,6 +190,8 @@ def reduced(
 
 
 def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
+    from onnx.numpy_helper import from_array
+
     from tilesmith.compiler.bisection.reduction import Whole
     from tilesmith.compiler.comparison.in_onnxruntime import tensors_by_onnxruntime
     from tilesmith.compiler.onnx.arrays import ArrayReader
@@ -195,10 +202,11 @@ def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
         file = file_of(asked.model)
     except ModelError:
         return None
-    if file.held:
-        return None
     proto = type(file.proto)()
     proto.CopyFrom(file.proto)
+    for tensor in proto.graph.initializer:
+        if tensor.name in file.held:  # its bytes are elsewhere
+            tensor.CopyFrom(from_array(np.asarray(file.held[tensor.name]), tensor.name))
     ArrayReader(file.folder, file.name).embed(proto.graph)
     shapes = {name: np.shape(array) for name, array in inputs.items()}
     imported = import_file(file, shapes)
