@@ -8,7 +8,7 @@ a stretch from its middle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tilesmith.codegen.lpu.isa.bursts import Op, Schedule
 from tilesmith.codegen.lpu.isa.text import burst_text
 from tilesmith.search_space.files import written
 from tilesmith.simulator.lpu.shares import shares
+from tilesmith.simulator.operator_lane import Span, svg
 
 WIDTH, LANE, LABEL, TICKS = 1200, 8, 90, 8
 """Pixels: of the time axis, of a slice's height, of the labels; and times shown."""
@@ -41,26 +42,30 @@ i{{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}}</style>
 """
 
 
-def write_picture(schedule: Schedule, path: Path) -> None:
+def write_picture(schedule: Schedule, path: Path, operators: Sequence[Span] = ()) -> None:
     """Write a schedule to `path` as HTML.
+
+    Args:
+        operators: when which of them is worked on, lanes of their own.
 
     Raises:
         InputError, JobError: as `search_space.files.written`.
     """
     with written(path) as file:
-        file.write(page(schedule).encode())
+        file.write(page(schedule, operators).encode())
 
 
-def page(schedule: Schedule) -> str:
+def page(schedule: Schedule, operators: Sequence[Span] = ()) -> str:
     """The HTML text of a schedule."""
     used = [op for op in COLOURS if (schedule.table["op"] == op).any()]
     legend = "".join(f'<i style="background:{COLOURS[o]}"></i>{o.name.lower()}' for o in used)
     rows = "".join(f"<tr><td>{n}</td><td>{s:.1%}</td></tr>" for n, s in shares(schedule).items())
-    pictures = _picture(schedule, 0, schedule.cycles)
+    pictures = _with_operators(schedule, 0, schedule.cycles, operators)
     if schedule.cycles > CLOSE_UP:
         begin = (schedule.cycles - CLOSE_UP) // 2
         end = begin + CLOSE_UP
-        pictures += f"<p>Cycles {begin} to {end}:</p>{_picture(schedule, begin, end)}"
+        pictures += f"<p>Cycles {begin} to {end}:</p>"
+        pictures += _with_operators(schedule, begin, end, operators)
     title = escape(f"{schedule.name} on {schedule.chip.target.name}")
     summary = (
         f"{schedule.cycles} cycles, {schedule.seconds * 1e6:.2f} us, {len(schedule.table)} bursts"
@@ -93,6 +98,12 @@ def lanes_of(chip: Chip) -> dict[int, tuple[int, str]]:
     last = chip.link_queue(0)
     order += [(last + n, "C2C") for n in range(-(-chip.links // LINKS_A_QUEUE))]
     return {queue: (lane, label) for lane, (queue, label) in enumerate(order)}
+
+
+def _with_operators(schedule: Schedule, begin: int, end: int, operators: Sequence[Span]) -> str:
+    cycles = schedule.chip.ghz * 1e3
+    lanes = svg(operators, (begin / cycles, end / cycles), WIDTH, LABEL, 2.5 * LANE)
+    return f"<div>{lanes}</div>{_picture(schedule, begin, end)}"
 
 
 def _picture(schedule: Schedule, begin: int, end: int) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,20 @@ import numpy as np
 from tilesmith.codegen.lpu.isa.bursts import Op, Schedule
 from tilesmith.codegen.lpu.isa.text import burst_text
 from tilesmith.search_space.files import written
+from tilesmith.simulator.operator_lane import Span
+from tilesmith.simulator.operator_lane import events as lane_events
 
 MAXIMUM_BURSTS = 50_000
 """Bursts a trace shows at most."""
 
 
-def write_trace(schedule: Schedule, path: Path, maximum: int = MAXIMUM_BURSTS) -> str:
+def write_trace(
+    schedule: Schedule, path: Path, maximum: int = MAXIMUM_BURSTS, operators: Sequence[Span] = ()
+) -> str:
     """Write a schedule to `path`; the notice if it was cut, else "".
+
+    Args:
+        operators: when which of them is worked on, tracks of their own.
 
     Raises:
         InputError, JobError: as `search_space.files.written`.
@@ -32,7 +40,7 @@ def write_trace(schedule: Schedule, path: Path, maximum: int = MAXIMUM_BURSTS) -
         out.write('{"displayTimeUnit": "ns", "otherData": ')
         out.write(json.dumps({"notice": notice}))
         out.write(', "traceEvents": [\n')
-        for number, event in enumerate(events(schedule, maximum)):
+        for number, event in enumerate(chain(lane_events(operators), events(schedule, maximum))):
             out.write(",\n" if number else "")
             out.write(json.dumps(event, separators=(",", ":")))
         out.write("\n]}\n")

@@ -8,7 +8,7 @@ of a long program a second picture shows a stretch from its middle with every in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tilesmith.codegen.trainium.isa.core import queue_name
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.isa.text import instruction_text
 from tilesmith.search_space.files import written
+from tilesmith.simulator.operator_lane import Span, svg
 from tilesmith.simulator.trainium.timeline import Timeline
 
 WIDTH, LANE, LABEL = 1200, 22, 90
@@ -44,17 +45,20 @@ i{{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}}</style>
 """
 
 
-def write_picture(played: Timeline, path: Path) -> None:
+def write_picture(played: Timeline, path: Path, operators: Sequence[Span] = ()) -> None:
     """Write a timeline to `path` as HTML.
+
+    Args:
+        operators: when which of them is worked on, lanes of their own.
 
     Raises:
         InputError, JobError: as `search_space.files.written`.
     """
     with written(path) as file:
-        file.write(page(played).encode())
+        file.write(page(played, operators).encode())
 
 
-def page(played: Timeline) -> str:
+def page(played: Timeline, operators: Sequence[Span] = ()) -> str:
     """The HTML text of a timeline."""
     stream = played.stream
     rows = "".join(
@@ -66,10 +70,11 @@ def page(played: Timeline) -> str:
         f"{played.makespan / 1e3:.2f} us, {len(stream)} instructions, "
         f"{played.costs.total_bytes / 1e6:.2f} MB moved, bound by {escape(played.bound)}"
     )
-    pictures = _picture(played, 0.0, played.makespan)
+    pictures = _with_operators(played, 0.0, played.makespan, operators)
     if len(stream) > CLOSE_UP:
         begin, end = _middle(played)
-        pictures += f"<p>{begin / 1e3:.2f} to {end / 1e3:.2f} us:</p>{_picture(played, begin, end)}"
+        picture = _with_operators(played, begin, end, operators)
+        pictures += f"<p>{begin / 1e3:.2f} to {end / 1e3:.2f} us:</p>{picture}"
     return PAGE.format(
         title=title, summary=summary, rows=rows, legend=_legend(played), pictures=pictures
     )
@@ -88,6 +93,11 @@ def _middle(played: Timeline) -> tuple[float, float]:
     starts = np.sort(played.start)
     first = (len(starts) - CLOSE_UP) // 2
     return float(starts[first]), float(starts[first + CLOSE_UP])
+
+
+def _with_operators(played: Timeline, begin: float, end: float, operators: Sequence[Span]) -> str:
+    lanes = svg(operators, (begin / 1e3, end / 1e3), WIDTH, LABEL, LANE)
+    return f"<div>{lanes}</div>{_picture(played, begin, end)}"
 
 
 def _picture(played: Timeline, begin: float, end: float) -> str:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,6 +31,8 @@ from tilesmith.codegen.trainium.isa.instructions import (
 )
 from tilesmith.codegen.trainium.isa.text import instruction_text
 from tilesmith.search_space.files import written
+from tilesmith.simulator.operator_lane import Span
+from tilesmith.simulator.operator_lane import events as lane_events
 from tilesmith.simulator.trainium.timeline import Timeline
 
 MAXIMUM_INSTRUCTIONS = 50_000
@@ -43,15 +46,25 @@ COUNTERS = 200
 """Points of the bandwidth counter."""
 
 
-def write_trace(played: Timeline, path: Path, maximum: int = MAXIMUM_INSTRUCTIONS) -> str:
+def write_trace(
+    played: Timeline,
+    path: Path,
+    maximum: int = MAXIMUM_INSTRUCTIONS,
+    operators: Sequence[Span] = (),
+) -> str:
     """Write a timeline to `path` as JSON; the notice if it was cut, else "".
+
+    Args:
+        operators: when which of them is worked on, tracks of their own.
 
     Raises:
         InputError, JobError: as `search_space.files.written`.
     """
     notice = cut_notice(len(played.stream), maximum)
     with written(path) as file, io.TextIOWrapper(file, encoding="utf-8") as out:
-        _stream(out, events(played, maximum), notice)
+        shown = played.start[:maximum]
+        until = float(shown.max()) / 1e3 if notice else float("inf")
+        _stream(out, chain(lane_events(operators, until), events(played, maximum)), notice)
     return notice
 
 

@@ -23,11 +23,16 @@ from tilesmith.compiler.program import HostStep, KernelStep, Recipe
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.accounting import IDLE, Share, exclusive, lines
 from tilesmith.simulator.dispatch import OperatorCost, SimulationResult
 from tilesmith.simulator.lpu.picture import write_picture
 from tilesmith.simulator.lpu.roofline import Roofline, roofline
 from tilesmith.simulator.lpu.shares import shares
 from tilesmith.simulator.lpu.trace import write_trace
+from tilesmith.simulator.operator_lane import Span
+
+COMPUTING = (Op.MOVE, Op.ACCUMULATE, Op.ALU, Op.SHUFFLE, Op.TRANSPOSE)
+"""What bursts do that work on an operator's values."""
 
 
 @dataclass
@@ -49,6 +54,7 @@ class _Total:
     cycles: int = 0
     bursts: int = 0
     engines: dict[str, float] = field(default_factory=dict)
+    doing: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -81,7 +87,7 @@ def simulate_model(
         _add_program(total, part)
         _add_kernels(kernels, part, target)
         if trace is not None:
-            total.notes += _write(part.schedule, trace)
+            total.notes += _write(part.schedule, trace, spans(part))
     return _result(recipe, target, total, kernels)
 
 
@@ -95,13 +101,41 @@ def latency_of(recipe: Recipe) -> float:
     )
 
 
-def _write(placed: Schedule, path: Path) -> list[str]:
+def _write(placed: Schedule, path: Path, operators: list[Span]) -> list[str]:
     """Write a trace: HTML where the path says so, else Perfetto JSON."""
     if path.suffix == ".html":
-        write_picture(placed, path)
+        write_picture(placed, path, operators)
         return []
-    notice = write_trace(placed, path)
+    notice = write_trace(placed, path, operators=operators)
     return [notice] if notice else []
+
+
+def spans(program: Program) -> list[Span]:
+    """When each kernel is worked on: from its first computing burst to its last burst; where it
+    only moves rows, all of them. Weights may be installed before."""
+    table, us = program.schedule.table, program.schedule.chip.ghz * 1e3
+    owners, ends = np.array(program.joined.owners), _ends(program.schedule)
+    mine = table["chain"] < len(owners)
+    owner = np.where(mine, owners[np.minimum(table["chain"], len(owners) - 1)], -1)
+    found = []
+    for number, step in enumerate(program.steps):
+        rows = owner == number
+        if rows.any():
+            computing = rows & np.isin(table["op"], COMPUTING)
+            working = computing if computing.any() else rows
+            begin, end = float(table["cycle"][working].min()), float(ends[rows].max())
+            told = {"workload": step.workload, "config": step.config, "kernel": step.name,
+                    "nodes": list(step.sources),
+                    "first_burst_us": float(table["cycle"][rows].min()) / us}  # fmt: skip
+            found.append(Span(", ".join(step.sources) or step.name, begin / us, end / us, told))
+    return found
+
+
+def _ends(found: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The cycle after each burst's last instruction."""
+    table = found.table
+    lasting = (table["count"].astype(np.int64) - 1) * table["interval"] + 1
+    return np.asarray(table["cycle"] + lasting)
 
 
 def _add_host(total: _Total, step: HostStep, target: Target) -> None:
@@ -122,6 +156,25 @@ def _add_program(total: _Total, program: Program) -> None:
     total.bursts += len(found.table)
     for name, share in shares(found).items():
         total.engines[name] = total.engines.get(name, 0.0) + share * found.seconds * 1e6
+    for name, cycles in _doing(found).items():
+        total.doing[name] = total.doing.get(name, 0.0) + cycles / (found.chip.ghz * 1e3)
+
+
+def _doing(found: Schedule) -> dict[str, float]:
+    """Cycles by what the chip was doing: MXM first, then what it does not hide."""
+    op, start, end = (
+        found.table["op"],
+        found.table["cycle"].astype(np.float64),
+        _ends(found).astype(np.float64),
+    )
+    classes = {
+        "mxm": (Op.MOVE,),
+        "vxm": (Op.ALU, Op.ACCUMULATE),
+        "sxm": (Op.SHUFFLE, Op.TRANSPOSE),
+        "mem": (Op.READ, Op.WRITE, Op.GATHER, Op.LOAD, Op.INSTALL, Op.SEND, Op.RECEIVE),
+    }
+    rows = {name: np.isin(op, ops) for name, ops in classes.items()}
+    return exclusive({n: (start[mine], end[mine]) for n, mine in rows.items()}, found.cycles)
 
 
 def _add_kernels(kernels: dict[tuple[str, str], _Kernel], program: Program, target: Target) -> None:
@@ -159,9 +212,14 @@ def _result(
     roofs = sum(kernel.roofline.latency * 1e6 * kernel.weight for kernel in kernels.values())
     bounds = {**engines, "host": total.host / whole}
     report = recipe.report
+    products = sum(k.roofline.compute * 1e6 * k.weight for k in kernels.values())
+    chain, doing = _chain(whole, total, products, roofs), _time(total, products)
     details: dict[str, Any] = {
         "precision": report.precision,
         "roofline_us": roofs,
+        "model_roofline_us": products,
+        "chain": [share.to_json() for share in chain],
+        "time": [share.to_json() for share in doing],
         "between_us": whole - roofs,
         "host_us": total.host,
         "instructions": total.bursts,
@@ -182,16 +240,48 @@ def _result(
         ops=tuple(_operator(kernel) for kernel in kernels.values()),
         details=details,
         notes=tuple(dict.fromkeys(total.notes)),
-        remarks=_remarks(details),
+        remarks=_remarks(whole, details, chain, doing),
     )
 
 
-def _remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
+def _chain(whole: float, total: _Total, products: float, roofs: float) -> list[Share]:
+    """From the roofline of the whole to its latency (us); these add up."""
+    return [
+        Share("the model's roofline", products, "all products at MXM's peak; all else overlaps"),
+        Share("operators one by one", roofs - products, "each at its own roofline, MEM included"),
+        Share("the schedule", total.latency - roofs, "beyond operators' rooflines, less what runs "
+              "side by side"),
+        Share("the host", total.host, "transfers and computing"),
+    ]  # fmt: skip
+
+
+def _time(total: _Total, products: float) -> list[Share]:
+    """What was done when (us); these add up to the latency."""
+    doing = {name: total.doing.get(name, 0.0) for name in ("mxm", "vxm", "sxm", "mem", IDLE)}
+    peak = min(products, doing["mxm"])
+    return [
+        Share("products at MXM's peak", peak, "all planes full"),
+        Share("MXM below its peak", doing["mxm"] - peak, "planes, rows or columns left out"),
+        Share("VXM and sums that no product hides", doing["vxm"]),
+        Share("SXM that neither hides", doing["sxm"]),
+        Share("MEM and links alone", doing["mem"], "weights installed, rows on their way"),
+        Share("nothing at work", doing[IDLE], "latencies of streams and slices"),
+        Share("the host", total.host),
+    ]
+
+
+def _remarks(
+    latency: float, found: Mapping[str, Any], chain: list[Share], doing: list[Share]
+) -> tuple[str, ...]:
+    whole = Share("the model", latency, "its schedule; 'us shown' adds up to it")
+    if found["host_us"]:
+        whole = Share("the model", latency, "schedule and host")
     return (
         f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
         f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
         f"the host ({found['host_us']:.1f} us, transfers included)",
-        f"operators' rooflines add up to {found['roofline_us']:.1f} us",
+        *lines("from the roofline to the schedule", chain, whole, subtotals=True),
+        *lines("where the time goes", doing, whole),
     )
 
 

@@ -4,10 +4,10 @@
 
 Beside the whole stand the parts: every kernel alone (timeline), its roofline, and how much of the
 model's latency it *shows*: the time from the last result before it to its own, so that these sum to
-the programs' latency. What lies between the latency and the sum of rooflines is the schedules'
-distance from their rooflines, less what linking hides and residency saves. A program has a roofline
-of its own, which nothing undercuts: the larger of all its products at the tensor engine's peak and
-of its weights, inputs and outputs at the bandwidth of HBM, each moved once.
+the programs' latency. A program has a roofline of its own, which nothing undercuts: the larger of
+all its products at the tensor engine's peak and of its weights, inputs and outputs at the bandwidth
+of HBM, each moved once. Two accounts add up to the latency: a chain from that roofline over those
+of the operators and over operators alone, and what the core was doing when.
 
 Not counted: the caller's inputs and outputs on their way to and from HBM.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.core import FIRST_DMA_QUEUE, Core
 from tilesmith.codegen.trainium.isa.instructions import Floats, InstructionStream
 from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.codegen.trainium.timing.ordering import in_grant_order
@@ -32,6 +32,8 @@ from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import OperatorCost, SimulationResult
+from tilesmith.simulator.accounting import IDLE, Share, exclusive, lines
+from tilesmith.simulator.operator_lane import Span
 from tilesmith.simulator.trainium.picture import write_picture
 from tilesmith.simulator.trainium.roofline import roofline
 from tilesmith.simulator.trainium.timeline import Timeline, timeline
@@ -61,6 +63,8 @@ class _Total:
     moved: int = 0
     instructions: int = 0
     roofline: float = 0.0
+    products: float = 0.0
+    doing: dict[str, float] = field(default_factory=dict)
 
 
 def simulate_model(
@@ -99,8 +103,9 @@ def simulate_model(
         _add_program(total, played)
         _add_kernels(kernels, part, played, core)
         total.roofline += program_roofline(part, core)
+        total.products += _products(part, core)
         if trace is not None:
-            notes += _write(played, trace)
+            notes += _write(played, trace, spans(part, played))
     return _result(recipe, core, total, kernels, programs, notes)
 
 
@@ -117,16 +122,41 @@ def latency_of(recipe: Recipe, effort: Effort = THOROUGH) -> float:
 
 def program_roofline(program: Program, core: Core) -> float:
     """ns that no schedule of a program's kernels can undercut."""
-    compute = sum(roofline(Workload.parse(step.workload), core).compute for step in program.steps)
+    compute = _products(program, core)
     bandwidth = min(core.dma_engines * core.dma_bytes_per_ns, core.hbm_bytes_per_ns)
     return max(compute, program.compulsory / bandwidth) + 2 * core.dma_start_ns
 
 
-def _write(played: Timeline, path: Path) -> list[str]:
+def _products(program: Program, core: Core) -> float:
+    """ns of all products at the tensor engine's peak."""
+    return sum(roofline(Workload.parse(step.workload), core).compute for step in program.steps)
+
+
+def spans(program: Program, played: Timeline) -> list[Span]:
+    """When each kernel is worked on: from its first instruction on an engine to its last result;
+    where it only moves data, its transfers. Weights may be loaded long before."""
+    owners = program.linked.owners
+    engines = played.stream.rows["queue"] < FIRST_DMA_QUEUE
+    found = []
+    for number, step in enumerate(program.steps):
+        mine = owners == number
+        if not mine.any():
+            continue
+        working = mine & engines if (mine & engines).any() else mine
+        told = {"workload": step.workload, "config": step.config, "kernel": step.name,
+                "nodes": list(step.sources),
+                "first_transfer_us": float(played.start[mine].min()) / 1e3}  # fmt: skip
+        begin, end = float(played.start[working].min()), float(played.end[mine].max())
+        found.append(Span(", ".join(step.sources) or step.name, begin / 1e3, end / 1e3, told))
+    return found
+
+
+def _write(played: Timeline, path: Path, operators: list[Span]) -> list[str]:
+    """Write a trace: HTML where the path says so, else Perfetto JSON."""
     if path.suffix == ".html":
-        write_picture(played, path)
+        write_picture(played, path, operators)
         return []
-    notice = write_trace(played, path)
+    notice = write_trace(played, path, operators=operators)
     return [notice] if notice else []
 
 
@@ -139,6 +169,23 @@ def _add_program(total: _Total, played: Timeline) -> None:
     for name, time in played.occupied.items():
         total.occupied[name] = total.occupied.get(name, 0.0) + time
     total.bounds[played.bound] = total.bounds.get(played.bound, 0.0) + played.makespan
+    for name, time in _doing(played).items():
+        total.doing[name] = total.doing.get(name, 0.0) + time
+
+
+def _doing(played: Timeline) -> dict[str, float]:
+    """ns by what the core was doing: the tensor engine first, then what it does not hide."""
+    queue, issued = played.stream.rows["queue"], played.start + played.costs.issue
+    tensor, engines = queue == 0, (queue > 0) & (queue < FIRST_DMA_QUEUE)
+    moving = queue >= FIRST_DMA_QUEUE
+    return exclusive(
+        {
+            "tensor": (played.start[tensor], issued[tensor]),
+            "dma": (played.start[moving], played.end[moving]),
+            "engines": (played.start[engines], issued[engines]),
+        },
+        played.makespan,
+    )
 
 
 def _add_kernels(
@@ -179,12 +226,15 @@ def _result(
     residents = [resident for program in programs for resident in program.linked.residents]
     roofs = sum(kernel.roofline * kernel.weight for kernel in kernels.values())
     alone = sum(kernel.alone.makespan * kernel.weight for kernel in kernels.values())
+    chain, doing = _chain(latency, total, roofs, alone), _time(total)
     details: dict[str, Any] = {
         "precision": recipe.report.precision,
         "roofline_us": roofs / 1e3,
         "kernels_alone_us": alone / 1e3,
         "model_roofline_us": total.roofline / 1e3,
         "between_us": (latency - roofs) / 1e3,
+        "chain": [share.to_json() for share in chain],
+        "time": [share.to_json() for share in doing],
         "host_us": total.host / 1e3,
         "bytes_moved": total.moved,
         "bytes_saved": sum(resident.saved for resident in residents),
@@ -207,24 +257,56 @@ def _result(
         ops=tuple(_operator(kernel) for kernel in kernels.values()),
         details=details,
         notes=tuple(dict.fromkeys(notes)),
-        remarks=_remarks(latency, details),
+        remarks=_remarks(latency, details, chain, doing),
         gist=f"{len(residents)} tensors stay in SBUF, which saves "
         f"{details['bytes_saved'] / 1e6:.1f} MB of HBM traffic",
     )
 
 
-def _remarks(latency: float, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What lies between a latency in ns and the rooflines, and what stays on chip."""
-    roofs, alone, host = (found[f"{name}_us"] for name in ("roofline", "kernels_alone", "host"))
-    linking = latency / 1e3 - host - alone
+def _chain(latency: float, total: _Total, roofs: float, alone: float) -> list[Share]:
+    """From the roofline of the whole to its latency (ns); these add up."""
+    steps = (
+        ("the model's roofline", total.roofline,
+         "products at peak, or weights, inputs and outputs moved once; all overlaps"),
+        ("operators one by one", roofs - total.roofline,
+         "sum of their own rooflines: operands and results moved for each"),
+        ("schedules", alone - roofs, "operators alone on the timeline, beyond their rooflines"),
+        ("linking", latency - total.host - alone,
+         "they overlap, tensors stay on chip, weights come ahead"),
+        ("the host", total.host, "transfers and computing"),
+    )  # fmt: skip
+    return [Share(name, ns / 1e3, what) for name, ns, what in steps]
+
+
+def _time(total: _Total) -> list[Share]:
+    """What was done when (ns); these add up to the latency."""
+    doing = {name: total.doing.get(name, 0.0) for name in ("tensor", "dma", "engines", IDLE)}
+    peak = min(total.products, doing["tensor"])
+    steps = (
+        ("products at the tensor engine's peak", peak, "what the operations need"),
+        ("tensor engine below its peak", doing["tensor"] - peak,
+         "array not full, short passes, turning"),
+        ("DMA that no product hides", doing["dma"], "bandwidth"),
+        ("vector, scalar and gpsimd alone", doing["engines"], "neither products nor transfers"),
+        ("nothing at work", doing[IDLE], "starts of transfers, latencies, semaphores"),
+        ("the host", total.host, ""),
+    )  # fmt: skip
+    return [Share(name, ns / 1e3, what) for name, ns, what in steps]
+
+
+def _remarks(
+    latency: float, found: Mapping[str, Any], chain: list[Share], doing: list[Share]
+) -> tuple[str, ...]:
+    """How the latency (ns) comes about, in parts that add up, and what stays on chip."""
+    whole = Share("the model", latency / 1e3, "on the timeline; 'us shown' adds up to it")
+    if found["host_us"]:
+        whole = Share("the model", latency / 1e3, "timeline and host")
     return (
         f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
         f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
-        f"the host ({host:.1f} us, transfers included)",
-        f"operators' rooflines add up to {roofs:.1f} us; {found['between_us']:+.1f} us lie between "
-        f"them and the model: {alone - roofs:+.1f} us of operators alone, {linking:+.1f} us by "
-        f"linking them, {host:+.1f} us of the host",
-        f"roofline of the linked model: {found['model_roofline_us']:.1f} us",
+        f"the host ({found['host_us']:.1f} us, transfers included)",
+        *lines("from the roofline to the timeline", chain, whole, subtotals=True),
+        *lines("where the time goes", doing, whole),
         f"{len(found['resident'])} tensors stay in SBUF: {found['bytes_saved'] / 1e6:.1f} MB of "
         f"HBM traffic saved, {found['bytes_moved'] / 1e6:.1f} MB left",
     )
