@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.exploration.sweeping import sweep
     from tilesmith.jobs.measuring import measure
     from tilesmith.jobs.numerics import bisect, compare
     from tilesmith.jobs.profiling import profile
@@ -85,6 +86,7 @@ _HOMES = {
     "shard": "tilesmith.jobs.sharding",
     "simulate": "tilesmith.api",
     "space": "tilesmith.jobs.space_analysis",
+    "sweep": "tilesmith.exploration.sweeping",
     "torch_model": "tilesmith.api",
     "tune": "tilesmith.api",
 }
@@ -122,6 +124,7 @@ __all__ = [
     "shard",
     "simulate",
     "space",
+    "sweep",
     "torch_model",
     "tune",
 ]

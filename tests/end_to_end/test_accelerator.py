@@ -72,7 +72,7 @@ def test_tables_traces_and_other_fidelities(tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     shown = CliRunner().invoke(command_line, ["simulate", str(model), *TRN1, "--trace", str(trace)])
     assert shown.exit_code == 0, shown.stderr
-    assert "operators' rooflines add up to" in shown.stdout and "stay in SBUF" in shown.stdout
+    assert "from the roofline to the timeline" in shown.stdout and "stay in SBUF" in shown.stdout
     assert trace.stat().st_size > 1000
     rough = succeed("simulate", model, *TRN1, "--fidelity", "roofline")
     exact = succeed("simulate", model, *TRN1)

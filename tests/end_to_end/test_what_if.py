@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import tilesmith as ts
 from tests.end_to_end.command import invoke, refuse, succeed
 from tilesmith.search_space.target import load_target
+from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import simulators
 
 OP = ("--op", "matmul m=256 n=256 k=256", "--target", "trn1")
@@ -97,6 +99,14 @@ def test_models_and_compiled_models_are_swept(model: Path, tmp_path: Path) -> No
     assert again["points"][0]["latency_us"] >= again["points"][1]["latency_us"]
     said = refuse("simulate", artifact, "--set", "dma.engines=4,16", "--schedules", "searched")
     assert "keeps its schedules" in said
+
+
+def test_python_says_the_same() -> None:
+    found = succeed("simulate", *OP, *SWEPT)
+    values = {"sbuf.mib": [12, 24], "dma.engines": "8:32"}
+    assert ts.sweep(Workload.parse(OP[1]), values, "trn1", None).to_json() == {
+        name: value for name, value in found.items() if not name.startswith("database")
+    }
 
 
 def test_choices_and_machines_without_a_model_of_cost() -> None:

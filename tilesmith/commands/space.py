@@ -53,12 +53,17 @@ def space(operators: tuple[str, ...], samples: int, seed: int, as_json: bool, **
 
 def _parts(report: SpaceReport) -> list[str]:
     return [
-        f"{report.workload} on {report.target}\n{report.size:,} configurations: "
-        f"{report.legal:.3g} of {report.combinations:,} combinations are legal",
+        f"{report.workload} on {report.target}\n{report.size:,} configurations: {_legal(report)}",
         _knobs(report),
         _limits(report),
         _distribution(report),
     ]
+
+
+def _legal(report: SpaceReport) -> str:
+    if report.size == report.combinations:
+        return "every combination is legal"
+    return f"{report.legal:.3g} of {report.combinations:,} combinations are legal"
 
 
 def _knobs(report: SpaceReport) -> str:

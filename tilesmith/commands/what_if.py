@@ -87,7 +87,7 @@ def sweep_and_show(
     """Simulate every combination; print and write what comes of it."""
     from tilesmith.display.counting import counting
     from tilesmith.exploration.sweep_pages import csv_text, sweep_page, sweep_text
-    from tilesmith.exploration.sweeping import sweep
+    from tilesmith.exploration.sweeping import swept
     from tilesmith.jobs.subjects import subject_words
     from tilesmith.search_space.files import check_output, written
 
@@ -103,7 +103,7 @@ def sweep_and_show(
     schedules: Any = what_if["schedules"] or "best"
     budget: Any = what_if["budget"] or "area"
     with counting("points") as told:
-        found = sweep(request, values, fidelity, schedules, budget, told)
+        found = swept(request, values, fidelity, schedules, budget, told)
     for path, text in files.items():
         if path is not None:
             with written(path) as file:

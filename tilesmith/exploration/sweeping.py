@@ -24,14 +24,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.exploration.request import Budget
 from tilesmith.exploration.sweep_report import Point, Schedules, Sweep
 from tilesmith.exploration.variation import Variation
 from tilesmith.jobs.compiling import parts_of
-from tilesmith.jobs.request import Request, Resolved
+from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.request import Asked, Request, Resolved
 from tilesmith.jobs.simulation import Part, best_configs, simulate_parts, simulated
 from tilesmith.jobs.subjects import is_artifact, is_model
 from tilesmith.jobs.targets import check_schedulable, resolve_target
@@ -45,6 +46,7 @@ from tilesmith.simulator.hardware_cost import HardwareCost
 
 if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
+    from tilesmith.jobs.subjects import Subject
 
 Choices = Mapping[Workload, Config]
 
@@ -80,6 +82,37 @@ def varied(base: Target, settings: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 
 def sweep(
+    subject: Subject,
+    values: Mapping[str, str | float | Sequence[str | float]],
+    target: str | Target,
+    database: Named = BY_DEFAULT,
+    *,
+    fidelity: str | None = None,
+    schedules: Schedules = "best",
+    budget: Budget = "area",
+    **asked: Unpack[Asked],
+) -> Sweep:
+    """What a model or an operator would cost on a target with other numbers, all combinations.
+
+    Args:
+        subject: as `simulate` takes it.
+        values: by name of a number: one value, several, or a text such as "12:96" (doubling).
+        schedules, budget: see this module's docstring, and `Sweep`.
+        asked: `threads`, `precision`, `shapes`, as `tune`; settings belong to `values`.
+
+    Raises:
+        InputError: as `simulate`; or values that are none, or too many points.
+    """
+    request = Request(subject, target, here(database), **asked)
+    texts = [
+        (name, ",".join(map(str, v)) if isinstance(v, Sequence) and not isinstance(v, str)
+         else str(v))
+        for name, v in values.items()
+    ]  # fmt: skip
+    return swept(request, varied(base_of(request), texts), fidelity, schedules, budget)
+
+
+def swept(
     request: Request,
     values: Sequence[tuple[str, Sequence[str]]],
     fidelity: str | None = None,
