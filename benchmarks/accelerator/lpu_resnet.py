@@ -1,8 +1,9 @@
 """ResNet-50 in int8, batch 1, whole on an LPU-like chip: scheduled, checked, and layer by layer.
 
-    python benchmarks/accelerator/lpu_resnet.py [--model resnet50] [--set KEY=VALUE ...]
+    python benchmarks/accelerator/lpu_resnet.py [--model resnet50] [--built] [--set KEY=VALUE ...]
 
-The network that the onnx package ships, with seeded random weights, quantised on one random
+The network that the onnx package ships, or with --built that of `resnets` (resnet50, resnet101,
+resnet152), with seeded random weights, quantised on one random
 sample: numbers are worth nothing, shapes are real. A layer's cycles are those from the last result
 before it to its own, so that they sum to the whole. The chip's makers report 49.0 us (ISCA 2020).
 """
@@ -14,6 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import onnx
+
+from benchmarks.accelerator.resnets import resnet
 from tilesmith import quantize
 from tilesmith.compiler.backends.lpu.model import shown_times
 from tilesmith.compiler.backends.lpu.program import Program, segments
@@ -30,12 +34,17 @@ PUBLISHED_US = 49.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="resnet50", help="a light model's name")
+    parser.add_argument("--built", action="store_true", help="a ResNet built here, by its name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     settings = dict(setting.split("=", 1) for setting in arguments.set)
     target = load_target("lpu1").with_settings(settings)
     with tempfile.TemporaryDirectory() as folder:
-        plain = save_light_model(arguments.model, Path(folder) / "model.onnx")
+        plain = Path(folder) / "model.onnx"
+        if arguments.built:
+            onnx.save(resnet(arguments.model), plain)
+        else:
+            plain = save_light_model(arguments.model, plain)
         quantised = quantize(plain, random=1).model
     recipe = build(import_model(quantised), target).recipe
     began = time.perf_counter()
