@@ -34,7 +34,10 @@ class _Builder:
         return name
 
     def conv(self, x: str, channels: tuple[int, int], kernel: int, stride: int = 1) -> str:
-        weight, bias = self.weight(channels[1], channels[0], kernel, kernel), self.weight(channels[1])
+        weight, bias = (
+            self.weight(channels[1], channels[0], kernel, kernel),
+            self.weight(channels[1]),
+        )
         sides = [kernel // 2] * 4
         return self.add("Conv", x, weight, bias, pads=sides, strides=[stride] * 2)
 
