@@ -1,8 +1,8 @@
-"""A closed form of what chains cost, for tuning: no slices, no cycles, no search.
+"""A closed form of what chains cost, for tuning: no slices, no streams, no search.
 
-A program takes as long as its longest path of chains, of which one follows another by the time
-vectors need to get through it, and as long as its busiest resource: MXM's planes with the installs
-between, the ALUs of VXM, the ports of MEM. How well the scheduler does is not in it.
+A program takes as long as its chains do that follow each other and share MXM's planes (`pace`), and
+as long as its busiest resource: MXM's planes with the installs between, the ALUs of VXM, the ports
+of MEM. How well the scheduler does, which slice is in whose way, is not in it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from tilesmith.codegen.lpu.dataflow import (
     Write,
     types_of,
 )
-from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors
+from tilesmith.codegen.lpu.scheduling.dependences import predecessors
 from tilesmith.codegen.lpu.scheduling.rigid import interval_of
+from tilesmith.simulator.lpu.pace import cycles_of
 
 RESOURCES = ("mxm", "vxm", "sxm", "mem")
 
@@ -45,7 +46,7 @@ class Estimate:
 
     Attributes:
         busy: cycles of each of `RESOURCES`, evenly spread over its parts.
-        path: the longest path of chains.
+        path: of chains that wait for rows, weights and planes.
         counts: of reads, writes, loads, installs (each in words or times), operations, chains,
             vectors.
     """
@@ -74,11 +75,10 @@ def estimate(flow: Dataflow, chip: Chip) -> Estimate:
     """What a program costs."""
     mxm = vxm = sxm = 0.0
     reads = writes = loads = installs = operations = vectors = 0
-    durations, known = [], None
+    known = None
     for chain in flow.chains:
         types = types_of(chain, flow.tensors)
         span = chain.count * interval_of(chain, types, chip)
-        durations.append(span)
         vectors += chain.count
         for number, step in enumerate(chain.steps):
             match step:
@@ -106,11 +106,9 @@ def estimate(flow: Dataflow, chip: Chip) -> Estimate:
                 case _:
                     pass
             del number
-    path = max(heights(flow, predecessors(flow), durations), default=0)
     busy = (
         mxm / 4, vxm / chip.alus, sxm / (2 * sum(chip.sxm)),
         max(reads + loads, writes) / chip.slices,
     )  # fmt: skip
     counts = (reads, writes, loads, installs, operations, len(flow.chains), vectors)
-    fill = chip.delay("read") + chip.delay("write") + 2 * chip.mxm_place
-    return Estimate(busy, path + fill, counts, chip.tiles)
+    return Estimate(busy, cycles_of(flow, chip, predecessors(flow)), counts, chip.tiles)
