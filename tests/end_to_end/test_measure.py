@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import tilesmith as ts
 from tests.end_to_end.command import SMALL, invoke, refuse, succeed
 from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.jobs import measuring
 from tilesmith.jobs.configurations import filled, parsed
 from tilesmith.records import Database
 from tilesmith.search_space.errors import ConfigError
@@ -54,6 +56,25 @@ def test_simulated_kernels_compute_right_numbers(target: str) -> None:
     found = ts.measure(f"matmul m=32 n=32 k=64{dtype}", target=target)
     assert found.asked.result.ok and not found.wrong
     assert found.asked.numbers == "right" or target == "systolic"
+
+
+def test_float32_is_checked_as_models_compute_it() -> None:
+    found = ts.measure("layer_norm shape=8x128", target="lpu1").asked
+    assert found.numbers == "right, in float16 as models there"
+    assert found.max_error is not None and 0 < found.max_error < 2e-3
+
+
+def test_wrong_numbers_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = measuring._computed
+
+    def off(*given: Any) -> Any:
+        values = real(*given).copy()
+        values.flat[3] += 1.0
+        return values
+
+    monkeypatch.setattr(measuring, "_computed", off)
+    result = invoke("measure", *ON_TRN1)
+    assert result.exit_code == 1 and "wrong: off by" in result.stdout
 
 
 def test_what_is_no_configuration_is_refused_with_what_is() -> None:

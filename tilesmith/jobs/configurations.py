@@ -18,7 +18,7 @@ from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Knob
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.subspace import Subspace
-from tilesmith.search_space.suggestions import unknown
+from tilesmith.search_space.suggestions import did_you_mean, unknown
 
 DRAWN = 256
 """Configurations that are drawn where knobs of another algorithm have to be filled in."""
@@ -138,7 +138,8 @@ def _value(space: SearchSpace, name: str, text: str) -> KnobValue:
         raise unknown("knob", name, sorted(known), ConfigError)
     found = {str(value): value for value in known[name]}
     if text not in found:
-        raise ConfigError(f"knob '{name}' cannot be {text}; allowed: {_words(tuple(found))}")
+        meant = did_you_mean(text, found) if not text.lstrip("-").isdigit() else ""
+        raise ConfigError(f"knob '{name}' cannot be {text}; allowed: {_words(tuple(found))}{meant}")
     return found[text]
 
 

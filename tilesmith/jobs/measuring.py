@@ -265,7 +265,8 @@ def _by_runner(result: MeasureResult) -> str:
 def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
     """With its numbers compared: a model of this kernel alone, run as any model is."""
     try:
-        got = _computed(workload, target, found.config)
+        inside = _inside(workload, target)
+        got = _computed(workload, inside, target, found.config)
     except TilesmithError as error:
         return replace(found, numbers=f"not checked: {error}")
     from tilesmith.tuner.checking import random_inputs
@@ -279,9 +280,10 @@ def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
     difference = np.where(np.isnan(want.astype(np.float64)) & np.isnan(got), 0.0, difference)
     off = float(np.nan_to_num(difference, nan=np.inf).max(initial=0)) / (scale or 1.0)
     kind = got.dtype.kind
-    allowed = 0.0 if kind in "iub" else TOLERANCE.get(workload.dtype, _FLOAT32)
+    allowed = 0.0 if kind in "iub" else TOLERANCE.get(inside.dtype, _FLOAT32)
     right = off <= allowed
-    numbers = "right" if right else f"wrong: off by {off:.3g} of the largest sum of terms"
+    said = f"right, in {inside.dtype} as models there" if inside != workload else "right"
+    numbers = said if right else f"wrong: off by {off:.3g} of the largest sum of terms"
     return replace(found, numbers=numbers, max_error=off)
 
 
@@ -305,18 +307,29 @@ def _plain(workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[An
     return np.nan_to_num(found)
 
 
-def _computed(workload: Workload, target: Target, config: Config) -> NDArray[Any]:
+def _inside(workload: Workload, target: Target) -> Workload:
+    """What becomes of an operator in a model: some families compute float32 in less."""
+    from tilesmith.compiler.backend import backend_of
+    from tilesmith.compiler.precision import in_precision, precision_dtype
+
+    backend = backend_of(target)
+    backend.check(target)
+    return in_precision(workload, precision_dtype(backend.computes_in), only="float32")
+
+
+def _computed(workload: Workload, inside: Workload, target: Target, config: Config) -> NDArray[Any]:
     """The result of a kernel in a model of its own.
+
+    Args:
+        inside: what becomes of it there.
 
     Raises:
         TilesmithError: no models run on the target here, or not this kernel.
     """
-    from tilesmith.compiler.backend import backend_of
     from tilesmith.compiler.build import build
     from tilesmith.compiler.graph import Graph, TensorInfo, kernel
     from tilesmith.tuner.checking import random_inputs
 
-    backend_of(target).check(target)
     inputs = random_inputs(workload)
     template = template_of(workload.operator)
     output = template.output(workload)
@@ -331,7 +344,7 @@ def _computed(workload: Workload, target: Target, config: Config) -> NDArray[Any
         constants={name: inputs[name] for name in workload.constants},
         opsets=(("", 17),),
     )
-    model = build(graph, target, pinned=lambda kernels: {workload: config})
+    model = build(graph, target, pinned=lambda kernels: {inside: config})
     keys = [getattr(step, "config", "") for step in model.recipe.steps]
     if config.key not in keys:
         raise InputError("a model of this kernel alone takes other layouts")
