@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
-from tests.end_to_end.command import refuse, succeed
+from tests.end_to_end.command import refuse, save_model, succeed
 
 
 @pytest.fixture
@@ -110,3 +111,16 @@ def test_accelerators_take_one_size(layers: Path, tmp_path: Path) -> None:
     assert "has no kernels for ranges of sizes" in message and "rows=4" in message
     message = refuse("run", layers, "--shape", "rows=1..4", "--shape", "x=3x8")
     assert "given both as" in message
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [{"N": (2, 6)}, {"N": [2, 6]}, {"x": ((2, 6), 8)}, {"x": [[2, 6], 8]}, {"N": 4}, {"x": [4, 8]}],
+)
+def test_ranges_and_sizes_of_any_spelling_are_looked_at_in_the_middle(
+    shapes: Any, tmp_path: Path
+) -> None:
+    path = save_model(tmp_path / "m.onnx", ("N", 8))
+    (row,) = ts.compare(path, database="none", shapes=shapes).tensors
+    assert row.shape[0] in (4, 5) and row.shape[1] == 6
+    assert ts.profile(path, database="none", shapes=shapes, runs=5).ops

@@ -235,8 +235,11 @@ def at_one_size(executable: Executable | VaryingExecutable, shapes: Shapes) -> E
 
     if not isinstance(executable, VaryingExecutable):
         return executable
-    fixed = {name: said for name, said in shapes.items() if all(isinstance(e, int) for e in said)}
-    return executable.at(sizes_for(executable, fixed if shapes == fixed else {}))
+    inputs = {info.name for info in executable.inputs}
+    ranged = any(isinstance(extent, tuple) for said in shapes.values() for extent in said) or any(
+        len(said) == 2 for name, said in shapes.items() if name not in inputs
+    )
+    return executable.at(sizes_for(executable, {} if ranged else shapes))
 
 
 def arranging(optimal_memory: bool) -> OptimalMemory | None:

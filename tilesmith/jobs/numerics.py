@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.search_space.target import HOST, Target
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def compare(
     model: Model,
     target: str | Target = HOST,
-    database: str | Path | None = None,
+    database: Named = BY_DEFAULT,
     *,
     inputs: Arrays | None = None,
     reference: str | None = None,
@@ -35,6 +36,7 @@ def compare(
 
     Args:
         model: as `compile` takes it, or the path of an artifact whose model is beside it.
+        database: where tuned schedules are looked up, as `compile`.
         inputs: arrays by name; None: seeded random ones.
         reference: "onnxruntime" (no optimisation on), "onnx" (`onnx.reference`) or "float64"; None:
             the first that is installed.
@@ -50,13 +52,13 @@ def compare(
     from tilesmith.jobs.comparing import CompareOptions, compared
 
     options = CompareOptions(inputs, reference, tolerance, replace)
-    return compared(Request(model, target, database, **asked), options)
+    return compared(Request(model, target, here(database), **asked), options)
 
 
 def bisect(
     model: Model,
     target: str | Target = HOST,
-    database: str | Path | None = None,
+    database: Named = BY_DEFAULT,
     *,
     inputs: Arrays | None = None,
     reference: str | None = None,
@@ -88,7 +90,7 @@ def bisect(
     if output is not None:
         check_folder(Path(output))
     options = BisectOptions(inputs, reference, tolerance, reduce)
-    report = bisected(Request(model, target, database, **asked), options)
+    report = bisected(Request(model, target, here(database), **asked), options)
     if output is not None and report.small is not None:
         write_folder(report, Path(output))
     return report

@@ -99,7 +99,7 @@ def profiled(
 
     if not is_model(request.subject):
         raise InputError("a profile is of a model; 'tilesmith measure' times single operators")
-    executable = _at_one_size(request)
+    executable = at_one_size(executable_of(request), request.shapes or {})
     recipe = executable.recipe
     if not measures_models(recipe.target, "hardware"):
         result = backend_of(recipe.target).simulate(recipe)
@@ -110,17 +110,6 @@ def profiled(
     found, events = _measured(executable, given, seconds, runs)
     advice = advised(found, request, recipe.target, executable.source)
     return Profiled(replace(found, advice=advice), events)
-
-
-def _at_one_size(request: Request) -> Executable:
-    """The executable at the sizes asked for; in the middle of ranges."""
-    found, shapes = executable_of(request), request.shapes or {}
-    inputs = {info.name for info in found.inputs}
-    ranged = any(
-        name not in inputs and isinstance(said, tuple) and len(said) == 2
-        for name, said in shapes.items()
-    )
-    return at_one_size(found, {} if ranged else shapes)
 
 
 def _measured(

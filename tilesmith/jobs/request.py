@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import HOST, FactValue, Target
@@ -91,6 +91,20 @@ def replay_options(asked: AskedOfReplay, started: float) -> TuneOptions:
     return TuneRequest((), **asked).options(started)
 
 
+def _extents(shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Shapes as `Shapes` has them, of lists, and of a size by itself: {"batch": 8}."""
+    found = {}
+    for name, said in shapes.items():
+        alone = isinstance(said, int) and not isinstance(said, bool)
+        extents = (said,) if alone else said
+        found[name] = (
+            tuple(tuple(e) if isinstance(e, list) else e for e in extents)
+            if isinstance(extents, list | tuple)
+            else extents
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Request:
     """A job as its caller named it.
@@ -119,6 +133,10 @@ class Request:
     precision: str = "fp32"
     updates: Mapping[str, str] | None = None
     calibration: Data | None = None
+
+    def __post_init__(self) -> None:
+        if self.shapes:
+            object.__setattr__(self, "shapes", _extents(self.shapes))
 
     def resolved(self, *, calibrate: bool = False) -> Resolved:
         """The request with its target looked up and what was left out filled in.
