@@ -1,7 +1,8 @@
 """Every error Tilesmith raises on purpose, under one root.
 
 An error's message is one sentence (or two) that says what was wrong, where, what is allowed and
-what to do; the command line prints it as it is. Two branches decide the exit code:
+what to do; the command line prints it as it is. It names options, which are read as Python's
+arguments outside of a command line (`search_space.spoken`). Two branches decide the exit code:
 
 - `InputError`: what the user gave is wrong (exit code 2);
 - `JobError`: the input was fine and the job could not be finished (exit code 1).
@@ -14,11 +15,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tilesmith.search_space.spoken import spoken
+
 
 class TilesmithError(Exception):
     """Root of all deliberate errors."""
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return spoken(super().__str__())
 
 
 class InputError(TilesmithError):

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from tilesmith.failures import explain, signals_as_exceptions
+from tilesmith.search_space.spoken import on_a_command_line
 from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.stopping import explained, leave
 
@@ -90,7 +91,8 @@ class LazyGroup(click.Group):
         """Run and exit: 0 done, 1 the job failed, 2 the input or usage is wrong."""
         kwargs["standalone_mode"] = False
         try:
-            code = super().main(*args, **kwargs)
+            with on_a_command_line():
+                code = super().main(*args, **kwargs)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)

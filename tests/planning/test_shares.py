@@ -99,5 +99,5 @@ def test_what_no_mesh_holds_may_fit_several() -> None:
     with pytest.raises(InputError, match="with tensor degree 32 it would fit"):
         estimate(llama, replace(deployment, tensor=8, weights="int8"), Load(1, 128, 128))
     heavy = Load(64, 1024, 130000)
-    with pytest.raises(InputError, match=r"--set instances\.members=\d+ --tp 32 --pp"):
+    with pytest.raises(InputError, match=r'settings={"instances.members": "\d+"} tp= 32 pp='):
         estimate(llama, deployment, heavy)

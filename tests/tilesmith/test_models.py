@@ -94,7 +94,7 @@ def test_a_resumed_job_goes_on_with_what_it_began_with(path: Path) -> None:
         assert known.model is not None and "as when it began" in said
         for before in ({}, {"models": {"hardware": ""}}):
             assert starting_point(database, before, TARGET, "hardware")[0].model is None
-        with pytest.raises(InputError, match=r"began with cost model 7, .*without --resume"):
+        with pytest.raises(InputError, match=r"began with cost model 7, .*without resume=True"):
             starting_point(database, {"models": {"hardware": "7"}}, TARGET, "hardware")
 
 

@@ -194,7 +194,6 @@ def test_the_command_reports_as_any_job(t4: dict[str, Any], tmp_path: Path) -> N
     "words, message",
     [
         (["--database", "x.db"], "leave --database out"),
-        (["--resume"], "leave --resume out"),
         (["--measure", "simulator"], "leave a model, --op or --measure out"),
         (["--strategy", "nonsense"], "nonsense"),
         (["--objective", "watts"], "name it min:watts or max:watts"),

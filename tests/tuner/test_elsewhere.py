@@ -107,7 +107,7 @@ def test_a_job_is_resumed_with_its_own_choosing() -> None:
     with pytest.raises(Killed):
         tuned(Scattered(4, killed_after=60), RANDOM, ledger)
     other = TuneOptions(trials=200, seed=3, strategy="random", in_flight=6, choosing=2)
-    with pytest.raises(InputError, match=r"--choosing 4, not 2; resume"):
+    with pytest.raises(InputError, match=r"choosing= 4, not 2; resume"):
         tuned(Scattered(4), other, resumed(ledger))
     with pytest.raises(InputError, match="choosing = 3 is out of range"):
         TuneOptions(in_flight=2, choosing=3)

@@ -130,12 +130,14 @@ def tune(
     from tilesmith import api
     from tilesmith.display.progress import progress_display
     from tilesmith.jobs.subjects import subject_of
-    from tilesmith.jobs.tuning import JobStopped
+    from tilesmith.jobs.tuning import NOTHING_TO_RESUME, JobStopped
     from tilesmith.records.urls import without_password
     from tilesmith.search_space.errors import JobError
     from tilesmith.stopping import ends_soon, resuming_command
 
     space, objective = asked.pop("space"), asked.pop("objective")
+    if asked["resume"] and (space is not None or asked["measure"] == "replay"):
+        note(NOTHING_TO_RESUME)
     if space is not None:
         _check_replay(model or operators, asked)
         with ends_soon("stopped") as cancel, progress_display() as observer:
@@ -200,7 +202,7 @@ def _tune_several(
 
 def _check_replay(named: str | tuple[str, ...] | None, asked: Mapping[str, Any]) -> None:
     """Refuse what says nothing of a recorded space."""
-    others = [name for name in ("database", "resume", "in_flight") if asked[name]]
+    others = [name for name in ("database", "in_flight") if asked[name]]
     if named or others or asked["measure"] not in (None, "replay"):
         what = f"--{others[0].replace('_', '-')}" if others else "a model, --op or --measure"
         raise click.UsageError(f"--space is replayed by itself; leave {what} out")

@@ -90,7 +90,7 @@ def here(named: Named, *, makes: bool = False) -> str | None:
     found = located(named, makes=makes)
     if makes and found.location is None:
         raise InputError(
-            f"results are kept in a database; give database='{FILE}', or leave database out"
+            f"results are kept in a database; give --database {FILE}, or leave --database out"
         )
     if found.sentence:
         tell(found.sentence)

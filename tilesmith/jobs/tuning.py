@@ -17,6 +17,7 @@ from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
 from tilesmith.jobs.known import starting_point
 from tilesmith.jobs.machines import can_measure_here, check_measurable_here, noting
+from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from tilesmith.tuner.fleet.fleet import Fleet
 
 Measure = Literal["simulator", "hardware", "both", "replay"]
+
+NOTHING_TO_RESUME = "a replay writes nothing, so there is nothing to resume; it starts anew"
 
 _ON_HARDWARE = ("hardware", "both")
 _SCHEDULER = TuneOptions().scheduler
@@ -120,7 +123,7 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
     check_schedulable([found.workload for found in parts.workloads], asked.target)
     way = way_of_measuring(request.measure, asked.target)
     if request.resume and way == "replay":
-        raise InputError("a replay writes nothing that could be resumed; leave --resume out")
+        LOG.info(NOTHING_TO_RESUME)
     workers = "" if request.workers is None else str(request.workers)
     check_workers(workers, way)
     if not workers and way in _ON_HARDWARE:
@@ -185,18 +188,24 @@ def run_job(
         with token.shielded():
             ledger = _ledger(job, opened)
         number = ledger.job if isinstance(ledger, DatabaseLedger) else None
+        LOG.info(
+            "job %s in '%s': %d workloads on %s, measured by %s",
+            "of a replay" if number is None else number, name, len(job.parts.workloads),
+            job.target.identity, job.measure,
+        )  # fmt: skip
         measuring = _runners(job, opened, fleet)
         with noting(opened, fleet, job.on_hardware), beating(opened, number, observer) as observing:
             summary, models = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
+    LOG.info("%d trials done", summary.trials)
     if not token.cancelled:
         return replace(report_of(summary), models=models)
     screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
     raise JobStopped(
         replace(report_of(summary), models=models),
         f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
-        f"'{name}'; the same job with --resume (resume=True) goes on",
+        f"'{name}'; the same job with --resume goes on",
     )
 
 
