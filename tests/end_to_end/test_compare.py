@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import tilesmith as ts
+from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import invoke, refuse, save_model, succeed
 
 X = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
@@ -78,3 +79,19 @@ def test_a_model_without_inputs_is_compared(tmp_path: Path) -> None:
     found = succeed("compare", tmp_path / "m.onnx")
     assert found["clean"] and [row["name"] for row in found["tensors"]] == ["y"]
     assert found["notes"] == []
+
+
+def test_a_model_that_onnxruntime_does_not_take_is_compared_with_the_next_reference(
+    tmp_path: Path,
+) -> None:
+    model = model_of(
+        """g (float[1, 1, 8, 8] x) => (float[1, 1, 8, 8] y) {
+        y = Conv<auto_pad="SAME_UPPER", dilations=[2, 2]>(x, w) }""",
+        w=random(1, 1, 3, 3),
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    found = succeed("compare", tmp_path / "m.onnx")
+    assert found["reference"] == "onnx.reference" and len(found["tensors"]) == 1
+    assert "--reference onnx" in refuse(
+        "compare", tmp_path / "m.onnx", "--reference", "onnxruntime"
+    )

@@ -81,6 +81,8 @@ def _head(report: ProfileReport) -> Iterable[str]:
 
 
 def _operators(report: ProfileReport, ops: Sequence[OperatorTime], width: int) -> Table:
+    from rich.cells import cell_len
+
     header = ["node", "us", "share", "foretold", "bound", "peak", "schedule"]
     wide = width >= _WIDE
     if wide:
@@ -89,15 +91,20 @@ def _operators(report: ProfileReport, ops: Sequence[OperatorTime], width: int) -
     columns = list(zip(header, *rows, strict=True))
     free = width - sum(_GAP + max(map(len, c)) for c in columns[1:]) - _GAP
     operator = max([len("operator"), *(len(op.operator) for op in ops)]) if wide else 0
-    operator = min(operator, 18, max(8, free - 2 * _NARROWEST))
+    needed = max((cell_len(op.name) + len(_more(op)) for op in ops), default=0)
+    operator = min(operator, 18, max(8, free - min(needed, 2 * _NARROWEST)))
     room = min(30 if wide else 24, max(_NARROWEST, free - operator))
     table = _table(*header, *(["operator"] if wide else []))
     for op, cells in zip(ops, rows, strict=True):
-        more = len(op.sources) - 1
-        name = _middle(op.name, room - len(f" +{more}")) + f" +{more}" if more > 0 else op.name
+        name = _middle(op.name, room - len(_more(op))) + _more(op)
         named = [_middle(op.operator, operator)] if wide else []
-        table.add_row(*map(_styled, [_middle(name, room), *cells[1:], *named]))
+        table.add_row(*map(_styled, [name, *cells[1:], *named]))
     return table
+
+
+def _more(op: OperatorTime) -> str:
+    """How many more of the model's nodes it does the work of."""
+    return f" +{len(op.sources) - 1}" if len(op.sources) > 1 else ""
 
 
 def _row(op: OperatorTime, digits: int, wide: bool) -> list[str]:

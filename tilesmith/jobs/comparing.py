@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilesmith.jobs.compiling import at_one_size, build_executable, executable_of, random_inputs
 from tilesmith.jobs.graphs import graph_of
 from tilesmith.jobs.subjects import is_artifact
-from tilesmith.search_space.errors import DependencyError, InputError
+from tilesmith.search_space.errors import DependencyError, InputError, ModelError
 
 if TYPE_CHECKING:
     import onnx
@@ -160,7 +160,7 @@ class Referred:
         if reference in (None, "onnxruntime"):
             try:
                 return self._by_onnxruntime(list(names))
-            except DependencyError:
+            except (DependencyError, ModelError):  # not installed, or it does not take the model
                 if reference is not None:
                     raise
                 reference = "onnx"
