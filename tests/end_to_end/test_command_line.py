@@ -69,6 +69,16 @@ def test_tuning_a_model_compiling_running_and_timing_it(model: Path, tmp_path: P
     assert timed["max_rel_err"] < 1e-5
 
 
+def test_several_models_are_timed_into_one_table(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    other.write_bytes(model.read_bytes())
+    asked = ("bench", model, other, "--seconds", "0.1")
+    found = succeed(*asked, "--against", "onnxruntime")["models"]
+    assert [one["model"] for one in found] == [str(model), str(other)]
+    assert all(one["median_ms"] > 0 and one["max_rel_err"] < 1e-4 for one in found)
+    assert "several were given" in refuse(*asked, "--model", model)
+
+
 def test_bench_without_peers_has_no_error_to_report(model: Path) -> None:
     timed = succeed("bench", model, "--seconds", "0.1")
     assert timed["peers"] == {}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
+import types
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import tilesmith as ts
+from tilesmith.display.notebook import in_notebook
 from tilesmith.display.progress import headline, panel, progress_display
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.options import Progress, TaskReport
@@ -69,3 +74,67 @@ def test_a_narrow_terminal_loses_no_number_and_tells_workloads_apart(width: int)
     assert all(f"{10000 / (i + 1):.1f}" in text for i in range(len(keys)))
     assert all(text.count(f" c={c} ") == 2 for c in (64, 128, 256))
     assert text.count("residual,relu") == 3
+
+
+class Cell:
+    """A cell's output: what is shown in it, by the handle that may replace it."""
+
+    def __init__(self) -> None:
+        self.shown: list[dict[str, str]] = []
+        self.updates = 0
+
+    def display(self, content: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
+        assert raw and display_id
+        self.shown.append(content)
+        return self
+
+    def update(self, content: dict[str, str], *, raw: bool) -> None:
+        self.shown[-1], self.updates = content, self.updates + 1
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    """A process that says it is a notebook's kernel."""
+    found = Cell()
+    ipython, inner = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    shell = types.SimpleNamespace(kernel=object())
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    inner.display = found.display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", inner)
+    return found
+
+
+def test_in_a_notebook_progress_is_one_table_that_changes(
+    cell: Cell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_display() as observer:
+        for trials in range(5):
+            observer(Progress("hardware", trials, 9, 0.0, None, (task(2e-3, 1e-3),)))
+    (content,) = cell.shown
+    assert "4 of 9 trials" in content["text/plain"] and "2.00x" in content["text/plain"]
+    assert content["text/html"].startswith("<pre>") and "-&gt;" in content["text/html"]
+    assert cell.updates == 1, "the others came sooner than anyone looks"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_tuning_in_a_notebook_shows_itself_unless_watched(
+    cell: Cell, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    workload, database = Workload.parse("softmax shape=8x16"), str(tmp_path / "t.db")
+    seen: list[Progress] = []
+    asked = {"database": database, "measure": "simulator", "trials": 3}
+    with caplog.at_level("INFO", logger="tilesmith"):
+        ts.tune(workload, observer=seen.append, **asked)
+    assert seen and not cell.shown
+    assert "job 1 in" in caplog.text and "measured by simulator" in caplog.text
+    ts.tune(workload, seed=1, **asked)
+    assert len(cell.shown) == 1 and "softmax" in cell.shown[0]["text/plain"]
+
+
+def test_a_terminal_of_ipython_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: types.SimpleNamespace()  # type: ignore[attr-defined]
+    assert not in_notebook()
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    assert not in_notebook()

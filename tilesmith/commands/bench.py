@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from tilesmith.jobs.reports import Comparison
 
 
+_HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s")
+
+
 @click.command()
-@click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
+@click.argument("models", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm...", nargs=-1, required=True)
 @click.option(
     "--against",
     type=NameList(("onnxruntime", "openvino")),
@@ -52,19 +55,39 @@ if TYPE_CHECKING:
 @shape_option
 @json_option
 def bench(
-    model: str,
+    models: tuple[str, ...],
     against: tuple[str, ...],
     source: str | None,
     seconds: float,
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Time MODEL on seeded random inputs, threads pinned to cores.
+    """Time each MODEL on seeded random inputs, threads pinned to cores.
 
+    Several are timed one after the other and stand in one table; --json lists them as `models`.
     With --against all take turns within one run, on the same cores, and outputs are compared. With
     --precision outputs are compared with those in fp32, too: on the calibration data where it is
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
+    if source is not None and len(models) > 1:
+        raise click.UsageError("--model is what others run for one MODEL; several were given")
+    results = {name: _timed(name, against, source, seconds, asked) for name in models}
+    if len(models) > 1:
+        _tell_several(results, as_json)
+        return
+    (result,) = results.values()
+    if as_json:
+        print_json(result.to_json())
+        return
+    click.echo(_summary(result))
+    if result.ratio is not None:
+        note(f"{result.ratio:.3f} of the fastest peer's time")
+
+
+def _timed(
+    model: str, against: tuple[str, ...], source: str | None, seconds: float, asked: dict[str, Any]
+) -> Comparison:
+    """One model's timing; a sentence says what is wrong with it."""
     from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.accuracy import beside_fp32
     from tilesmith.jobs.comparison import compare, source_of
@@ -82,18 +105,30 @@ def bench(
     result = compare(
         executable, random_inputs(executable), against, path, seconds, request.precision
     )
-    result = replace(result, beside_fp32=beside_fp32(request, executable))
+    return replace(result, beside_fp32=beside_fp32(request, executable))
+
+
+def _tell_several(results: dict[str, Comparison], as_json: bool) -> None:
+    """One table, a line for each model and runtime, or one object that lists them."""
     if as_json:
-        print_json(result.to_json())
+        listed = [{"model": name, **result.to_json()} for name, result in results.items()]
+        print_json({"models": listed})
         return
-    click.echo(_summary(result))
-    if result.ratio is not None:
-        note(f"{result.ratio:.3f} of the fastest peer's time")
-
-
-def _summary(result: Comparison) -> str:
-    timings = {"tilesmith": result.own, **result.peers}
     rows = [
+        (name, *row, result.max_rel_err if row[0] == "tilesmith" else None)
+        for name, result in results.items()
+        for row in _rows(result)
+    ]
+    click.echo(table(("model", *_HEADER, "max rel err"), rows))
+    for name, result in results.items():
+        if result.ratio is not None:
+            note(f"{name}: {result.ratio:.3f} of the fastest peer's time")
+
+
+def _rows(result: Comparison) -> list[tuple[object, ...]]:
+    """A line for each runtime, in the columns of `_HEADER`."""
+    timings = {"tilesmith": result.own, **result.peers}
+    return [
         (
             name,
             timing.median_ms,
@@ -105,8 +140,10 @@ def _summary(result: Comparison) -> str:
         )
         for name, timing in timings.items()
     ]
-    header = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s")
-    lines = [table(header, rows)]
+
+
+def _summary(result: Comparison) -> str:
+    lines = [table(_HEADER, _rows(result))]
     if result.host_operators:
         runtimes = ", ".join(dict.fromkeys(runtime for _, runtime in result.host_operators))
         lines.append(

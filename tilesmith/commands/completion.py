@@ -160,6 +160,7 @@ def _registered(module: str, attribute: str) -> Words:
 
 _WORDS: dict[str, tuple[Words, bool]] = {
     "model": (_files(_MODELS), True),
+    "models": (_files(_MODELS), True),
     "target": (_targets, True),
     "mesh": (_meshes, True),
     "op": (_operators, False),

@@ -6,6 +6,7 @@ time left, and below that the workloads that cost most.
 
 from __future__ import annotations
 
+import io
 import sys
 import textwrap
 import time
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilesmith.display.notebook import NotebookTable, in_notebook
 from tilesmith.display.output import duration
 
 if TYPE_CHECKING:
@@ -32,7 +34,14 @@ _COLUMNS = (("times", 60), ("trials", 70), ("default us", 90), ("best us", 0), (
 
 @contextmanager
 def progress_display() -> Iterator[Callable[[Progress], None]]:
-    """Give a callback that shows the progress it is told; the display ends with the block."""
+    """Give a callback that shows the progress it is told; the display ends with the block. In a
+    notebook it is a table in the cell's output, which stays.
+    """
+    if in_notebook():
+        shown = NotebookTable(plain)
+        yield shown
+        shown.show()
+        return
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -119,6 +128,16 @@ class Panel:
 def panel(progress: Progress) -> RenderableType:
     """What a terminal shows of progress."""
     return Panel(progress)
+
+
+def plain(progress: Progress) -> str:
+    """What a terminal of a hundred columns shows, as plain text."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=100, height=40, record=True,
+                      force_jupyter=False, force_terminal=False)  # fmt: skip
+    console.print(panel(progress))
+    return console.export_text()
 
 
 def _fitted(text: str, width: int) -> list[str]:

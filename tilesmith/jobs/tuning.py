@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tilesmith.compiler.backend import backend_of, measures_models
+from tilesmith.display.notebook import in_notebook
+from tilesmith.display.progress import progress_display
 from tilesmith.jobs.compiling import Parts, parts_of
 from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
@@ -169,6 +171,9 @@ def run_job(
         JobStopped: by a signal or by `cancel`.
         JobError: no worker could be started; the disk is full; the job to resume runs elsewhere.
     """
+    if observer is None and in_notebook():
+        with progress_display() as shown:
+            return run_job(job, shown, cancel, cluster)
     options, database = job.options, str(job.asked.database)
     for registry, name in (
         (strategies, options.strategy),
