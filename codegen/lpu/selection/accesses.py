@@ -13,7 +13,7 @@ whatever they are: affine ones, quotients, remainders, clamped ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -83,15 +83,38 @@ class Grid:
         return grid
 
     def evaluate(self, index: Expr, more: Mapping[str, Any] | None = None) -> Any:
-        """An index expression on every row."""
+        """An index expression on every row.
+
+        Raises:
+            CodegenError: it counts with a loop that is neither outside nor over rows.
+        """
         if index.constant is not None:
             return np.int64(index.constant)
-        return index.evaluate({**self.around, **self.values, **(more or {})})
+        values = {**self.around, **self.values, **(more or {})}
+        if missing := index.variables() - values.keys():
+            raise CodegenError(
+                f"'{index}' counts with loop {', '.join(sorted(missing))}, which does not go over "
+                "rows"
+            )
+        return index.evaluate(values)
 
     def numbers(self, index: Expr, more: Mapping[str, Any] | None = None) -> Ints:
         """The same, shape (count,)."""
         found = self.evaluate(index, more)
         return np.ascontiguousarray(np.broadcast_to(found, (self.count,)), np.int64)
+
+    def by_extent(self, index: Expr) -> Iterator[tuple[int, Grid]]:
+        """Parts of the rows on which a loop goes equally far, and how far that is."""
+        extents = self.numbers(index)
+        for extent in np.unique(extents).tolist():
+            yield extent, self.of_rows(extents == extent)
+
+    def of_rows(self, wanted: Any) -> Grid:
+        """Some of the rows, by a mask (count,)."""
+        if wanted.all():
+            return self
+        values = {name: found[wanted] for name, found in self.values.items()}
+        return Grid(self.around, values, int(wanted.sum()))
 
     def holds(self, condition: Condition, more: Mapping[str, Any] | None = None) -> Any:
         """Where all of a condition is >= 0."""

@@ -43,7 +43,7 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
     outer = Grid.of(
         [loop for loop in nest.loops if loop not in picked and loop.variable != lanes], around
     )
-    extent = int(nest.loop(lanes).extent.evaluate(around)) if lanes else 1
+    extent = int(Grid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
     index = _numbers(state, nest, Grid.of(picked, around), atom)
     table = state.buffers[block.value.buffer]
     rows = shape_of(table)[position]

@@ -298,7 +298,13 @@ def compute(state: State, nest: Nest, around: Environment) -> None:
         raise CodegenError(f"stage '{nest.block.stage}' is guarded; instructions have no guards")
     if not grid.count:
         return
-    extent = int(nest.loop(lanes).extent.evaluate(around)) if lanes else 1
+    along = nest.loop(lanes).extent if lanes else const(1)
+    for extent, rows in grid.by_extent(along):
+        _compute_equal(state, nest, rows, lanes, extent)
+
+
+def _compute_equal(state: State, nest: Nest, grid: Grid, lanes: str, extent: int) -> None:
+    """The chains of rows whose lanes are equally many."""
     for part in _alike(state, nest, grid, lanes, (nest.block.write,)):
         where = place(nest.block.write, state.buffers[nest.block.buffer], part, lanes)
         first, lane = 0, int(where.lane[0] % LANES)
@@ -328,9 +334,7 @@ def _alike(
         yield grid
         return
     for kind in range(kinds.shape[1]):
-        rows = members.reshape(-1) == kind
-        values = {name: found[rows] for name, found in grid.values.items()}
-        yield Grid(grid.around, values, int(rows.sum()))
+        yield grid.of_rows(members.reshape(-1) == kind)
 
 
 def _compute(piece: Piece) -> None:

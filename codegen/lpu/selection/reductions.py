@@ -62,7 +62,7 @@ def _moves(access: object, loop: Loop) -> bool:
 
 def _along(state: State, nest: Nest, grid: Grid, along: Loop) -> list[Vectors]:
     """What is reduced along the lanes, a part for each row of them."""
-    extent = int(along.extent.evaluate(grid.around))
+    extent = int(Grid(grid.around).evaluate(along.extent))
     found: list[Vectors] = []
     reducer = nest.block.reducer or "sum"
     for first in range(0, extent, LANES):
@@ -89,7 +89,7 @@ def _over_rows(
     target = place(block.write, buffer, grid, lanes)
     if (target.lane % LANES).any():
         raise CodegenError(f"{block.write} begins within a row")
-    extent = int(nest.loop(lanes).extent.evaluate(around)) if lanes else 1
+    extent = int(Grid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
     for first in range(0, extent, LANES):
         parts = []
         for number in range(others.count):

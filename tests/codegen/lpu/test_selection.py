@@ -56,6 +56,7 @@ MOVEMENTS = [
     "transpose shape=2x7x3x5 perm=0x2x3x1 dtype=float16",
     "transpose shape=330x40 perm=1x0 dtype=int8",
     "layout_transform shape=1x64x4x8 src=NHW2h2wC dst=NHWC dtype=uint8",
+    "layout_transform shape=1x16x19x19 src=NHWC dst=NCHW dtype=float16",
 ]
 
 
