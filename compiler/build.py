@@ -24,10 +24,15 @@ from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, between_kernels, fastest
-from tilesmith.compiler.settling.settlement import Settled, settle
+from tilesmith.compiler.settling.settlement import Settled, UnconvertibleError, settle
 from tilesmith.compiler.settling.tables import share_tables
 from tilesmith.compiler.updates import with_updates
-from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
+from tilesmith.search_space.errors import (
+    CodegenError,
+    ModelError,
+    VerificationError,
+    WorkloadError,
+)
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -175,12 +180,22 @@ def _settled(
 ) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
     """Schedules and code; where a family falls back, kernels without code go to the host."""
     while True:
-        settled = share_tables(settle(graph, chooser), chooser)
         refused: set[Workload] = set()
-        kernels = compile_kernels(settled, chooser.target, refused)
-        if not refused:
-            return settled, kernels
+        try:
+            settled = share_tables(settle(graph, chooser), chooser)
+            kernels = compile_kernels(settled, chooser.target, refused)
+            if not refused:
+                return settled, kernels
+            error = CodegenError(f"no code came of {', '.join(sorted(w.key for w in refused))}")
+        except UnconvertibleError as stuck:
+            refused, error = set(stuck.workloads), stuck
+        if not backend_of(chooser.target).falls_back or not _computed(graph) & refused:
+            raise error
         graph = apply(graph, (FallBack(chooser.target, frozenset(refused)),))
+
+
+def _computed(graph: Graph) -> set[Workload]:
+    return {node.workload for node in graph.nodes if node.workload is not None}
 
 
 def compile_kernels(
@@ -199,7 +214,7 @@ def compile_kernels(
             if key not in compiled:
                 try:
                     compiled[key] = backend.compile(option.workload, target, option.config)
-                except (CodegenError, VerificationError):
+                except (CodegenError, VerificationError, WorkloadError):
                     if refused is None or not backend.falls_back:
                         raise
                     refused.add(option.workload)

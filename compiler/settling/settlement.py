@@ -19,7 +19,8 @@ from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
 from tilesmith.compiler.settling.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
 from tilesmith.compiler.settling.options import Option, options_of
 from tilesmith.compiler.settling.pbqp import Costs, Problem
-from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.errors import CodegenError, WorkloadError
+from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload, shape_text
 
@@ -111,6 +112,27 @@ def settle_as(graph: Graph, chooser: Chooser, layouts: Sequence[Layouts]) -> Set
     return _Settlement(graph, chooser).run_as(layouts)
 
 
+IMPOSSIBLE = 1e3
+"""Seconds of a conversion that nothing does: more than any model, and a number, so that the rest of
+a model that needs it is still compared."""
+
+
+class UnconvertibleError(CodegenError):
+    """Kernels whose layouts the target cannot convert to those of their neighbours.
+
+    Attributes:
+        workloads: whom another place would have to compute.
+    """
+
+    def __init__(self, model: str, workloads: frozenset[Workload]) -> None:
+        names = ", ".join(f"'{w}'" for w in sorted(map(str, workloads))) or "its joins"
+        super().__init__(
+            f"model '{model}' needs tensors of {names} in layouts that nothing on the target "
+            "converts; compile it for another target"
+        )
+        self.workloads = workloads
+
+
 class _Settlement:
     def __init__(self, graph: Graph, chooser: Chooser) -> None:
         self.graph = graph
@@ -133,6 +155,8 @@ class _Settlement:
         chosen = {
             node: self.options[node][solution.choices[number]] for node, number in numbers.items()
         }
+        if solution.cost >= IMPOSSIBLE:
+            raise UnconvertibleError(self.graph.name, self._stuck(chosen))
         graph, options, layouts = _Conversions(self, chosen).run()
         bodies = {
             node: tuple(settle(body.graph, self.chooser) for body in node.bodies)
@@ -141,6 +165,21 @@ class _Settlement:
         }
         seconds = solution.cost + sum(_seconds(node, inner) for node, inner in bodies.items())
         return Settled(graph, options, layouts, seconds, solution.exact, bodies)
+
+    def _stuck(self, chosen: Mapping[Node, Option]) -> frozenset[Workload]:
+        """Kernels that no chosen layout connects with a neighbour: who writes another layout than
+        plain if anybody does, else who reads one."""
+        found: list[Node] = []
+        for node, option in chosen.items():
+            if self._output_costs(node)[self.options[node].index(option)] >= IMPOSSIBLE:
+                found.append(node)
+            for name, wanted in zip(node.inputs, option.operands, strict=True):
+                writer = self.graph.producers.get(name)
+                given = chosen[writer].output if writer is not None and writer in chosen else PLAIN
+                if name in self.graph.constants or self.seconds(name, given, wanted) < IMPOSSIBLE:
+                    continue
+                found.append(node if writer is None or given == PLAIN else writer)
+        return frozenset(node.workload for node in found if node.workload is not None)
 
     def run_as(self, layouts: Sequence[Layouts]) -> Settled | None:
         """The graph in these layouts, if every node has an option with its own."""
@@ -189,13 +228,13 @@ class _Settlement:
         )
 
     def seconds(self, name: str, source: str, result: str) -> float:
-        """Of converting a tensor; infinite where nothing can."""
+        """Of converting a tensor; `IMPOSSIBLE` where nothing can."""
         info = self.graph.info(name)
         if same_bytes(source, result, info.dims):
             return 0.0
         workload = conversion(info, source, result)
-        if workload is None:
-            return float("inf")
+        if workload is None or not is_scheduled(workload, self.chooser.target):
+            return IMPOSSIBLE
         best = self.chooser.best(workload)
         if best.origin in ("tuned", "stale"):
             return best.seconds
@@ -289,7 +328,7 @@ class _Conversions:
     def _convert(self, source: str, result: str, layout: str) -> None:
         present = self.layouts.get(source, PLAIN)
         workload = conversion(self.tensors[source], present, layout)
-        assert workload is not None, "an impossible conversion costs infinitely much"
+        assert workload is not None, "whoever needs what is impossible was refused"
         node = kernel(workload, (source,), result, f"{source} to {layout or 'plain'}")
         best = self.settlement.chooser.best(workload)
         self.nodes.append(node)

@@ -114,7 +114,7 @@ def spans(program: Program) -> list[Span]:
     """When each kernel is worked on: from its first computing burst to its last burst; where it
     only moves rows, all of them. Weights may be installed before."""
     table, us = program.schedule.table, program.schedule.chip.ghz * 1e3
-    owners, ends = np.array(program.joined.owners), _ends(program.schedule)
+    owners, ends = np.array(program.joined.owners, np.int64), _ends(program.schedule)
     mine = table["chain"] < len(owners)
     owner = np.where(mine, owners[np.minimum(table["chain"], len(owners) - 1)], -1)
     found = []
@@ -195,7 +195,7 @@ def shown_times(program: Program) -> np.ndarray[Any, np.dtype[np.float64]]:
     for op in Op:
         delays[op] = latency(chip, op)
     done = last + delays[table["op"]] + chip.tiles
-    owners = np.array(program.joined.owners)
+    owners = np.array(program.joined.owners, np.int64)
     mine = table["chain"] < len(owners)  # the scheduler's copies are part of what reads them
     np.maximum.at(ends, owners[table["chain"][mine]], done[mine])
     return np.diff(np.maximum.accumulate(ends), prepend=0.0) / (chip.ghz * 1e3)

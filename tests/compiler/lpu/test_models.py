@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.compiler.model_builder import model_of, random
 from tilesmith.command_line import command_line
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
+from tilesmith.compiler.backends.lpu.model import shown_times, spans
+from tilesmith.compiler.backends.lpu.program import Program, segments
 from tilesmith.compiler.build import build
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
@@ -219,6 +222,29 @@ def test_reductions_run_whole_over_any_axes() -> None:
     )
     executable = compared(model_of(text, one=np.array([1])), 4e-3, x=random(2, 12, 40))
     assert executable.report.host == 0
+
+
+def test_a_program_of_transfers_alone_takes_no_time() -> None:
+    recipe = build(import_model(perceptron()), TARGET).recipe
+    program = next(part for part in segments(recipe) if isinstance(part, Program))
+    nothing = replace(program.schedule, table=program.schedule.table[:0])
+    empty = replace(program, steps=(), joined=replace(program.joined, owners=()), schedule=nothing)
+    assert shown_times(empty).shape == (0,)
+    assert spans(empty) == []
+
+
+def test_what_no_neighbour_can_take_over_runs_on_the_host() -> None:
+    text = (
+        "dequantised (float[1, 3, 16, 16] patches) => (float[1, 8, 16] y) "
+        "{ q = QuantizeLinear(patches, s, z) d = DequantizeLinear(q, s, z) "
+        "v = DequantizeLinear(w, s, z) c = Conv<strides=[4, 4]>(d, v) y = Reshape(c, shape) }"
+    )
+    given = {"s": np.float32(0.05), "z": np.int8(0), "shape": np.array([1, 8, 16], np.int64)}
+    weights = np.random.default_rng(0).integers(-9, 9, (8, 3, 4, 4)).astype(np.int8)
+    model = model_of(text, w=weights, **given)
+    model.opset_import[0].version = 19  # the first that onnx.reference has
+    executable = compared(model, 2e-2, patches=random(1, 3, 16, 16))
+    assert backend_of(TARGET).simulate(executable.recipe).latency_us > 0
 
 
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
