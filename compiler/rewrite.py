@@ -101,8 +101,11 @@ class Rewriter:
         for name in set(node.reads):
             self._consumers[name].pop(node)
 
-    def replace(self, old: Node | Iterable[Node], *new: Node) -> None:
-        """Put `new` nodes where the (last of the) `old` ones stood; they inherit their sources."""
+    def replace(self, old: Node | Iterable[Node], *new: Node) -> tuple[Node, ...]:
+        """Put `new` nodes where the (last of the) `old` ones stood; they inherit their sources.
+
+        Returns the nodes that are there now: those that inherited are others than were given.
+        """
         olds = [old] if isinstance(old, Node) else list(old)
         place = max(self._order[node] for node in olds)
         new = inherited(sorted(olds, key=self._order.__getitem__), new, self._producers)
@@ -115,6 +118,7 @@ class Rewriter:
                 self._producers[name] = node
             for name in node.reads:
                 self._consumers.setdefault(name, {})[node] = None
+        return new
 
     def make_constant(self, name: str, value: NDArray[Any]) -> None:
         """Turn a tensor whose producer is gone into a constant."""

@@ -76,8 +76,7 @@ def _lower(rewriter: Rewriter, node: Node) -> None:
         workload = _workload(rewriter, formula, operands, result)
     except WorkloadError:
         return
-    own = kernel(workload, operands, result.name, node.name)
-    rewriter.replace(masked, own)
+    (own,) = rewriter.replace(masked, kernel(workload, operands, result.name, node.name))
     _absorb(rewriter, own)
 
 
@@ -107,8 +106,8 @@ def _absorb(rewriter: Rewriter, node: Node) -> None:
                 continue
             together = _merged(rewriter, before, node)
             if together is not None:
-                rewriter.replace((before, node), together)
-                node, merged = together, True
+                (node,) = rewriter.replace((before, node), together)
+                merged = True
                 break
 
 

@@ -170,7 +170,7 @@ def _through_reduction(rewriter: Rewriter, node: Node) -> None:
 
 def _with_attributes(rewriter: Rewriter, node: Node, attributes: dict[str, object]) -> Node:
     changed = replace(node, attributes=attributes_of(**attributes))
-    rewriter.replace(node, changed)
+    (changed,) = rewriter.replace(node, changed)
     return changed
 
 

@@ -120,10 +120,9 @@ def _unsign(rewriter: Rewriter, members: list[str]) -> None:
     last = next(iter(neighbours))
     for node in neighbours:
         if _changes(rewriter, node):
-            last = _changed(rewriter, node, plain)
-            rewriter.replace(node, last)
+            (last,) = rewriter.replace(node, _changed(rewriter, node, plain))
     for source, result, shift in strangers:
-        rewriter.replace(last, *_shift(rewriter, source, result, shift), last)
+        *_, last = rewriter.replace(last, *_shift(rewriter, source, result, shift), last)
 
 
 def _changes(rewriter: Rewriter, node: Node) -> bool:

@@ -73,4 +73,4 @@ def test_narrow_operands_are_those_that_are_asked_for() -> None:
     workload = in_precision(Workload.parse("matmul m=2 n=3 k=4"), "float16")
     assert workload.key == Workload.parse("matmul m=2 n=3 k=4 dtype=float16").key
     with pytest.raises(WorkloadError, match="unknown dtype"):
-        Workload.parse("matmul m=2 n=3 k=4 dtype=half")
+        Workload.parse("matmul m=2 n=3 k=4 dtype=nibble")

@@ -130,7 +130,7 @@ def test_tuning_a_model_leaves_a_record_of_it_that_verify_leaves_alone(
         (told,) = gather(opened).in_model
         assert told.told["before_ms"] == report.in_model.before_ms
         assert (told.compared, told.pinned) == (report.in_model.compared, report.in_model.pinned)
-        assert "In the whole model" in page(gather(opened))
+        assert "The whole model" in page(gather(opened))
         assert opened.verify(_same, np.random.default_rng(0), count=None)
         lines = list(opened.export_lines())
     with ts.Database.open(str(tmp_path / "other.db")) as other:
