@@ -25,7 +25,7 @@ from tests.compiler.quantised_models import (
     requantised,
 )
 from tilesmith.codegen.host import host_target
-from tilesmith.commands.compile import compile_model
+from tilesmith.command_line import command_line
 from tilesmith.compiler.build import build, scheduled
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
@@ -359,8 +359,8 @@ def test_compile_lists_what_did_not_fold(tmp_path: Path) -> None:
         s=np.float32(0.03), z=np.uint8(120),
     )  # fmt: skip
     onnx.save(model, tmp_path / "model.onnx")
-    words = [str(tmp_path / "model.onnx"), "-o", str(tmp_path / "model.tsm")]
-    shown = CliRunner().invoke(compile_model, words)
+    words = ["compile", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "model.tsm")]
+    shown = CliRunner().invoke(command_line, words)
     assert "in float32 though quantised: 1 MatMul, both operands vary" in shown.output
-    report = json.loads(CliRunner().invoke(compile_model, [*words, "--json"]).output)
+    report = json.loads(CliRunner().invoke(command_line, [*words, "--json"]).output)
     assert report["unfolded"] == {"MatMul 'y'": "both operands vary"}

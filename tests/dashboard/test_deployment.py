@@ -26,13 +26,13 @@ def compose() -> dict[str, Any]:
 def parsed(words: list[str]) -> dict[str, Any]:
     """Options of a command of ours, as the command line reads them; unknown ones are refused."""
     command: click.Command = command_line
-    context = click.Context(command)
+    context = click.Context(command, **command.context_settings)
     while isinstance(command, click.Group):
         name, *words = words
         found = command.get_command(context, name)
         assert found is not None, name
         command = found
-    return command.make_context("tilesmith", words).params
+    return command.make_context("tilesmith", words, parent=context).params
 
 
 def test_it_brings_up_a_database_a_head_two_workers_and_the_page(compose: dict[str, Any]) -> None:

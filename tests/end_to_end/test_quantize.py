@@ -141,7 +141,9 @@ def test_int8_is_of_quantised_models_or_takes_data(model: Path, tmp_path: Path) 
     assert "--calibration" in said
     assert "is for the precision int8" in refuse("run", model, "--calibration", data)
     operator = ("--op", "softmax shape=4x4", "--database", tmp_path / "t.db", "--target", "cpu")
-    assert "is of models and of products" in refuse("tune", *map(str, operator), "--precision", "int8")
+    assert "is of models and of products" in refuse(
+        "tune", *map(str, operator), "--precision", "int8"
+    )
     wanted = ts.compile(ts.quantize(model, ROWS).model).run({"x": ROWS[0]})["y"]
     for compiled in (
         ts.compile(model, precision="int8", calibration=ROWS),

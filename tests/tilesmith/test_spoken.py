@@ -97,7 +97,7 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def test_every_option_an_error_names_is_there_and_an_argument() -> None:
-    context = click.Context(command_line)
+    context = click.Context(command_line, **command_line.context_settings)
     known = set(options(command_line, context))
     arguments = {
         name
