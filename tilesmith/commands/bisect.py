@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import (
-    NamedFile,
     Quantity,
-    database_option,
-    json_option,
-    precision_option,
+    inputs_option,
     request_of,
-    runtime_threads_option,
-    shape_option,
-    target_option,
+    running_options,
 )
 from tilesmith.display.output import note, print_json
 
@@ -26,13 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir")
-@click.option(
-    "--input",
-    "inputs",
-    type=NamedFile(),
-    multiple=True,
-    help="An input's array; repeatable. Without any, seeded random numbers are used.",
-)
+@inputs_option
 @click.option(
     "--reference",
     type=click.Choice(["onnxruntime", "onnx", "float64"]),
@@ -50,12 +39,7 @@ if TYPE_CHECKING:
     help="Where to write the smallest model that shows the fault, its inputs and the command.",
 )
 @click.option("--no-reduce", is_flag=True, help="Find the fault, and no smaller model.")
-@target_option(required=False)
-@database_option(required=False)
-@runtime_threads_option
-@precision_option
-@shape_option
-@json_option
+@running_options
 def bisect(
     model: str,
     inputs: tuple[tuple[str, str], ...],

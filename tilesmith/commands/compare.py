@@ -7,28 +7,17 @@ from typing import Any
 import click
 
 from tilesmith.commands.options import (
-    NamedFile,
     Quantity,
-    database_option,
-    json_option,
-    precision_option,
+    inputs_option,
     request_of,
-    runtime_threads_option,
-    shape_option,
-    target_option,
+    running_options,
 )
 from tilesmith.display.output import note, print_json
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
-@click.option(
-    "--input",
-    "inputs",
-    type=NamedFile(),
-    multiple=True,
-    help="An input's array; repeatable. Without any, seeded random numbers are used.",
-)
+@inputs_option
 @click.option(
     "--reference",
     type=click.Choice(["onnxruntime", "onnx", "float64"]),
@@ -62,12 +51,7 @@ from tilesmith.display.output import note, print_json
     help="Tensors as the model computes them, or largest error first.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every tensor, not the 40 worst.")
-@target_option(required=False)
-@database_option(required=False)
-@runtime_threads_option
-@precision_option
-@shape_option
-@json_option
+@running_options
 def compare(
     model: str,
     inputs: tuple[tuple[str, str], ...],

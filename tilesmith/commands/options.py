@@ -361,3 +361,19 @@ def _needs_no_database(given: Mapping[str, Any]) -> bool:
         or given.get("space") is not None
         or bool(given.get("print_passes"))
     )
+
+
+inputs_option = click.option(
+    "--input",
+    "inputs",
+    type=NamedFile(),
+    multiple=True,
+    help="An input's array; repeatable. Without any, seeded random numbers are used.",
+)
+
+
+def running_options(command: Command) -> Command:
+    """What every command that runs one model takes, last in its help."""
+    for option in (json_option, shape_option, precision_option, runtime_threads_option):
+        command = option(command)
+    return target_option(required=False)(database_option(required=False)(command))

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import (
-    NamedFile,
     Quantity,
-    database_option,
-    json_option,
-    precision_option,
+    inputs_option,
     request_of,
-    runtime_threads_option,
-    shape_option,
-    target_option,
+    running_options,
 )
 from tilesmith.display.output import note, print_json
 
@@ -26,13 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
-@click.option(
-    "--input",
-    "inputs",
-    type=NamedFile(),
-    multiple=True,
-    help="An input's array; repeatable. Without any, seeded random numbers are used.",
-)
+@inputs_option
 @click.option(
     "--runs", type=click.IntRange(min=5), help="Runs to look at; as many as --seconds allows."
 )
@@ -62,12 +51,7 @@ if TYPE_CHECKING:
     metavar="FILE.html",
     help="Write everything as one HTML page here.",
 )
-@target_option(required=False)
-@database_option(required=False)
-@runtime_threads_option
-@precision_option
-@shape_option
-@json_option
+@running_options
 def profile(
     model: str,
     inputs: tuple[tuple[str, str], ...],

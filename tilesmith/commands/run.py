@@ -8,39 +8,23 @@ from typing import Any
 import click
 
 from tilesmith.commands.options import (
-    NamedFile,
-    database_option,
-    json_option,
-    precision_option,
+    inputs_option,
     request_of,
-    runtime_threads_option,
-    shape_option,
-    target_option,
+    running_options,
 )
 from tilesmith.display.output import note, print_json, table
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
-@click.option(
-    "--input",
-    "inputs",
-    type=NamedFile(),
-    multiple=True,
-    help="An input's array; repeatable. Without any, seeded random numbers are used.",
-)
+@inputs_option
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT.npy|OUT.npz",
     help="Where to write the outputs: one as .npy, any number by name as .npz.",
 )
-@target_option(required=False)
-@database_option(required=False)
-@runtime_threads_option
-@precision_option
-@shape_option
-@json_option
+@running_options
 def run(
     model: str,
     inputs: tuple[tuple[str, str], ...],
