@@ -44,11 +44,13 @@ def aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of the model, as its caller has it."""
+    """An input or output of the model, as its caller has it; its dtype by ONNX's number, too
+    (`TensorProto.DataType`, onnx.proto)."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    onnx_type: int
 
     @property
     def nbytes(self) -> int:

@@ -21,15 +21,6 @@ from tilesmith.codegen.library.plan import (
 )
 from tilesmith.codegen.library.status import CODES, STATUS
 
-ONNX_TYPES = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9,
-    "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "complex64": 14, "complex128": 15,
-    "bfloat16": 16, "float8_e4m3": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19,
-    "float8_e5m2fnuz": 20, "uint4": 21, "int4": 22, "float4_e2m1": 23, "float8_e8m0": 24,
-    "uint2": 25, "int2": 26,
-}  # fmt: skip
-"""`TensorProto.DataType` (onnx.proto)."""
-
 WEIGHTS = "tilesmith.weights"
 """The weights themselves, where they are in the library."""
 
@@ -310,7 +301,7 @@ def common(plan: Plan, texts: Texts) -> str:
 def _table(tensors: list[Tensor], texts: Texts) -> str:
     return ", ".join(
         f"%tensor {{ ptr {texts.text(tensor.name).text}, "
-        f"ptr {texts.text(tensor.dtype).text}, i32 {ONNX_TYPES[tensor.dtype]}, "
+        f"ptr {texts.text(tensor.dtype).text}, i32 {tensor.onnx_type}, "
         f"i32 {len(tensor.shape)}, ptr {texts.numbers(tensor.shape or (1,)).text}, "
         f"i64 {tensor.nbytes} }}"
         for tensor in tensors

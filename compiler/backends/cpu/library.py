@@ -25,6 +25,7 @@ from tilesmith.codegen.library.plan import (
 )
 from tilesmith.compiler.areas import starts_of
 from tilesmith.compiler.backends.cpu.calls import calls_of
+from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
 from tilesmith.compiler.program import (
     DeviceStep,
     HostStep,
@@ -118,7 +119,7 @@ class _Places:
 
     def _end(self, ref: TensorRef, number: int) -> End:
         info, place = ref.info, ref.place
-        tensor = Tensor(info.name, info.dtype, info.dims)
+        tensor = Tensor(info.name, info.dtype, info.dims, DTYPE_NUMBERS[info.dtype])
         if place.region == "value":
             return End(tensor, 0)
         known = any(region == place.region and s == place.offset for region, s, *_ in self._direct)
