@@ -30,12 +30,14 @@ class Task:
         default_s: seconds of the untuned schedule; None where it was not measured.
         best_s: of the best that the job knew.
         measured_by: how both were measured.
+        flops: operations of the workload, in direct form; None where the job does not tell.
     """
 
     weight: float
     default_s: float | None
     best_s: float | None
     measured_by: str
+    flops: float | None = None
 
     @property
     def told_s(self) -> float:
@@ -75,7 +77,8 @@ def _tasks(progress: Mapping[str, Any]) -> Iterable[tuple[str, Task]]:
             weight = _number(entry.get("weight")) or 1.0
             times = (_number(entry.get(name)) for name in ("default_us", "best_us"))
             default_s, best_s = (None if us is None else us * 1e-6 for us in times)
-            yield entry["workload"], Task(weight, default_s, best_s, way)
+            flops = _number(entry.get("flops"))
+            yield entry["workload"], Task(weight, default_s, best_s, way, flops)
 
 
 def _number(value: object) -> float | None:

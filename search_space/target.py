@@ -22,17 +22,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 HOST = "cpu"
 """The name of the target that is the machine this process runs on."""
@@ -247,6 +248,8 @@ def _freeze(value: Any) -> Any:
 
 def parse_target(name: str, text: str) -> Target:
     """Read a target from TOML text; `TargetError` says what is wrong with it."""
+    import tomllib  # here: commands that read no target start without it
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -332,6 +332,7 @@ def test_what_gains_most_comes_first(tmp_path: Path) -> None:
             keys, (1, 10, 1, "x"), (3000.0, 1500.0, None, 9.0), strict=True
         )
     ]
+    tasks[1]["flops"] = 2e6
     command = (
         f"tilesmith tune x --target cpu --threads 1 --seed 0  # {target.identity}, workloads 0"
     )
@@ -343,6 +344,8 @@ def test_what_gains_most_comes_first(tmp_path: Path) -> None:
     gained = [1e6 * r["gained_s"] for r in found if r["gained_s"] is not None]
     assert [r["workload"] for r in found] == [keys[1], keys[0], keys[2], keys[3]]
     assert gained == pytest.approx([5000, 2000, 0]), "the last is not slower by tuning"
+    assert found[0]["gflops"] == pytest.approx(2.0), "2 MFLOP told, 1 ms"
+    assert found[1]["gflops"] == pytest.approx(2 * 8**3 / 1e6), "counted, as nobody told"
     assert [r["weight"] for r in found] == [10, 1, 1, 1]
     assert len(succeed("top", "--database", path, "--limit", 1)["records"]) == 1
     by_name = succeed("top", "--database", path, "--sort", "workload")["records"]

@@ -11,6 +11,7 @@ import pytest
 import tilesmith
 from tilesmith.codegen.structures import default_of
 from tilesmith.records import TuningRecord
+from tilesmith.records.gains import tasks_of
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.workload import Workload
 
@@ -68,3 +69,14 @@ def test_asking_a_database_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     assert not loaded_by("db", "top", "--database", location) & unneeded
     for command in ("jobs", "stats"):
         assert not loaded_by("db", command, "--database", location) & {*unneeded, "numpy"}
+
+
+def test_the_best_schedules_of_jobs_are_shown_without_their_operators(tmp_path: Path) -> None:
+    location = str(tmp_path / "tuning.db")
+    tilesmith.tune("matmul m=8 n=8 k=8", database=location, trials=2, measure="simulator")
+    with tilesmith.Database.open(location) as database:
+        (task,) = tasks_of(database.jobs()).values()
+    assert task.flops == 2 * 8**3
+    loaded = loaded_by("db", "top", "--database", location)
+    light = {"numpy", "tomllib", "rich", "tilesmith.search_space.template", "tilesmith.tuner"}
+    assert not loaded & light, "jobs tell the operations that GFLOP/s are counted from"

@@ -19,6 +19,7 @@ from tilesmith.records.database import Database
 from tilesmith.records.jobs import BEAT_S
 from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.template import template_of
 from tilesmith.tuner.options import Progress
 
 Observer = Callable[[Progress], None]
@@ -72,6 +73,7 @@ class Told:
                     "trials": task.trials,
                     "default_us": None if task.default_s is None else task.default_s * 1e6,
                     "best_us": None if task.best_s is None else task.best_s * 1e6,
+                    "flops": template_of(task.workload.operator).flops(task.workload),
                 }
                 for task in latest.tasks
             ],

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from tilesmith.records.maintenance import Drift
 
 
-def record_values(record: TuningRecord) -> dict[str, Any]:
-    """A record as plain data, under the names of the JSON Lines export."""
+def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, Any]:
+    """A record as plain data, under the names of the JSON Lines export.
+
+    Args:
+        task: what a job tells of it, as `gflops`.
+    """
     result = record.result
     return {
         "id": record.id,
@@ -36,7 +40,7 @@ def record_values(record: TuningRecord) -> dict[str, Any]:
         "config": dict(record.config),
         "status": result.status,
         "latency_s": result.latency,
-        "gflops": gflops(record),
+        "gflops": gflops(record, task),
         "samples": list(result.samples),
         "warm_samples": list(result.warm_samples),
         "message": result.message,
@@ -51,19 +55,26 @@ def record_values(record: TuningRecord) -> dict[str, Any]:
     }
 
 
-def best_values(best: Best) -> dict[str, Any]:
-    """A best record as plain data."""
+def best_values(best: Best, task: Task | None = None) -> dict[str, Any]:
+    """A best record as plain data; `task` as `record_values`."""
     return {
-        **record_values(best.record),
+        **record_values(best.record, task),
         "stale": best.stale,
         "stale_because": list(best.stale_because),
     }
 
 
-def gflops(record: TuningRecord) -> float | None:
-    """Direct-form operations per second in 1e9; None for failures and for unknown operators."""
+def gflops(record: TuningRecord, task: Task | None = None) -> float | None:
+    """Direct-form operations per second in 1e9; None for failures and for unknown operators.
+
+    Args:
+        task: what a job tells of the record's workload: where it tells the operations, nobody has
+            to import the operator, and numpy with it, to count them.
+    """
     if record.latency is None:
         return None
+    if task is not None and task.flops is not None:
+        return task.flops / record.latency / 1e9
     from tilesmith.search_space.template import template_of
 
     try:
@@ -94,7 +105,7 @@ def bests_table(bests: Sequence[Best], tasks: Sequence[Task | None], empty: str)
                 microseconds(None if task is None else task.default_s),
                 microseconds(best.latency),
                 microseconds(gained),
-                number(gflops(record)),
+                number(gflops(record, task)),
                 record.result.measured_by + (" (stale)" if best.stale else ""),
                 str(record.config),
             )

@@ -49,14 +49,15 @@ def top(
             asked.pop("operator")
             records = opened.top(workload, limit=limit or 1_000_000, **asked)
     if workload is None:
-        values = [{**tables.best_values(b), **_gain(b, tasks.get(_subject(b)))} for b in bests]
-    else:
-        values = [tables.record_values(record) for record in records]
-    if as_json:
-        print_json({"records": values})
-    elif workload is None:
-        empty = f"no working schedule in '{name}' passes these conditions"
-        tables.bests_table(bests, [tasks.get(_subject(best)) for best in bests], empty)
+        told = [tasks.get(_subject(best)) for best in bests]
+        if as_json:
+            both = zip(bests, told, strict=True)
+            print_json({"records": [{**tables.best_values(*one), **_gain(*one)} for one in both]})
+        else:
+            empty = f"no working schedule in '{name}' passes these conditions"
+            tables.bests_table(bests, told, empty)
+    elif as_json:
+        print_json({"records": [tables.record_values(record) for record in records]})
     else:
         tables.records_table(records, empty=f"no working schedule of '{workload}' in '{name}'")
 
