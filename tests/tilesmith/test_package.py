@@ -73,7 +73,9 @@ def test_asking_a_database_loads_no_more_than_it_needs(tmp_path: Path) -> None:
 
 def test_the_best_schedules_of_jobs_are_shown_without_their_operators(tmp_path: Path) -> None:
     location = str(tmp_path / "tuning.db")
-    tilesmith.tune("matmul m=8 n=8 k=8", database=location, trials=2, measure="simulator")
+    tilesmith.tune(
+        Workload.parse("matmul m=8 n=8 k=8"), database=location, trials=2, measure="simulator"
+    )
     with tilesmith.Database.open(location) as database:
         (task,) = tasks_of(database.jobs()).values()
     assert task.flops == 2 * 8**3
