@@ -25,6 +25,7 @@ def space_of(workload: Workload, target: Target) -> SearchSpace:
     return scheduler_of(workload, target).space(workload, target)
 
 
+@lru_cache(maxsize=1024)
 def default_of(workload: Workload, target: Target) -> Config:
     """The configuration of a workload that is used on a target without tuning.
 
@@ -34,6 +35,7 @@ def default_of(workload: Workload, target: Target) -> Config:
     return scheduler_of(workload, target).default(workload, target)
 
 
+@lru_cache(maxsize=1024)
 def inside_of(workload: Workload, target: Target) -> Config:
     """The same for kernels between others, which keep tensors on chip where a target can."""
     return scheduler_of(workload, target).inside(workload, target)

@@ -32,7 +32,7 @@ def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> 
     from multiprocessing import get_context
 
     waiting: deque[Future[R]] = deque()
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), end_with_parent)
     try:
         for item in items:
             waiting.append(pool.submit(function, item))
@@ -44,7 +44,8 @@ def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """For a process that another began: it ends when that one has."""
     from multiprocessing import parent_process
 
     parent = parent_process()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
+import os
+import signal
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,6 +14,8 @@ import pytest
 
 import tilesmith as ts
 from tests.end_to_end.command import invoke, refuse, succeed
+from tilesmith.exploration.mapping import mapped_over
+from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import simulators
@@ -107,6 +113,28 @@ def test_python_says_the_same() -> None:
     assert ts.sweep(Workload.parse(OP[1]), values, "trn1", None).to_json() == {
         name: value for name, value in found.items() if not name.startswith("database")
     }
+
+
+def test_processes_give_the_same(model: Path) -> None:
+    values = {"sbuf.mib": [12, 48], "dma.engines": [8, 32]}
+    alone = ts.sweep(model, values, "trn1", None)
+    assert ts.sweep(model, values, "trn1", None, jobs=2).to_json() == alone.to_json()
+
+
+def _killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_a_sentence_and_others_end() -> None:
+    with pytest.raises(JobError, match="was killed"), mapped_over(2, "") as mapped:
+        list(mapped(_killed, [()]))
+    with pytest.raises(KeyboardInterrupt), mapped_over(2, "") as mapped:
+        answers = iter(mapped(time.sleep, [(0,), (600,), (600,)]))
+        next(answers)  # they are at work
+        working = multiprocessing.active_children()
+        assert len(working) == 2
+        raise KeyboardInterrupt
+    assert not any(one.is_alive() for one in working)
 
 
 def test_choices_and_machines_without_a_model_of_cost() -> None:

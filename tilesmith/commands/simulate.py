@@ -17,7 +17,13 @@ from tilesmith.commands.options import (
     request_of,
     shape_option,
 )
-from tilesmith.commands.what_if import refuse_alone, sweep_and_show, values_of, what_if_options
+from tilesmith.commands.what_if import (
+    WHAT_IF,
+    refuse_alone,
+    sweep_and_show,
+    values_of,
+    what_if_options,
+)
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
@@ -64,7 +70,7 @@ def simulate(
     from tilesmith.search_space.errors import InputError
 
     subject = subject_of(model, operators)
-    what_if = {name: asked.pop(name) for name in ("schedules", "budget", "csv_file", "page_file")}
+    what_if = {name: asked.pop(name) for name in WHAT_IF}
     if swept := values_of(subject, targets, asked):
         if trace is not None:
             raise InputError("--trace is of one machine; give each --set one value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,14 @@ from tilesmith.commands.options import request_of
 from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:
+    from tilesmith.exploration.sweeping import Spread
     from tilesmith.jobs.subjects import Subject
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Values = list[tuple[str, tuple[str, ...]]]
+
+WHAT_IF = ("schedules", "budget", "jobs", "workers", "csv_file", "page_file")
+"""Names of the options below."""
 
 
 def what_if_options(command: Command) -> Command:
@@ -33,6 +38,10 @@ def what_if_options(command: Command) -> Command:
             "--budget", type=click.Choice(["area", "power"]),
             help="What latency is weighed against in the front of such points.  [default: area]",
         ),
+        click.option("--jobs", type=click.IntRange(min=1),
+                     help="Processes that simulate such points; of a model one a core, else one."),
+        click.option("--workers", metavar="N|auto|ray|ray://HOST:PORT",
+                     help="Have a Ray cluster do it instead."),
         click.option("--csv", "csv_file", type=click.Path(path_type=Path),
                      help="Write such points here."),
         click.option("--page", "page_file", type=click.Path(path_type=Path),
@@ -102,8 +111,9 @@ def sweep_and_show(
     request = request_of(subject, {**options, "settings": ()})
     schedules: Any = what_if["schedules"] or "best"
     budget: Any = what_if["budget"] or "area"
+    spread = _spread(subject, what_if)
     with counting("points") as told:
-        found = swept(request, values, fidelity, schedules, budget, told)
+        found = swept(request, values, fidelity, schedules, budget, told, spread)
     for path, text in files.items():
         if path is not None:
             with written(path) as file:
@@ -114,6 +124,16 @@ def sweep_and_show(
     click.echo(sweep_text(found, _name(words)))
     for sentence in found.notes:
         note(sentence)
+
+
+def _spread(subject: Subject, what_if: Mapping[str, Any]) -> Spread:
+    """A model's points take seconds, those of operators less than a process takes to begin."""
+    from tilesmith.exploration.sweeping import Spread
+    from tilesmith.jobs.subjects import is_model
+
+    many = is_model(subject) or what_if["schedules"] == "searched"
+    jobs = what_if["jobs"] or (len(os.sched_getaffinity(0)) if many else 1)
+    return Spread(jobs, what_if["workers"] or "")
 
 
 def _name(words: Sequence[str]) -> str:

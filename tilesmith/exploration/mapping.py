@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tilesmith.records.parallel import end_with_parent
 from tilesmith.search_space.errors import JobError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
             yield mapped
         return
     spawned = multiprocessing.get_context("spawn")  # threads of libraries do not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=spawned) as pool:
+    with ProcessPoolExecutor(jobs, spawned, _begin) as pool:
 
         def beside(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
             begun = [pool.submit(function, *arguments) for arguments in asked]
@@ -44,9 +46,20 @@ def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
             yield beside
         except BrokenProcessPool as error:
             raise JobError(
-                "a process that judged designs was killed, perhaps for its memory; try again with "
-                "fewer --jobs"
+                "a process that did a part of this job was killed, perhaps for its memory; try "
+                "again with fewer --jobs"
             ) from error
         except BaseException:  # what was asked for is of no use any more
+            working = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in working:
+                process.terminate()
+            for process in working:
+                process.join()
             raise
+
+
+def _begin() -> None:
+    """Ctrl-C reaches every process of a terminal's job: the parent ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()

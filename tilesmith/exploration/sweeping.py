@@ -22,38 +22,41 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.exploration.mapping import mapped_over
+from tilesmith.exploration.playing import cost_of, own_text, played, player_of
 from tilesmith.exploration.request import Budget
 from tilesmith.exploration.sweep_report import Point, Schedules, Sweep
 from tilesmith.exploration.variation import Variation
-from tilesmith.jobs.compiling import parts_of
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
-from tilesmith.jobs.request import Asked, Request, Resolved
-from tilesmith.jobs.simulation import Part, best_configs, simulate_parts, simulated
-from tilesmith.jobs.subjects import is_artifact, is_model
-from tilesmith.jobs.targets import check_schedulable, resolve_target
+from tilesmith.jobs.request import Asked, Request
+from tilesmith.jobs.subjects import is_artifact
+from tilesmith.jobs.targets import resolve_target
 from tilesmith.planning.fronts import front
-from tilesmith.search_space.errors import InputError, TargetError, TilesmithError
-from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator import SimulationResult, check_target, simulators
-from tilesmith.simulator.hardware_cost import HardwareCost
+from tilesmith.simulator import SimulationResult
 
 if TYPE_CHECKING:
-    from tilesmith.compiler.graph import Graph
     from tilesmith.jobs.subjects import Subject
-
-Choices = Mapping[Workload, Config]
 
 MOST = 1000
 """Points of a sweep; `explore` searches among more."""
 
 Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where points are simulated; see `mapped_over`."""
+
+    jobs: int = 1
+    workers: str = ""
+
+
+ALONE = Spread()
 
 
 def varied(base: Target, settings: Sequence[tuple[str, str]]) -> list[tuple[str, tuple[str, ...]]]:
@@ -90,6 +93,7 @@ def sweep(
     fidelity: str | None = None,
     schedules: Schedules = "best",
     budget: Budget = "area",
+    jobs: int = 1,
     **asked: Unpack[Asked],
 ) -> Sweep:
     """What a model or an operator would cost on a target with other numbers, all combinations.
@@ -98,6 +102,7 @@ def sweep(
         subject: as `simulate` takes it.
         values: by name of a number: one value, several, or a text such as "12:96" (doubling).
         schedules, budget: see this module's docstring, and `Sweep`.
+        jobs: processes that simulate points; the answer is the same.
         asked: `threads`, `precision`, `shapes`, as `tune`; settings belong to `values`.
 
     Raises:
@@ -109,7 +114,8 @@ def sweep(
          else str(v))
         for name, v in values.items()
     ]  # fmt: skip
-    return swept(request, varied(base_of(request), texts), fidelity, schedules, budget)
+    found = varied(base_of(request), texts)
+    return swept(request, found, fidelity, schedules, budget, spread=Spread(jobs))
 
 
 def swept(
@@ -119,6 +125,7 @@ def swept(
     schedules: Schedules = "best",
     budget: Budget = "area",
     told: Told = lambda done, total: None,
+    spread: Spread = ALONE,
 ) -> Sweep:
     """Simulate a request's subject on the product of settings (`varied`).
 
@@ -126,11 +133,13 @@ def swept(
         request: its own settings are not looked at.
         fidelity: as `simulated`.
         told: how many points are done, of how many.
+        spread: who simulates the points; the answer is the same.
 
     Raises:
         InputError: subject, target or database are wrong; too many points; schedules that cannot be
             chosen so.
         TilesmithError: whatever keeps the subject from running on the target as it is.
+        DependencyError, JobError: as `mapped_over`.
     """
     count = math.prod(len(several) for _, several in values)
     if count > MOST:
@@ -145,24 +154,26 @@ def swept(
         tuple(zip(names, combination, strict=True))
         for combination in itertools.product(*(several for _, several in values))
     ]
-    own = tuple((name, _text(base, name)) for name in names)
-    play = _player(request, base, fidelity, schedules, texts)
-    costed = _cost(base)
+    own = tuple((name, own_text(base, name)) for name in names)
     told(0, len(texts) + 1)
-    baseline = Point(own, play(0, base), costed)
-    points = []
-    for number, text in enumerate(texts, 1):
-        told(number, len(texts) + 1)
-        same = text == own
-        points.append(baseline if same else _point(base, dict(own), text, partial(play, number)))
-    told(len(texts) + 1, len(texts) + 1)
+    with mapped_over(min(spread.jobs, len(texts)), spread.workers) as mapped:
+        play = player_of(request, base, own, fidelity, schedules)
+        found = play.searched(texts, mapped) if schedules == "searched" else [{}] * (count + 1)
+        baseline = Point(own, play.result(base, found[0]), cost_of(base))
+        others = [number for number, text in enumerate(texts) if text != own]
+        answers = mapped(played, [(play, texts[n], found[n + 1]) for n in others])
+        points = [baseline] * count
+        for done, (number, point) in enumerate(zip(others, answers, strict=True), 1):
+            points[number] = point
+            told(done, len(others) + 1)
+    told(len(others) + 1, len(others) + 1)
     rows = [baseline, *points]
     best = front([(row.spent(budget), row.latency_us) for row in rows])
     rows = [
         replace(row, on_front=number in best or (row is baseline and 0 in best))
         for number, row in enumerate(rows)
     ]
-    notes = [] if costed is not None else [
+    notes = [] if baseline.cost is not None else [
         f"nothing here knows area and power of family '{base.family}'; no front is shown"
     ]  # fmt: skip
     if (said := _unlike(rows, schedules)) is not None:
@@ -183,40 +194,6 @@ def base_of(request: Request) -> Target:
     )  # fmt: skip
 
 
-def _text(target: Target, name: str) -> str:
-    value = target.fact(name).value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return Variation(name, ()).text(value)
-
-
-def _cost(target: Target) -> HardwareCost | None:
-    try:
-        return simulators[target.family].hardware_cost(target)
-    except TargetError:
-        return None
-
-
-def _point(
-    base: Target,
-    own: Mapping[str, str],
-    settings: tuple[tuple[str, str], ...],
-    play: Callable[[Target], SimulationResult],
-) -> Point:
-    """What comes of one combination; numbers that keep their value are left to what goes with
-    others."""
-    changed = {name: value for name, value in settings if value != own[name]}
-    try:
-        found = simulators[base.family].with_settings(base, changed)
-        check_target(found)
-    except TargetError as error:
-        return Point(settings, None, None, str(error))
-    try:
-        return Point(settings, play(found), _cost(found))
-    except TilesmithError as error:
-        return Point(settings, None, _cost(found), str(error))
-
-
 def _unlike(rows: Sequence[Point], schedules: Schedules) -> str | None:
     """A warning where the baseline runs schedules of a search and the others do not."""
     if schedules not in ("best", "chosen"):
@@ -234,122 +211,3 @@ def _tuned(result: SimulationResult) -> int:
     told = result.details.get("tuned")
     alone = sum(bool(op.details.get("tuned")) for op in result.ops)
     return alone if told is None else int(told)
-
-
-# -- how a point is played ----------------------------------------------------------------------
-def _player(
-    request: Request,
-    base: Target,
-    fidelity: str | None,
-    schedules: Schedules,
-    texts: Sequence[tuple[tuple[str, str], ...]],
-) -> Callable[[int, Target], SimulationResult]:
-    """What simulates the subject on a target, the number of whose point is given first (0:
-    the baseline)."""
-    if is_artifact(request.subject):
-        if schedules == "searched":
-            raise InputError("a compiled model keeps its schedules; sweep the model it came from")
-        return lambda _, target: simulated(_settled(request, base, target), fidelity, None)
-
-    def chosen(_: int, target: Target) -> SimulationResult:
-        return simulated(replace(request, target=target), fidelity, None)
-
-    if schedules == "chosen":
-        return chosen
-    asked = replace(request, target=base).resolved(calibrate=True)
-    if schedules == "searched":
-        own = tuple((name, _text(base, name)) for name, _ in texts[0])
-        found = _searched(asked, [own, *texts])
-        return lambda n, target: _played(replace(asked, target=target), fidelity, found(n))
-    known = _kept(asked, fidelity)
-
-    def kept(_: int, target: Target) -> SimulationResult:
-        return _played(replace(asked, target=target), fidelity, known)
-
-    if schedules == "kept":
-        return kept
-
-    def better(number: int, target: Target) -> SimulationResult:
-        first = chosen(number, target)
-        other = kept(number, target) if number else first
-        return other if other.latency_us < first.latency_us else first
-
-    return better
-
-
-def _settled(request: Request, base: Target, target: Target) -> Request:
-    """An artifact's request, with what differs in a target from its own."""
-    own = dict(base.facts)
-    changed = {name: fact.value for name, fact in target.facts if fact.value != own[name].value}
-    return replace(request, settings=changed)
-
-
-def _whole(asked: Resolved, fidelity: str | None) -> bool:
-    """Whether the subject is played as one program."""
-    from tilesmith.compiler.backend import measures_models
-
-    whole_too = fidelity in (None, "timeline")
-    return is_model(asked.subject) and whole_too and measures_models(asked.target, "simulator")
-
-
-def _kept(asked: Resolved, fidelity: str | None) -> Choices:
-    """The baseline's schedules."""
-    from tilesmith.compiler.program import kernels_of
-    from tilesmith.jobs.compiling import build_fixed
-
-    if _whole(asked, fidelity):
-        steps = kernels_of(build_fixed(asked).recipe.steps)
-        return {Workload.parse(s.workload): Config.from_json(s.config) for s in steps}
-    workloads = [item.workload for item in parts_of(asked).workloads]
-    check_schedulable(workloads, asked.target, simulated=True)
-    best = best_configs(workloads, asked)
-    return {w: best.get(w.key) or default_of(w, asked.target) for w in workloads}
-
-
-def _searched(
-    asked: Resolved, points: Sequence[tuple[tuple[str, str], ...]]
-) -> Callable[[int], Choices]:
-    """Schedules of every point, found by sampling and breeding on the simulator's judgement."""
-    from tilesmith.exploration.search import explored
-
-    text = asked.target.to_json()
-    workloads = [item.workload for item in parts_of(asked).workloads]
-    check_schedulable(workloads, asked.target)
-    configs = {
-        w: explored(w.key, text, [list(point) for point in points], 0)["configs"] for w in workloads
-    }
-
-    def of(number: int) -> Choices:
-        return {w: Config.from_json(c[number]) for w, c in configs.items() if c[number]}
-
-    return of
-
-
-def _played(asked: Resolved, fidelity: str | None, known: Choices) -> SimulationResult:
-    """The subject with these schedules where they are legal, elsewhere with defaults."""
-    if _whole(asked, fidelity):
-        return _program(asked, known)
-    whole = parts_of(asked)
-    check_schedulable([item.workload for item in whole.workloads], asked.target, simulated=True)
-    legal = _legal(known, [item.workload for item in whole.workloads], asked.target)
-    parts = [Part(i.workload, i.weight, legal.get(i.workload)) for i in whole.workloads]
-    return simulate_parts(parts, asked.target, fidelity or "analytical", None, whole.notes)  # type: ignore[arg-type]
-
-
-def _program(asked: Resolved, known: Choices) -> SimulationResult:
-    from tilesmith.compiler.backend import backend_of
-    from tilesmith.compiler.build import BuildOptions, recipe_of
-    from tilesmith.jobs.graphs import graph_of, updates_of
-
-    def pins(kernels: Graph) -> Choices:
-        workloads = [node.workload for node in kernels.nodes if node.workload is not None]
-        return _legal(known, workloads, asked.target)
-
-    updates = {**updates_of(asked.model), **asked.updates}
-    options = BuildOptions(asked.threads, asked.precision, updates=updates)
-    recipe = recipe_of(graph_of(asked.model, asked.shapes), asked.target, None, options, pins)
-    return backend_of(asked.target).simulate(recipe)
-
-
-def _legal(known: Choices, workloads: Sequence[Workload], target: Target) -> Choices:
-    return {w: known[w] for w in workloads if w in known and known[w] in space_of(w, target)}

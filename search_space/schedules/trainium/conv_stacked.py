@@ -101,8 +101,7 @@ class StackedSpace(ConvSpace):
         blocks = sorted({min(form.height, b) for b in ROW_TILES})
         knobs = [tile("rows", rows), tile("row_tiles", blocks)]
         if keep == "image":
-            tall = form.rows(const(form.height)).constant or 1
-            cuts = {math.ceil(tall / n) for n in LOAD_PARTS}
+            cuts = {math.ceil(form.tall / n) for n in LOAD_PARTS}
             knobs.append(tile("load_rows", sorted(cuts)))
         fixed: tuple[tuple[str, int | str], ...] = (
             ("algorithm", self.algorithm), ("copies", copies), ("evacuate", engine),
@@ -150,10 +149,11 @@ class StackedSpace(ConvSpace):
         for subspace in sorted(space.subspaces, key=self._promise, reverse=True):
             if best is not None and self._promise(subspace) < best[0][0]:
                 break
+            form = self._form(Config.of(dict(subspace.fixed)))
             rows = subspace.rows(0, subspace.cardinality)
             for row in rows[subspace.legal(rows)]:
                 config = subspace.config(row)
-                rank = self._rank(config)
+                rank = self._rank(form, config)
                 if best is None or rank > best[0]:
                     best = rank, config
         if best is None:
@@ -174,7 +174,7 @@ class StackedSpace(ConvSpace):
         number, g = self.target.number, self.g
         passes = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
         columns = form.blocks * form.height * form.across * g.out_width * g.batch
-        rows = form.partitions * (form.rows(const(form.height)).constant or 1) * g.batch
+        rows = form.partitions * form.tall * g.batch
         run = max(number("dma.row_floor_bytes"), g.width * self.size)
         moved = rows * run / (number("dma.gbps_practical") * number("dma.engines"))
         return max(columns * passes / number("tensor.ghz"), moved)
@@ -183,10 +183,8 @@ class StackedSpace(ConvSpace):
         """ns of the form that takes least."""
         return min(map(self.time, self.forms))
 
-    def _rank(self, config: Config) -> tuple[float, ...]:
-        form = self._form(config)
-        tall = form.rows(const(form.height)).constant or 1
-        parts = -(-tall // config.integer("load_rows")) if "load_rows" in config else 0
+    def _rank(self, form: Form, config: Config) -> tuple[float, ...]:
+        parts = -(-form.tall // config.integer("load_rows")) if "load_rows" in config else 0
         rows = 4 if self.size == 4 else 2  # each pass of fp32 begins anew: longer ones pay
         return (
             -self.work(form),

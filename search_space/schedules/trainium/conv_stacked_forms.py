@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.expression import Expr, const
 from tilesmith.search_space.schedules.trainium.common import PARTITIONS_APART
 from tilesmith.search_space.spaces.knobs import divisors
 
@@ -84,6 +84,11 @@ class Form:
     def height(self) -> int:
         """Folded output rows."""
         return self.g.out_height // self.fold
+
+    @cached_property
+    def tall(self) -> int:
+        """Rows of the stacked image that all of them read."""
+        return self.rows(const(self.height)).constant or 1
 
     def rows(self, outputs: Expr) -> Expr:
         """Rows of the stacked image that consecutive folded output rows read."""
