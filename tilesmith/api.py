@@ -195,8 +195,7 @@ def quantize(
             keep: names of nodes that stay in float32.
             budget: the greatest error allowed; the most sensitive layers stay in float32 for it.
             sensitivities: find every layer's, without a budget too.
-            samples: how many of the data errors are measured on (16); all calibrate.
-            seed: of random choices.
+            samples, seed: how many of the data errors are measured on (16), and which.
             random: how many random samples stand in for data, to try it.
             shapes: of inputs with symbolic dimensions, as `compile`.
             threads: of the float32 model's runs.
@@ -204,6 +203,7 @@ def quantize(
                 needs no data.
             block: weights of a block, 32.
             equalise: balance channels between layers first, for models with depthwise convolutions.
+            fuse_residuals: do not round what a layer adds to a residual; fp32 in onnxruntime.
 
     Raises:
         InputError: no data, or data that does not fit or is not finite; an unknown node, operator

@@ -1,11 +1,13 @@
 """ResNet-50 in int8, batch 1, whole on an LPU-like chip: scheduled, checked, and layer by layer.
 
-    python benchmarks/accelerator/lpu_resnet.py [--model resnet50] [--built] [--set KEY=VALUE ...]
+    python benchmarks/accelerator/lpu_resnet.py [--model M] [--built] [--round-sums] [--set K=V ...]
 
 The network that the onnx package ships, or with --built that of `resnets` (resnet50, resnet101,
-resnet152), with seeded random weights, quantised on one random
-sample: numbers are worth nothing, shapes are real. A layer's cycles are those from the last result
-before it to its own, so that they sum to the whole. The chip's makers report 49.0 us (ISCA 2020).
+resnet152), with seeded random weights, quantised on one random sample: numbers are worth nothing,
+shapes are real. What a layer adds to a residual is not rounded to bytes before it is added, as
+`--precision int8` has it; with --round-sums it is, as files have it that other runtimes run. A
+layer's cycles are those from the last result before it to its own, so that they sum to the whole.
+The chip's makers report 49.0 us (ISCA 2020).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="resnet50", help="a light model's name")
     parser.add_argument("--built", action="store_true", help="a ResNet built here, by its name")
+    parser.add_argument("--round-sums", action="store_true", help="round what is added, too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     settings = dict(setting.split("=", 1) for setting in arguments.set)
@@ -45,7 +48,7 @@ def main() -> None:
             onnx.save(resnet(arguments.model), plain)
         else:
             plain = save_light_model(arguments.model, plain)
-        quantised = quantize(plain, random=1).model
+        quantised = quantize(plain, random=1, fuse_residuals=not arguments.round_sums).model
     recipe = build(import_model(quantised), target).recipe
     began = time.perf_counter()
     parts = segments(recipe, target)

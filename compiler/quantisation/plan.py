@@ -8,7 +8,9 @@ its input in bytes; where what makes a wanted tensor only moves numbers (MaxPool
 average its inputs are wanted with scales of their own. So a chain of layers stays in bytes, a pair
 of QuantizeLinear and DequantizeLinear stands behind Relu and not before it, and whatever does not
 lead to a layer (softmax, normalisations, the model's outputs) stays in float32. Readers that are
-not quantised read the float32 tensor.
+not quantised read the float32 tensor. With `fuse_residuals`, what a layer gives to a sum with other
+bytes, and to nobody else, is not rounded before it is added: who runs the model may add as it
+requantises.
 
 Invariant: of fewer layers the plan is a part of the plan of more.
 """
@@ -104,15 +106,17 @@ class Plan:
         layers: Iterable[Layer],
         operators: tuple[str, ...] = OPERATORS,
         kept: frozenset[str] = frozenset(),
+        fuse_residuals: bool = False,
     ) -> Plan:
         """The plan that quantises the layers.
 
         Args:
             operators: those of `OPERATORS` that may be computed on bytes.
             kept: names of nodes that are not.
+            fuse_residuals: see the module's docstring.
         """
         wanted = tuple(layers)
-        work = _Placement(model, operators, kept)
+        work = _Placement(model, operators, kept, fuse_residuals)
         for layer in wanted:
             work.read(model.by_name[layer.node], 0)
         order = {node.name: number for number, node in enumerate(model.nodes)}
@@ -124,10 +128,17 @@ class Plan:
 class _Placement:
     """Follows demands upward."""
 
-    def __init__(self, model: FloatModel, operators: tuple[str, ...], kept: frozenset[str]) -> None:
+    def __init__(
+        self,
+        model: FloatModel,
+        operators: tuple[str, ...],
+        kept: frozenset[str],
+        fuse_residuals: bool,
+    ) -> None:
         self._model = model
         self._operators = operators
         self._kept = kept
+        self._depths = _depths(model) if fuse_residuals else {}
         self.reads: set[Read] = set()
         self.parents: dict[str, str] = {}
 
@@ -149,8 +160,32 @@ class _Placement:
             return
         maker = self._behind_bounds(tensor)
         if maker is not None and self._sums(maker):
+            unrounded = self._unrounded(maker)
             for number in range(len(maker.input)):
-                self.read(maker, number)
+                if number != unrounded:
+                    self.read(maker, number)
+
+    def _unrounded(self, node: onnx.NodeProto) -> int | None:
+        """The input of a sum that it takes as the layer before gives it: the deepest such, since
+        what it is added to is there by then."""
+        if node.op_type != "Add":
+            return None
+        found = [n for n, name in enumerate(node.input) if self._only_summed(name)]
+        return max(found, key=lambda n: self._depths[node.input[n]], default=None)
+
+    def _only_summed(self, tensor: str) -> bool:
+        """Whether a layer gives a tensor, to one reader; which layers are quantised is no matter,
+        see the module's invariant."""
+        maker = self._model.producers.get(tensor)
+        if tensor not in self._depths or self._model.readers[tensor] != 1 or maker is None:
+            return False
+        if maker.op_type == "Add" and len(constants := self._constants(maker)) == 1:
+            (other,) = (name for name in maker.input if name not in constants)
+            return self._only_summed(other)  # a bias
+        return _layer(self._model, maker) is not None
+
+    def _constants(self, node: onnx.NodeProto) -> set[str]:
+        return {name for name in node.input if name in self._model.constants}
 
     def group(self, tensor: str) -> str:
         """The tensor whose scale it has."""
@@ -189,6 +224,16 @@ class _Placement:
                 return None
             maker = self._model.producers.get(maker.input[0])
         return maker
+
+
+def _depths(model: FloatModel) -> dict[str, int]:
+    """By tensor how many layers there are on the longest way to it."""
+    found: dict[str, int] = {}
+    for node in model.nodes:
+        depth = max((found.get(name, 0) for name in node.input), default=0)
+        depth += node.op_type in PRODUCTS
+        found.update(dict.fromkeys(node.output, depth))
+    return found
 
 
 def layers_of(model: FloatModel) -> tuple[Layer, ...]:

@@ -47,6 +47,7 @@ class QuantiseOptions:
         weights: "int4" or "int8": weights of products alone, in blocks; "": layers in bytes.
         block: rows of a block.
         equalise: balance channels between layers first (`equalisation`).
+        fuse_residuals: what a layer gives to a sum alone is not rounded before it (`plan`).
     """
 
     method: str = "minmax"
@@ -60,6 +61,7 @@ class QuantiseOptions:
     weights: str = ""
     block: int = 32
     equalise: bool = False
+    fuse_residuals: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,10 @@ def quantised(
         floats = Floats(model, (), target, options.threads)
     else:
         kept = frozenset(options.keep)
-        way = bytes_ = WithBytes(model, layers, options.operators, kept, method, options.symmetric)
+        way = bytes_ = WithBytes(
+            model, layers, options.operators, kept, method, options.symmetric,
+            options.fuse_residuals,
+        )  # fmt: skip
         floats = Floats(model, bytes_.seen, target, options.threads)
         watch(f"calibrating {len(bytes_.seen)} tensors on {len(samples)} samples")
         bytes_.calibrate(floats, samples)

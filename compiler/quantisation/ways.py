@@ -62,7 +62,7 @@ class WithBytes(Way):
     """Activations and weights in bytes.
 
     Args:
-        operators, kept: as `Plan.of`.
+        operators, kept, fuse_residuals: as `Plan.of`.
         method, symmetric: as `Calibration`.
 
     Attributes:
@@ -77,9 +77,11 @@ class WithBytes(Way):
         kept: frozenset[str],
         method: Method,
         symmetric: bool,
+        fuse_residuals: bool = False,
     ) -> None:
         self.model, self.layers = model, layers
         self._operators, self._kept = operators, kept
+        self._fuse_residuals = fuse_residuals
         self._method, self._symmetric = method, symmetric
         self.full = self._plan(layers)
         self.seen = tuple(self.full.groups)
@@ -90,7 +92,7 @@ class WithBytes(Way):
         self._calibration = Calibration(self.model, seen, self._method, self._symmetric)
 
     def _plan(self, layers: Iterable[Layer]) -> Plan:
-        return Plan.of(self.model, layers, self._operators, self._kept)
+        return Plan.of(self.model, layers, self._operators, self._kept, self._fuse_residuals)
 
     def chosen(self, layers: Iterable[Layer]) -> Parameters:
         return self._calibration.parameters(self._plan(layers))

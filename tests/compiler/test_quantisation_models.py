@@ -109,6 +109,58 @@ def test_pairs_stand_where_all_can_be_integers() -> None:
     assert len(set(scales.values())) == 6  # x, b, d, e, and the two groups
 
 
+def test_what_a_layer_adds_to_a_residual_may_stay_unrounded() -> None:
+    plain, fused = (ts.quantize(residual(), IMAGES, fuse_residuals=f) for f in (False, True))
+    pairs = pairs_of(fused.model)
+    (total,) = (node for node in fused.model.graph.node if node.op_type == "Add")
+    assert [pairs.get(name, name) for name in total.input] == ["e", "b"]
+    assert set(pairs_of(plain.model).values()) - set(pairs.values()) == {"e"}
+    for seed in range(3):
+        sample = {"x": random(1, 8, 12, 12, seed=200 + seed)}
+        wanted = expected(fused.model, sample)["y"]
+        step = np.abs(wanted).max() / 255
+        np.testing.assert_allclose(ts.compile(fused.model).run(sample)["y"], wanted, atol=step)
+    more = [{"x": random(1, 8, 12, 12, seed=300 + seed)} for seed in range(40)]
+    assert error_of(fused.model, residual(), more) < 1.05 * error_of(plain.model, residual(), more)
+
+
+SHORTCUT = """shortcut (float[1, 8, 6, 6] x) => (float[1, 4] y)
+{
+    a = Conv(x, wa) b = Relu(a) c = Conv(b, wc) %s g = Relu(f)
+    k = GlobalAveragePool(g) l = Flatten(k) y = Gemm(l, wy)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "unrounded"),
+    [
+        ("s = Conv(x, ws) f = Add(c, s)", ["c"]),  # the deeper one, wherever it stands
+        ("s = Conv(x, ws) f = Add(s, c)", ["c"]),
+        ("s = Conv(b, ws) f = Add(c, s)", ["c"]),
+        ("s = Relu(c) f = Add(s, b)", []),  # bounded before it is added
+        ("s = Add(c, b) f = Add(s, c)", []),  # read twice
+        ("s = Add(c, k0) f = Add(s, b)", ["s"]),  # a bias
+        ("f = Add(c, c)", []),
+    ],
+)
+def test_one_of_what_is_added_stays_unrounded(body: str, unrounded: list[str]) -> None:
+    weights = {
+        "wa": random(8, 8, 1, 1), "wc": random(8, 8, 1, 1, seed=1),
+        "ws": random(8, 8, 1, 1, seed=2), "wy": random(8, 4), "k0": random(1, 8, 1, 1),
+    }  # fmt: skip
+    model = model_of(SHORTCUT % body, **{k: v for k, v in weights.items() if k in SHORTCUT % body})
+    data = samples(2, 1, 8, 6, 6)
+    plain, fused = (ts.quantize(model, data, fuse_residuals=f).model for f in (False, True))
+    left = set(pairs_of(plain).values()) - set(pairs_of(fused).values())
+    assert sorted(left) == unrounded
+    float_form = float_model(read_model(model))
+    every = layers_of(float_form)
+    full = Plan.of(float_form, every, fuse_residuals=True)
+    for count in range(len(every)):  # of fewer layers the plan is a part of the plan of more
+        part = Plan.of(float_form, every[:count] + every[count + 1 :], fuse_residuals=True)
+        assert set(part.reads) <= set(full.reads)
+
+
 def test_what_does_not_lead_to_a_layer_stays_in_float32() -> None:
     text = """m (float[4, 16] x) => (float[4, 8] y, float[4, 16] s)
     {

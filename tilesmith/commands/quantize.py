@@ -69,6 +69,11 @@ _SHOWN = 20
     is_flag=True,
     help="Balance channels between layers first: for models with depthwise convolutions.",
 )
+@click.option(
+    "--fuse-residuals",
+    is_flag=True,
+    help="Do not round what a layer adds to a residual: exacter, but fp32 in onnxruntime.",
+)
 @click.option("--sensitivities", is_flag=True, help="Print what each layer's quantisation costs.")
 @click.option(
     "--samples",

@@ -2,7 +2,9 @@
 
 Integer kernels follow from the Q/DQ pairs in a model, so that "int8" is a property of the model and
 not of how its kernels are compiled: what is asked for here becomes another model, of precision
-"fp32" from there on (docs/decisions/0045-post-training-quantisation.md).
+"fp32" from there on (docs/decisions/0045-post-training-quantisation.md). Nobody else runs that
+model, so that what a layer adds to a residual is not rounded first
+(docs/decisions/0076-sums-that-stay-unrounded.md).
 """
 
 from __future__ import annotations
@@ -113,5 +115,5 @@ def _quantised(
             f"'{named}' is of fp32, and int8 needs scales: quantise it by data first, 'tilesmith "
             f"quantize {named} -o {written} --data DATA', or give the data with --calibration DATA"
         )
-    asked = QuantiseRequest(model, data, samples=0, shapes=shapes)
+    asked = QuantiseRequest(model, data, samples=0, shapes=shapes, fuse_residuals=True)
     return quantised_model(asked).model

@@ -43,6 +43,7 @@ class AskedOfQuantising(TypedDict, total=False):
     weights: str
     block: int
     equalise: bool
+    fuse_residuals: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class QuantiseRequest:
         seed: of random samples, and of which samples accuracy is measured on.
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
         method, symmetric, operators, keep, budget, sensitivities, samples, threads, weights,
-            block, equalise: as `quantisation.quantise.QuantiseOptions`.
+            block, equalise, fuse_residuals: as `quantisation.quantise.QuantiseOptions`.
     """
 
     model: Model
@@ -75,6 +76,7 @@ class QuantiseRequest:
     weights: str = ""
     block: int = 32
     equalise: bool = False
+    fuse_residuals: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def quantised_model(
         weights=asked.weights,
         block=asked.block,
         equalise=asked.equalise,
+        fuse_residuals=asked.fuse_residuals,
     )
     report = quantised(model, samples, resolve_target(HOST), options, watch)
     return QuantisedModel(report.model, report)
