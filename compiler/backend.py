@@ -25,6 +25,7 @@ from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recip
 from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.shipping import Library, LibraryRequest
 from tilesmith.compiler.timed import TimedSteps
+from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
 from tilesmith.search_space.ir.sizes import Size
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
@@ -218,6 +219,23 @@ class Backend(ABC):
         """The same as steps that write down when each of them ran.
 
         None where the family's models do not run on this machine.
+        """
+        return None
+
+    def wrong_instruction(
+        self, recipe: Recipe, step: KernelStep, memory: Memory
+    ) -> WrongInstruction | None:
+        """The first instruction of a kernel whose output differs from what its loop program means.
+
+        Args:
+            memory: as it is before the step; not changed.
+
+        Returns:
+            None where none does, or the family has no instructions that are executed here.
+
+        Raises:
+            JobError: the kernel is too large to be evaluated beside its instructions.
+            CodegenError, VerificationError: its program cannot be made again.
         """
         return None
 

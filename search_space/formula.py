@@ -258,3 +258,8 @@ def evaluate(formula: Scalar, operands: Sequence[NDArray[Any]]) -> Any:
             return _NUMPY[name](*_numbers_of(name, values))
         case Select() | Index():
             raise AssertionError("a formula chooses by where(), not by conditions on indices")
+
+
+def apply(name: str, values: Sequence[Any]) -> Any:
+    """A function of `FUNCTIONS` on (broadcast) arrays, in numpy."""
+    return _NUMPY[name](*_numbers_of(name, values))

@@ -9,7 +9,7 @@ linking    the run as a whole against its steps              shortest run of ste
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tilesmith.compiler.bisection.schedules import judged, subject_of
 from tilesmith.compiler.bisection.walk import Walk, WrongStep, settled_graph
 from tilesmith.compiler.comparison.compare import Compared, is_numeric, unlike_whole
 from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.instructions import wrong_instruction
 from tilesmith.compiler.comparison.stepping import run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE
 from tilesmith.compiler.executable import Executable
@@ -102,7 +103,7 @@ def finding_of(
         if isinstance(step, Finding):
             return step
         if step is not None:
-            return _wrong(step, executable)
+            return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
     compared = Compared(executable, graph, inputs, "")
     outputs = run_steps(executable, inputs).outputs
     if trial.failure or unlike_whole(compared, outputs):
@@ -127,6 +128,17 @@ def _wrong(step: WrongStep, executable: Executable) -> Finding:
     error = tensor_error(step.found, step.wanted)
     sentence = f"{name} is wrong on right inputs: largest relative error {error.max_rel:.3g}"
     return Finding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
+
+
+def _down_to_instruction(
+    finding: Finding, number: int, executable: Executable, inputs: Arrays
+) -> Finding:
+    """The finding with the first instruction whose output differs, where there is one."""
+    found = wrong_instruction(executable, inputs, number)
+    if found is None:
+        return finding
+    details = {**finding.details, "instruction": found.to_json()}
+    return replace(finding, sentence=f"{finding.sentence}; {found.sentence}", details=details)
 
 
 def _failed(trial: Trial) -> Finding:

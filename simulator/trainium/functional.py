@@ -92,7 +92,7 @@ _REDUCERS: dict[str, Callable[..., Array]] = {
 assert set(_FUNCTIONS) == set(ACTIVATIONS) and set(_BINARY) == set(OPERATIONS)
 
 
-class _Machine:
+class Machine:
     """The memories of one core, and one method for each instruction."""
 
     def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
@@ -332,7 +332,7 @@ def _alone(stream: InstructionStream, hbm: Sequence[Array]) -> None:
 
 def run(stream: InstructionStream, hbm: Sequence[Array]) -> Iterator[Instruction]:
     """Run a stream; it stops at each collective, which the caller takes part in for it."""
-    machine = _Machine(stream, hbm)
+    machine = Machine(stream, hbm)
     methods = {op: getattr(machine, op.name.lower()) for op in Op if op != Op.COLLECTIVE}
     for instruction in stream:
         if instruction.op == Op.COLLECTIVE:

@@ -14,6 +14,8 @@ from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen import structures
 from tilesmith.codegen.native import kernel as native_kernel
 from tilesmith.codegen.trainium.isa.instructions import Space
+from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.codegen.trainium.kernel.emitter import Emitter as Emitting
 from tilesmith.codegen.trainium.linking import linker
 from tilesmith.codegen.trainium.timing import scheduling
 from tilesmith.compiler import assembly
@@ -59,6 +61,10 @@ CROSSED = model_of(
     a = MatMul(x, w) b = Softmax(a) c = MatMul(b, v) d = Softmax(c) y = Mul(d, a) }""",
     w=random(16, 16), v=random(16, 16, seed=1),
 )  # fmt: skip
+GATED = model_of(
+    "g (float[4, 16] x) => (float[4, 16] y) { a = Sigmoid(x) b = Add(a, half) y = Mul(b, x) }",
+    half=np.float32(0.5),
+)
 QUANTISED = model_of(
     """g (float[4, 16] x) => (float[4, 8] y) {
     q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) r = DequantizeLinear(w, t, o)
@@ -254,6 +260,28 @@ def tiles_over_each_other(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(linker, "place_tiles", broken)
 
 
+def another_function(patch: pytest.MonkeyPatch) -> None:
+    """An activation that is another, in code for accelerators."""
+    activation = Kernel.activation
+
+    def broken(self: Kernel, out: Any, function: str, *rest: Any, **named: Any) -> None:
+        activation(self, out, "relu" if function == "tanh" else function, *rest, **named)
+
+    patch.setattr(Kernel, "activation", broken)
+
+
+def another_number(patch: pytest.MonkeyPatch) -> None:
+    """A constant of an instruction that is another, in code for accelerators."""
+    emit = Emitting._emit
+
+    def broken(self: Any, op: Any, *rest: Any, **named: Any) -> None:
+        numbers = named.get("immediates", (0.0, 0.0, 0.0))
+        named["immediates"] = tuple(number + 0.1 if number == 0.5 else number for number in numbers)
+        emit(self, op, *rest, **named)
+
+    patch.setattr(Emitting, "_emit", broken)
+
+
 def cleared() -> None:
     """Programs that were lowered before are lowered again."""
     structures.structure_program.cache_clear()
@@ -287,6 +315,12 @@ DEFECTS = (
     Defect("weights packed wrong", LAYERS, weights_packed_wrong, "packing", "a"),
     Defect("packing leaves a block out", LAYERS, prologue_without_a_tail, "schedule", "pack_b"),
     Defect("softmax subtracts the least", LOGITS, softmax_of_the_least, "lowering", "c"),
+    Defect(
+        "another function", LAYERS, another_function, "code generation", "right with 'tanh'", "trn1"
+    ),
+    Defect(
+        "another number", GATED, another_number, "code generation", "right with 0.5", "trn1"
+    ),
     Defect("an engine does not wait", CROSSED, no_waiting, "linking", "instruction", "trn1"),
     Defect(
         "tiles over each other", CROSSED, tiles_over_each_other, "linking", "instruction", "trn1"

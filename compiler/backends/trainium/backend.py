@@ -28,6 +28,7 @@ from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constan
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
+from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.selected import ChooseByRank
@@ -43,6 +44,7 @@ from tilesmith.compiler.passes.unpacked_weights import UnpackWeights
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
+from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.program import Program as LoopProgram
@@ -168,6 +170,12 @@ class TrainiumBackend(Backend):
             execute_in(found[0].linked.stream, parts)
 
         return run
+
+    def wrong_instruction(
+        self, recipe: Recipe, step: KernelStep, memory: Memory
+    ) -> WrongInstruction | None:
+        """See `instructions`."""
+        return wrong_instruction(recipe, step, memory)
 
     def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
         """One stream a core; see `streams.linked_streams`."""

@@ -284,7 +284,7 @@ def test_text_names_what_each_instruction_does(trn1, x):
 
 def test_every_instruction_has_an_engine_and_an_execution(trn1):
     from tilesmith.codegen.trainium.isa.instructions import ENGINES_OF
-    from tilesmith.simulator.trainium.functional import _Machine
+    from tilesmith.simulator.trainium.functional import Machine
 
     assert set(ENGINES_OF) == set(Op)
-    assert all(hasattr(_Machine, op.name.lower()) for op in Op if op != Op.COLLECTIVE)
+    assert all(hasattr(Machine, op.name.lower()) for op in Op if op != Op.COLLECTIVE)
