@@ -140,10 +140,11 @@ class Board:
 def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     """How every tensor of a program is cut."""
     weights, moving, sums, indices, tables, others, written = _uses(flow)
-    twice = _kept_twice(flow, chip, moving - weights - indices - tables - written)
+    homes = dict.fromkeys(_kept_twice(flow, chip, moving - weights - indices - tables - written), 2)
+    homes |= dict.fromkeys(_read_often(flow, chip) - weights - indices - tables, OFTEN_HOMES)
     found = {}
     for name, given in flow.tensors.items():
-        tensor = replace(given, copies=max(2, given.copies)) if name in twice else given
+        tensor = replace(given, copies=max(given.copies, homes.get(name, 1)))
         stripes = tensor.stripes
         if name in weights and stripes == 1:
             stripes = max(1, chip.load_streams // tensor.bytes_an_element)
@@ -173,6 +174,36 @@ def _kept_twice(flow: Dataflow, chip: Chip, moving: set[str]) -> set[str]:
     taken = sum(words[name] for name in resident) + sum(words[name] for name in moving)
     return moving if taken <= TWICE_SHARE * chip.slices * 2 * chip.bank_words else set()
 
+
+def _read_often(flow: Dataflow, chip: Chip) -> set[str]:
+    """Temporaries of bytes whose rows several chains read are kept in several homes, so that these
+    chains do not wait for each other's ports; where they are few beside what is resident."""
+    resident = sum(
+        t.rows * t.bytes_an_element for t in flow.tensors.values() if t.role != "temporary"
+    )
+    room = chip.slices * 2 * chip.bank_words
+    if resident > OFTEN_SHARE * room:
+        return set()
+    reads: dict[str, int] = defaultdict(int)
+    for chain in flow.chains:
+        for step in chain.steps:
+            for name, rows, _ in read_parts(step) if isinstance(step, Read) else ():
+                reads[name] += len(rows)
+    temporaries = (flow.tensors[name] for name in reads if flow.tensors[name].role == "temporary")
+    return {
+        t.name
+        for t in temporaries
+        if t.bytes_an_element == 1
+        and reads[t.name] > OFTEN * t.rows
+        and OFTEN_HOMES * t.rows < TEMPORARY_SHARE * room
+    }
+
+
+OFTEN, OFTEN_HOMES = 1.5, 4
+"""Reads of a row beyond which a temporary has so many homes."""
+
+OFTEN_SHARE, TEMPORARY_SHARE = 0.5, 0.02
+"""Of MEM: what may be resident at most for that, and what one such temporary may take."""
 
 FULL = 0.6
 """Of a hemisphere's words, beyond which what is new goes into the emptier one."""

@@ -29,6 +29,7 @@ from tilesmith.search_space.ir.expression import Expr, as_expr, const, floordiv
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load, rewrite
 from tilesmith.search_space.schedules.lpu.blocks import Block
 from tilesmith.search_space.schedules.lpu.common import with_numbers
+from tilesmith.search_space.schedules.lpu.edges import chosen, edge_stages
 from tilesmith.search_space.schedules.lpu.machine import LANES
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Template
@@ -129,8 +130,8 @@ class Direction:
 class BlockedConvolution:
     """A convolution in given blocks of input and result, as stages.
 
-    Stages: `taps` (the matrices, known at compile time if the weights are), `edges` where there are
-    some, `conv`, and `out`.
+    Stages: `taps` (the matrices, known at compile time if the weights are), those of `edges` where
+    there are some, `conv`, and `out`.
     """
 
     template: Template
@@ -287,15 +288,19 @@ class BlockedConvolution:
             for name, direction, f in (("dy", vertical, fy), ("dx", horizontal, fx))
         )
         o, k = axis("o", self.lanes[1]), axis("k", self.lanes[0])
-        edges, places, tests = list[Expr](), list[Expr](), list[Expr]()
+        places, tests = list[Expr](), list[Expr]()
         for direction, f, d, at in ((vertical, fy, dy, y), (horizontal, fx, dx, x)):
             if direction.edged:
-                edges.append(d.var)
                 places.append(at.var)
             else:
                 places.append(at.var * direction.moved + direction.first(f.var) + d.var)
                 tests += direction.tests(places[-1])
-        pixel = self._pixel("edges" if edges else "data", (*edges, n.var, *places, k.var), tests)
+        where = (n.var, *places, k.var)
+        down, along = (
+            d.var if direction.edged else None
+            for d, direction in ((dy, vertical), (dx, horizontal))
+        )
+        pixel = chosen(down, along, lambda tensor: self._pixel(tensor, where, tests))
         tap = load("taps", fy.var, fx.var, dy.var, dx.var, o.var, k.var)
         return product_stage(self.workload, "conv", (n, fy, y, fx, x, o), pixel, tap, (dy, dx, k))
 
@@ -310,35 +315,23 @@ class BlockedConvolution:
         return Select(tuple(tests), pixel, outside) if tests else pixel
 
     def _edges(self) -> tuple[Stage, ...]:
-        """`edges[dy, dx, n, y, x]` of the directions that have edges: a block (0), or the edges of
-        those beside it (1), side by side where they stand in theirs."""
-        vertical, horizontal = self.directions
-        if not (vertical.edged or horizontal.edged):
-            return ()
-        n, k = axis("e.n", self.g.batch), axis("e.k", self.lanes[0])
-        y, x = (axis(f"e.{d.name}", d.extent // d.inside) for d in (vertical, horizontal))
-        pixel = floordiv(k.var, self.g.channels)
-        jy, jx = floordiv(pixel, self.source.columns), pixel % self.source.columns
-        dy, dx = axis("e.dy", 2), axis("e.dx", 2)
+        """What `edges` makes, over the images and rows of lanes of the input."""
+        g, source = self.g, self.source
+        extents = (g.batch, g.height // source.rows, g.width // source.columns)
+        shape = (*extents, self.lanes[0])
+        outside = {1: self.directions[0].tests, 2: self.directions[1].tests}
 
-        def at(away: tuple[int, int]) -> Scalar:
-            places = [a.var + step for a, step in zip((y, x), away, strict=True)]
-            sides = zip((vertical, horizontal), places, away, strict=True)
-            tests = [test for d, place, step in sides if step for test in d.tests(place)]
-            return self._pixel("data", (n.var, *places, k.var), tests)
+        def row(tensor: str, where: tuple[Expr, ...], moved: int) -> Scalar:
+            return self._pixel(tensor, where, outside[moved](where[moved]))
 
-        def along(row: int) -> Scalar:
-            if not horizontal.edged:
-                return at((row, 0))
-            left = (jx + horizontal.before - horizontal.inside,)
-            return Select((-dx.var,), at((row, 0)), Select(left, at((row, -1)), at((row, 1))))
+        def upper(direction: int, lane: Expr) -> Expr:
+            pixel = floordiv(lane, g.channels)
+            place = (floordiv(pixel, source.columns), pixel % source.columns)[direction - 1]
+            found = self.directions[direction - 1]
+            return place + found.before - found.inside
 
-        value = along(0)
-        if vertical.edged:
-            above = (jy + vertical.before - vertical.inside,)
-            value = Select((-dy.var,), along(0), Select(above, along(-1), along(1)))
-        kept = [a for a, d in ((dy, vertical), (dx, horizontal)) if d.edged]
-        return (Stage("edges", (*kept, n, y, x, k), value, dtype=self.workload.dtype),)
+        edged = (self.directions[0].edged, self.directions[1].edged)
+        return edge_stages(edged, shape, self.workload.dtype, row, upper)
 
     def _out(self, conv: Stage) -> tuple[Stage, ...]:
         """`out` over the same axes, stored where its block stands; before it, operands of channels

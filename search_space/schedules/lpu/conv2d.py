@@ -15,6 +15,7 @@ from tilesmith.search_space.schedules.lpu.common import (
     prepared,
 )
 from tilesmith.search_space.schedules.lpu.conv import BlockedConvolution
+from tilesmith.search_space.schedules.lpu.edges import EDGES
 from tilesmith.search_space.schedules.lpu.machine import LANES
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -97,13 +98,12 @@ class ConvSpace:
         schedule = schedule.split("conv", "y", var("rows"), "yo", "yi")
         schedule = schedule.split("conv", "o", LANES, "oo", "oi")
         schedule = schedule.split("conv", "k", LANES, "ko", "ki")
-        form = self.form(structure)
-        if any(direction.edged for direction in form.directions):
-            schedule = schedule.split("edges", "e.y", var("rows"), "e.yo", "e.yi")
-            names = zip(("e.dy", "e.dx"), form.directions, strict=True)
-            which = [name for name, direction in names if direction.edged]
-            schedule = schedule.reorder("edges", ("e.yo", *which, "e.n", "e.yi", "e.x", "e.k"))
-            schedule = schedule.unroll("edges", "e.yo", *which)
+        for stage in schedule.compute.stages:
+            if stage.name in EDGES:
+                y, yo, yi = (f"{stage.name}.{axis}" for axis in ("y", "yo", "yi"))
+                schedule = schedule.split(stage.name, y, var("rows"), yo, yi)
+                others = (f"{stage.name}.{axis}" for axis in ("n", "yi", "x", "k"))
+                schedule = schedule.reorder(stage.name, (yo, *others)).unroll(stage.name, yo)
         outer = ("oo", "yo") if structure.text("order") == "o,y" else ("yo", "oo")
         inner = ("dy", "dx", "ko", "yi", "x", "oi", "ki")
         schedule = schedule.reorder("conv", ("n", "fy", "fx", *outer, *inner))

@@ -77,13 +77,20 @@ def _product(name: str, widen: Callable[[Scalar], Scalar], moving: Scalar) -> In
 _MOVING, _INSIDE = load("moving", _M, _K), (_M - 2, 5 - _M)
 """What moves; a condition on its rows: any."""
 
+_ROWS_OF: dict[str, Scalar] = {
+    "": _MOVING,
+    ".zeros": Select(_INSIDE, _MOVING, Const(0.0)),
+    ".framed": Select(_INSIDE, _MOVING, load("frame", _K)),
+}
+"""Moving rows: of one tensor, but for rows of zeros or of another (a border, or what is chosen by
+position)."""
+
 PRODUCTS = tuple(
-    _product(f"mxm.product{kind}{framed}", widen, moving)
+    _product(f"mxm.product{kind}{form}", widen, moving)
     for kind, widen in (("", lambda x: x), (".bytes", lambda x: call("to_int32", x)))
-    for framed, moving in (
-        ("", _MOVING),
-        (".zeros", Select(_INSIDE, _MOVING, Const(0.0))),
-        (".framed", Select(_INSIDE, _MOVING, load("frame", _K))),
+    for form, moving in (
+        *_ROWS_OF.items(),
+        *((f"{form}.either", Select(_INSIDE, rows, rows)) for form, rows in _ROWS_OF.items()),
     )
 )
 
