@@ -23,7 +23,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
-from tilesmith.compiler.shipping import Library, LibraryRequest
+from tilesmith.compiler.shipping import Library, LibraryRequest, Shippable
 from tilesmith.compiler.timed import TimedSteps
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
@@ -246,7 +246,7 @@ class Backend(ABC):
             "simulated here; compile for a CPU, or to a .tsm"
         )
 
-    def emit_library(self, recipe: Recipe, request: LibraryRequest) -> Library:
+    def emit_library(self, recipe: Shippable, request: LibraryRequest) -> Library:
         """Write a compiled model as a library for programs without Python.
 
         Raises:

@@ -31,12 +31,12 @@ from tilesmith.compiler.artifact import (
     write_artifact,
 )
 from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.emitting import Emitting
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.input_check import InputCheck
 from tilesmith.compiler.pool import Area, Pool
 from tilesmith.compiler.presented import Presented
 from tilesmith.compiler.program import HostStep, Recipe, Report
-from tilesmith.compiler.shipping import Kind, Library, LibraryRequest, Weights
 from tilesmith.compiler.value_types import own
 from tilesmith.compiler.workspace import Arrays, Workspace
 from tilesmith.search_space.errors import ModelError
@@ -65,7 +65,7 @@ def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-class Executable(Presented):
+class Executable(Presented, Emitting):
     """See the module's docstring.
 
     Args:
@@ -222,29 +222,6 @@ class Executable(Presented):
     def loads(cls, data: bytes) -> Executable:
         """Read the bytes of an artifact; errors as `load`."""
         return cls(read_by(data, Reader.recipe))
-
-    def emit_library(
-        self,
-        path: str | Path,
-        kind: Kind = "library",
-        *,
-        weights: Weights = "inside",
-        prefix: str = "",
-    ) -> Library:
-        """Write the executable as a library for programs without Python, a C header beside it.
-
-        Args:
-            path, kind, weights, prefix: as `LibraryRequest`.
-
-        Raises:
-            TargetError: the target's models are simulated here.
-            ModelError: parts of it run on the host, or it is a model at one of many sizes.
-            DependencyError: nothing here links shared libraries.
-            InputError, JobError: a file cannot be written, or linking fails.
-        """
-        request = LibraryRequest(Path(path), kind, weights, prefix)
-        request.check()
-        return backend_of(self.recipe.target).emit_library(self.recipe, request)
 
     @classmethod
     def load(cls, path: str | Path) -> Executable:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import check_output
+from tilesmith.search_space.target import Target
 
 Kind = Literal["library", "object", "archive"]
 Weights = Literal["inside", "file"]
+
+
+class Shippable(Protocol):
+    """What becomes a library: a recipe, of one size or of many."""
+
+    @property
+    def target(self) -> Target: ...
+
 
 _OTHERS = (".h", ".weights")
 
@@ -78,6 +87,7 @@ class Library:
         weight_bytes: of weights, wherever they are.
         workspace_bytes: of memory that each caller needs.
         threads: how many run it at most.
+        sizes: those that vary: name, least, greatest.
     """
 
     path: str
@@ -89,8 +99,10 @@ class Library:
     weight_bytes: int
     workspace_bytes: int
     threads: int
+    sizes: tuple[tuple[str, int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)
         nbytes = found.pop("nbytes")
-        return {**found, "bytes": nbytes}
+        sizes = {name: [least, most] for name, least, most in found.pop("sizes")}
+        return {**found, "bytes": nbytes, **({"sizes": sizes} if sizes else {})}

@@ -11,6 +11,8 @@ from tilesmith.codegen.library.plan import Plan
 from tilesmith.codegen.library.processor import processor_text
 from tilesmith.codegen.library.running import write_run
 from tilesmith.codegen.library.runtime import WEIGHTS, common
+from tilesmith.codegen.library.sizing import FUNCTIONS as OF_SIZES
+from tilesmith.codegen.library.sizing import sizing_text, write_sizing
 from tilesmith.codegen.library.weights import weights_text
 from tilesmith.codegen.llvm.ir import Module
 from tilesmith.codegen.llvm.threads import barrier_function
@@ -38,8 +40,12 @@ def module_text(plan: Plan, head: bytes) -> str:
         barrier_function(module)
     write_perform(module, plan, texts)
     write_run(module, plan, texts)
+    if plan.sizes:
+        write_sizing(module, plan, texts)
     parts = [common(plan, texts), threads(plan), weights_text(plan, head)]
     parts.append(processor_text(plan.target))
+    if plan.sizes:
+        parts.append(sizing_text(plan, texts))
     if plan.team > 1:
         parts.append(team.TEXT)
     given = "\n".join(parts)
@@ -69,5 +75,6 @@ def build(plan: Plan, head: bytes = b"") -> Built:
         weights = [memoryview(piece).cast("B") for piece in plan.weights]
         large = plan.weight_bytes > 0
         parts.append((blob(WEIGHTS, weights, 64, own.machine, large=large), {}))
-    names = tuple(f"{plan.prefix}_{function}" for function in FUNCTIONS)
+    functions = (*FUNCTIONS, *(OF_SIZES if plan.sizes else ()))
+    names = tuple(f"{plan.prefix}_{function}" for function in functions)
     return Built(Merged(parts, frozenset(names)), names)

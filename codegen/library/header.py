@@ -27,9 +27,15 @@ typedef struct tilesmith_tensor {{
     const char *dtype;    /* "float32", "int64", ... */
     int32_t type;         /* the same, as ONNX numbers it (TensorProto.DataType) */
     int32_t rank;
-    const int64_t *shape; /* of `rank` extents */
-    size_t bytes;
+    const int64_t *shape; /* of `rank` extents; -1: it varies */
+    size_t bytes;         /* at most, where sizes vary */
 }} tilesmith_tensor;
+
+/* A size that varies from run to run. */
+typedef struct tilesmith_size {{
+    const char *name;
+    int64_t least, greatest;
+}} tilesmith_size;
 
 #ifdef __cplusplus
 }}
@@ -83,6 +89,25 @@ const char *{p}_about(void);
 """
 
 
+_SIZES = """\
+/* The sizes that vary; NULL behind the last. */
+size_t {p}_sizes(void);
+const tilesmith_size *{p}_size(size_t number);
+
+/* Set the sizes of a workspace, by the shape of each input, in order (of one without axes: NULL).
+   Nothing is allocated. A workspace has no sizes before; what is refused changes none. */
+int {p}_resize({p}_workspace *workspace, const int64_t *const *shapes);
+
+/* Inputs and outputs at the sizes that are set, until they are set again; NULL before. */
+const tilesmith_tensor *{p}_input_at(const {p}_workspace *workspace, size_t number);
+const tilesmith_tensor *{p}_output_at(const {p}_workspace *workspace, size_t number);
+
+/* What {p}_create_in needs for some sizes, in the order of {p}_size; 0 where they are out of range.
+   {p}_workspace_bytes() is enough for all. */
+size_t {p}_workspace_bytes_at(const int64_t *sizes);
+"""
+
+
 def header(plan: Plan) -> str:
     """The text of the header."""
     upper = plan.prefix.upper()
@@ -90,8 +115,8 @@ def header(plan: Plan) -> str:
         f"    TILESMITH_{name} = {number} /* {sentence} */"
         for number, (name, sentence) in enumerate(STATUS)
     )
-    inputs = [_line(n, end.tensor) for n, end in enumerate(plan.inputs)]
-    outputs = [_line(n, end.tensor) for n, end in enumerate(plan.outputs)]
+    inputs = [_line(n, tensor) for n, tensor in enumerate(plan.inputs)]
+    outputs = [_line(n, tensor) for n, tensor in enumerate(plan.outputs)]
     lines = [
         f"/* {_comment(plan.about)}",
         "",
@@ -99,6 +124,7 @@ def header(plan: Plan) -> str:
         *inputs,
         "   Outputs:",
         *outputs,
+        *_sizes(plan),
         "*/",
         f"#ifndef TILESMITH_{upper}_H",
         f"#define TILESMITH_{upper}_H",
@@ -109,6 +135,7 @@ def header(plan: Plan) -> str:
         _COMMON.format(status=status),
         f"#define {upper}_INPUTS {len(plan.inputs)}",
         f"#define {upper}_OUTPUTS {len(plan.outputs)}",
+        f"#define {upper}_SIZES {len(plan.sizes)}",
         f"#define {upper}_THREADS {plan.team}",
         f'#define {upper}_WEIGHTS "{_literal(plan.file)}"',
         "",
@@ -117,6 +144,7 @@ def header(plan: Plan) -> str:
         "#endif",
         "",
         _OWN.format(p=plan.prefix, P=upper, init=_init(plan), updates=_updates(plan)),
+        *([_SIZES.format(p=plan.prefix)] if plan.sizes else []),
         "#ifdef __cplusplus",
         "}",
         "#endif",
@@ -135,17 +163,23 @@ def _init(plan: Plan) -> str:
 
 
 def _updates(plan: Plan) -> str:
-    found = [(end, plan.inputs[end.updates]) for end in plan.outputs if end.updates >= 0]
+    outputs = plan.bodies[0].outputs
+    found = [(end.tensor, plan.inputs[end.updates]) for end in outputs if end.updates >= 0]
     if not found:
         return ""
     pairs = ", ".join(
-        f"'{_comment(end.tensor.name)}' in '{_comment(source.tensor.name)}'"
-        for end, source in found
+        f"'{_comment(tensor.name)}' in '{_comment(source.name)}'" for tensor, source in found
     )
     return (
         "\n   Some outputs are left in the memory of an input, which the run writes, and may be "
         f"NULL as outputs:\n   {pairs}."
     )
+
+
+def _sizes(plan: Plan) -> list[str]:
+    if not plan.sizes:
+        return []
+    return ["   Sizes:", *(f"     {s.name}: {s.low} to {s.high}" for s in plan.sizes)]
 
 
 def _line(number: int, tensor: Tensor) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from tilesmith.codegen.library.plan import (
     ARENA,
     BARRIERS_AT,
+    BODY_AT,
     FIRST_END,
+    NUMBERS,
     REGION,
     STATUS_AT,
     WEIGHTS,
+    Body,
     Check,
     Plan,
 )
@@ -47,9 +50,25 @@ def kernel_name(plan: Plan, number: int) -> str:
 
 
 def write_perform(module: Module, plan: Plan, texts: Texts) -> None:
-    """Add the function to a module."""
-    function = Function(module, "perform", VOID, (POINTER, INDEX, INDEX))
-    _Performer(module, plan, function, texts).write()
+    """Add the function to a module, and one for each body where there are several."""
+    kinds = (POINTER, INDEX, INDEX)
+    if not plan.sizes:
+        function = Function(module, "perform", VOID, kinds)
+        _Performer(module, plan, plan.bodies[0], function, texts).write()
+        return
+    parts = []
+    for number, body in enumerate(plan.bodies):
+        parts.append(Function(module, f"perform.{number}", VOID, kinds))
+        parts[-1].internal = True
+        _Performer(module, plan, body, parts[-1], texts).write()
+    function = Function(module, "perform", VOID, kinds)
+    builder = Builder(function.append_block("entry"))
+    at = builder.gep(function.arguments[0], INDEX(BODY_AT), BYTE)
+    chosen = builder.load(at, INDEX)
+    for number, part in enumerate(parts):
+        with builder.if_then(builder.icmp_signed("==", chosen, INDEX(number + 1))):
+            builder.call(part, function.arguments)
+    builder.ret_void()
 
 
 class Texts:
@@ -80,10 +99,12 @@ class Texts:
 
 
 class _Performer:
-    """Writes `perform`."""
+    """Writes `perform` of a body."""
 
-    def __init__(self, module: Module, plan: Plan, function: Function, texts: Texts) -> None:
-        self.module, self.plan, self.texts = module, plan, texts
+    def __init__(
+        self, module: Module, plan: Plan, body: Body, function: Function, texts: Texts
+    ) -> None:
+        self.module, self.plan, self.body, self.texts = module, plan, body, texts
         self.workspace, self.thread, self.threads = function.arguments
         self.builder = Builder(function.append_block("entry"))
         self.many = plan.team > 1
@@ -102,13 +123,15 @@ class _Performer:
         self.bases: dict[int, Value] = {
             ARENA: self.at(plan.arena_at),
             WEIGHTS: builder.load(variable, POINTER),
+            NUMBERS: self.at(plan.numbers_at),
         }
         for number in range(len(plan.ends)):
             where = self.at(plan.ends_at + 8 * number)
             self.bases[FIRST_END + number] = builder.load(where, POINTER)
-        most = max((len(c.arguments) for s in plan.stages for c in _kernels(s.calls)), default=0)
+        stages = self.body.stages
+        most = max((len(c.arguments) for s in stages for c in _kernels(s.calls)), default=0)
         self.arguments = builder.alloca(POINTER, 16, max(1, most))
-        for number, stage in enumerate(plan.stages):
+        for number, stage in enumerate(stages):
             if stage.checks:
                 self._checked(stage.checks, first=number == 0)
             self._calls(stage.calls, self.threads, inside=False)
@@ -125,7 +148,11 @@ class _Performer:
         if not address:
             return NULL
         region, offset = divmod(address, REGION)
-        base = self.bases[region]
+        if region >= self.plan.first_slot:
+            where = self.plan.slots_at + 8 * (region - self.plan.first_slot)
+            base = self.builder.load(self.at(where), POINTER)
+        else:
+            base = self.bases[region]
         return self.builder.gep(base, INDEX(offset), BYTE) if offset else base
 
     def meet(self) -> None:
@@ -154,7 +181,11 @@ class _Performer:
             kinds = (POINTER, POINTER, INDEX, POINTER, INDEX, POINTER)
             function = self.module.declare(f"check.{check.dtype}", VOID, kinds)
             extents, node = self.texts.numbers(check.extents), self.texts.text(check.node)
-            count, axes = INDEX(check.count), INDEX(len(check.extents))
+            count: Value = INDEX(check.count)
+            axes = INDEX(len(check.extents))
+            if check.numbers >= 0:
+                place = self.plan.numbers_at + 8 * check.numbers
+                count, extents = self.builder.load(self.at(place), INDEX), self.at(place + 8)
             given = (self.workspace, self.place(check.at), count, extents, axes, node)
             self.builder.call(function, given)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from tilesmith.codegen.library.performing import BYTE, NULL, WEIGHTS_POINTER, Texts
 from tilesmith.codegen.library.plan import (
     ARENA,
+    BODY_AT,
     BUSY_AT,
     REGION,
     STATUS_AT,
@@ -20,6 +21,7 @@ from tilesmith.codegen.library.plan import (
     TEXT_AT,
     THREADS_AT,
     WEIGHTS,
+    Body,
     End,
     Plan,
 )
@@ -52,7 +54,8 @@ def write_run(module: Module, plan: Plan, texts: Texts) -> None:
     """Add the function to a module, and those that check indices."""
     function = Function(module, f"{plan.prefix}_run", INT32, (POINTER, POINTER, POINTER))
     _Runner(module, plan, function, texts).write()
-    for dtype in sorted({c.dtype for stage in plan.stages for c in stage.checks}):
+    stages = [stage for body in plan.bodies for stage in body.stages]
+    for dtype in sorted({c.dtype for stage in stages for c in stage.checks}):
         _write_check(module, dtype)
 
 
@@ -72,17 +75,18 @@ class _Runner:
         self._take()
         self.end = self.function.append_block("end")
         self._clear()
-        given = [self._given(self.inputs, n, end) for n, end in enumerate(plan.inputs)]
-        given += [self._given(self.outputs, n, end) for n, end in enumerate(plan.outputs)]
-        self._refuse_overlaps()
-        used = [
-            self._placed(number, end, pointer)
-            for number, (end, pointer) in enumerate(zip(plan.ends, given, strict=True))
-        ]
-        self._perform()
-        self._go_on()
-        self._results(given, used)
-        builder.branch(self.end)
+        if plan.sizes:
+            chosen = builder.load(self._at(BODY_AT), INDEX)
+            for number, body in enumerate(plan.bodies):
+                with builder.if_then(self._equal(chosen, INDEX(number + 1))):
+                    self._body(body)
+                    builder.branch(self.end)
+            with builder.if_then(self._equal(chosen, INDEX(0))):
+                self._fail("SIZES", "no sizes are set; call %s first", f"{plan.prefix}_resize")
+        else:
+            self._body(plan.bodies[0])
+        if not builder.block.is_terminated:
+            builder.branch(self.end)
         builder.position_at_end(self.end)
         found = builder.load(self._at(STATUS_AT), INT32)
         builder.block.lines.append(
@@ -90,12 +94,45 @@ class _Runner:
         )
         self._return(found)
 
+    def _body(self, body: Body) -> None:
+        """What is run at the sizes of a region."""
+        self.body = body
+        given = [self._given(self.inputs, n, n, end) for n, end in enumerate(body.inputs)]
+        first = len(given)
+        given += [
+            self._given(self.outputs, n, first + n, end) for n, end in enumerate(body.outputs)
+        ]
+        self._refuse_overlaps()
+        used = [
+            self._placed(number, end, pointer)
+            for number, (end, pointer) in enumerate(zip(body.ends, given, strict=True))
+        ]
+        for target, source, nbytes in body.first:
+            self._move(self._place(target), self._place(source), self._number(nbytes))
+        self._perform()
+        self._go_on()
+        self._results(given, used)
+
     # -- pieces -----------------------------------------------------------------------------------
     def _at(self, offset: int) -> Value:
         return self.builder.gep(self.workspace, INDEX(offset), BYTE)
 
     def _return(self, value: Value) -> None:
         self.builder._terminate(f"ret i32 {value.text}")
+
+    def _number(self, number: int) -> Value:
+        """One of the body's numbers."""
+        return self.builder.load(self._at(self.plan.numbers_at + 8 * number), INDEX)
+
+    def _nbytes(self, end: int) -> Value:
+        if not self.plan.sizes:
+            return INDEX(self.body.ends[end].tensor.nbytes)
+        return self._number(self.plan.bytes_number(end))
+
+    def _elements(self, end: int) -> Value:
+        if not self.plan.sizes:
+            return INDEX(self.body.ends[end].tensor.elements)
+        return self._number(self.plan.bytes_number(end) + len(self.body.ends))
 
     def _refuse_null(self, pointer: Value, status: Value) -> None:
         with self.builder.if_then(self._equal(pointer, NULL), likely=False):
@@ -124,7 +161,7 @@ class _Runner:
         builder.call(say, (self.workspace, format_, what))
         builder.branch(self.end)
 
-    def _given(self, table: Value, number: int, end: End) -> Value:
+    def _given(self, table: Value, number: int, end: int, what: End) -> Value:
         """The caller's pointer; not null where something is there to read or write."""
         builder = self.builder
         kind = "inputs" if table is self.inputs else "outputs"
@@ -132,18 +169,25 @@ class _Runner:
             with builder.if_then(self._equal(table, NULL), likely=False):
                 self._fail("ARGUMENT", "the array of %s is NULL", kind)
         found = builder.load(builder.gep(table, INDEX(number), POINTER), POINTER)
-        if end.tensor.nbytes and end.updates < 0:
-            with builder.if_then(self._equal(found, NULL), likely=False):
-                self._fail("ARGUMENT", f"{kind[:-1]} '%s' is NULL", end.tensor.name)
+        if what.updates < 0 and what.tensor.most_bytes(self.body.region):
+            bad = self._equal(found, NULL)
+            if self.plan.sizes:
+                some = builder.icmp_signed("!=", self._nbytes(end), INDEX(0))
+                bad = builder.and_(bad, some)
+            with builder.if_then(bad, likely=False):
+                self._fail("ARGUMENT", f"{kind[:-1]} '%s' is NULL", what.tensor.name)
         return found
 
     def _refuse_overlaps(self) -> None:
         """Outputs that lie in inputs, or in each other, would change what is still to be read."""
         builder = self.builder
-        sizes = [0 if end.updates >= 0 else end.tensor.nbytes for end in self.plan.ends]
         kinds = (POINTER, POINTER, POINTER, POINTER)
         refuse = self.module.declare("refuse.overlaps", VOID, kinds)
-        known = self.texts.numbers(sizes or [0])
+        if self.plan.sizes:
+            known = self._at(self.plan.numbers_at + 8 * self.plan.bytes_number(0))
+        else:
+            sizes = [0 if end.updates >= 0 else end.tensor.nbytes for end in self.body.ends]
+            known = self.texts.numbers(sizes or [0])
         builder.call(refuse, (self.workspace, self.inputs, self.outputs, known))
         self._go_on()
 
@@ -155,21 +199,24 @@ class _Runner:
         builder.cbranch(builder.icmp_signed("==", status, INT32(0)), well, self.end, likely=True)
         builder.position_at_end(well)
 
-    def _home(self, end: End) -> Value:
-        """Where a tensor is in the workspace, or among the weights."""
-        region, offset = divmod(end.home, REGION)
+    def _place(self, address: int) -> Value:
+        """Where an address is: in the workspace, or among the weights."""
+        region, offset = divmod(address, REGION)
         if region == WEIGHTS:
             base = self.builder.load(Constant(POINTER, None, f"@{WEIGHTS_POINTER}"), POINTER)
             return self.builder.gep(base, INDEX(offset), BYTE)
-        assert region == ARENA, f"'{end.tensor.name}' lives in region {region}"
+        if region >= self.plan.first_slot:
+            at = self.plan.slots_at + 8 * (region - self.plan.first_slot)
+            return self.builder.gep(self.builder.load(self._at(at), POINTER), INDEX(offset), BYTE)
+        assert region == ARENA, f"a tensor lives in region {region}"
         return self._at(self.plan.arena_at + offset)
 
     def _placed(self, number: int, end: End, pointer: Value) -> Value:
         """What kernels are told, and the caller's values there."""
         if not end.home:
             return pointer
-        builder, is_input = self.builder, number < len(self.plan.inputs)
-        home = self._home(end)
+        builder, is_input = self.builder, number < len(self.body.inputs)
+        home = self._place(end.home)
         used = home
         if end.direct:
             number_ = builder.convert("ptrtoint", pointer, INDEX)
@@ -178,20 +225,23 @@ class _Runner:
             used = builder.select(fits, pointer, home)
         if is_input:
             with builder.if_then(builder.icmp_unsigned("!=", used, pointer)):
-                self._copy(home, end.stored or end.tensor.dtype, pointer, end.tensor.dtype, end)
+                stored = end.stored or end.tensor.dtype
+                self._copy(home, stored, pointer, end.tensor.dtype, number)
         builder.store(used, self._at(self.plan.ends_at + 8 * number))
         return used
 
-    def _copy(self, target: Value, to: str, source: Value, of: str, end: End) -> None:
+    def _copy(self, target: Value, to: str, source: Value, of: str, end: int) -> None:
         """Values of a tensor to another place, perhaps as another element type."""
         if to == of:
-            copy = self.module.declare(
-                "llvm.memmove.p0.p0.i64", VOID, (POINTER, POINTER, INDEX, BOOL)
-            )
-            self.builder.call(copy, (target, source, INDEX(end.tensor.nbytes), BOOL(0)))
+            self._move(target, source, self._nbytes(end))
             return
         convert = _conversion(self.module, of, to, self.plan.target)
-        self.builder.call(convert, (target, source, INDEX(end.tensor.elements)))
+        self.builder.call(convert, (target, source, self._elements(end)))
+
+    def _move(self, target: Value, source: Value, nbytes: Value) -> None:
+        kinds = (POINTER, POINTER, INDEX, BOOL)
+        copy = self.module.declare("llvm.memmove.p0.p0.i64", VOID, kinds)
+        self.builder.call(copy, (target, source, nbytes, BOOL(0)))
 
     def _perform(self) -> None:
         builder = self.builder
@@ -206,9 +256,9 @@ class _Runner:
         builder.call(together, (self._at(TEAM_AT), threads, self.workspace))
 
     def _results(self, given: list[Value], used: list[Value]) -> None:
-        builder, plan = self.builder, self.plan
-        first = len(plan.inputs)
-        for number, end in enumerate(plan.outputs):
+        builder, body = self.builder, self.body
+        first = len(body.inputs)
+        for number, end in enumerate(body.outputs):
             pointer = given[first + number]
             source = used[end.source] if end.source >= 0 else used[first + number]
             stored = end.stored or end.tensor.dtype
@@ -217,18 +267,18 @@ class _Runner:
             if end.updates >= 0:
                 updated = given[end.updates]
                 with builder.if_then(builder.icmp_unsigned("!=", source, updated)):
-                    self._copy(updated, end.tensor.dtype, source, stored, end)
+                    self._copy(updated, end.tensor.dtype, source, stored, first + number)
                 asked = builder.icmp_unsigned("!=", pointer, NULL)
                 other = builder.icmp_unsigned("!=", pointer, updated)
                 with builder.if_then(builder.and_(asked, other)):
-                    self._copy(pointer, end.tensor.dtype, source, stored, end)
+                    self._copy(pointer, end.tensor.dtype, source, stored, first + number)
                 continue
             with builder.if_then(builder.icmp_unsigned("!=", source, pointer)):
-                self._copy(pointer, end.tensor.dtype, source, stored, end)
+                self._copy(pointer, end.tensor.dtype, source, stored, first + number)
 
 
 @contextmanager
-def _each(builder: Builder, count: Value) -> Iterator[Value]:
+def each(builder: Builder, count: Value) -> Iterator[Value]:
     """What is written inside runs for each number from 0 to below `count`."""
     before, head = builder.block, builder.append_block("head")
     builder.branch(head)
@@ -254,7 +304,7 @@ def _write_check(module: Module, dtype: str) -> None:
     workspace, indices, count, extents, axes, node = function.arguments
     builder, kind = Builder(function.append_block("entry")), element_type(dtype)
     assert isinstance(kind, IntType), f"indices of {dtype}"
-    with _each(builder, count) as i:
+    with each(builder, count) as i:
         index = builder.load(builder.gep(indices, i, kind), kind, size_of(dtype))
         if kind.width < INDEX.width:
             index = builder.convert("sext" if kind.sign == "signed" else "zext", index, INDEX)
@@ -278,7 +328,7 @@ def _conversion(module: Module, of: str, to: str, target: Target) -> Function:
     function.internal = True
     to_at, from_at, count = function.arguments
     builder = Builder(function.append_block("entry"))
-    with _each(builder, count) as i:
+    with each(builder, count) as i:
         before, after = element_type(of), element_type(to)
         value = builder.load(builder.gep(from_at, i, before), before, size_of(of))
         made = _converted(Narrow(builder, instruction_set_of(target)), value, after, (of, to))

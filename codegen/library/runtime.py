@@ -8,9 +8,12 @@ library but for those that begin with the model's prefix. Sources of numbers: PO
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilesmith.codegen.library.performing import WEIGHTS_POINTER, Texts
 from tilesmith.codegen.library.plan import (
     BUSY_AT,
+    CAPACITY_AT,
     OWNED_AT,
     STATUS_AT,
     TEXT_AT,
@@ -20,6 +23,7 @@ from tilesmith.codegen.library.plan import (
     Tensor,
 )
 from tilesmith.codegen.library.status import CODES, STATUS
+from tilesmith.search_space.ir.expression import as_expr
 
 WEIGHTS = "tilesmith.weights"
 """The weights themselves, where they are in the library."""
@@ -132,7 +136,7 @@ look:
   %number = ptrtoint ptr %memory to i64
   %rest = and i64 %number, 63
   %skewed = icmp ne i64 %rest, 0
-  %small = icmp ult i64 %bytes, {workspace_bytes}
+  %small = icmp ult i64 %bytes, {least_bytes}
   %negative = icmp slt i32 %threads, 0
   %one = or i1 %no.memory, %skewed
   %two = or i1 %small, %negative
@@ -153,7 +157,9 @@ ready:
 not.ready:
   ret i32 {NOT_READY}
 clear:
-  call void @llvm.memset.p0.i64(ptr align 64 %memory, i8 0, i64 {workspace_bytes}, i1 false)
+  call void @llvm.memset.p0.i64(ptr align 64 %memory, i8 0, i64 {least_bytes}, i1 false)
+  %capacity.at = getelementptr i8, ptr %memory, i64 {capacity_at}
+  store i64 %bytes, ptr %capacity.at
   %asked = zext i32 %threads to i64
   %status = call i32 @start(ptr %memory, i64 %asked)
   %good = icmp eq i32 %status, 0
@@ -274,8 +280,8 @@ def common(plan: Plan, texts: Texts) -> str:
     return _COMMON.format(
         p=plan.prefix,
         **CODES,
-        inputs=_table([end.tensor for end in plan.inputs], texts),
-        outputs=_table([end.tensor for end in plan.outputs], texts),
+        inputs=_table(plan, plan.inputs, texts),
+        outputs=_table(plan, plan.outputs, texts),
         input_count=len(plan.inputs),
         output_count=len(plan.outputs),
         end_count=len(plan.ends),
@@ -295,14 +301,22 @@ def common(plan: Plan, texts: Texts) -> str:
         threads_at=THREADS_AT,
         status_at=STATUS_AT,
         busy_at=BUSY_AT,
+        capacity_at=CAPACITY_AT,
+        least_bytes=plan.arena_at if plan.sizes else plan.workspace_bytes,
     )
 
 
-def _table(tensors: list[Tensor], texts: Texts) -> str:
+def _table(plan: Plan, tensors: Sequence[Tensor], texts: Texts) -> str:
     return ", ".join(
         f"%tensor {{ ptr {texts.text(tensor.name).text}, "
         f"ptr {texts.text(tensor.dtype).text}, i32 {tensor.onnx_type}, "
-        f"i32 {len(tensor.shape)}, ptr {texts.numbers(tensor.shape or (1,)).text}, "
-        f"i64 {tensor.nbytes} }}"
+        f"i32 {len(tensor.shape)}, ptr {texts.numbers(_shape(tensor)).text}, "
+        f"i64 {tensor.most_bytes(plan.sizes)} }}"
         for tensor in tensors
     )
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """Extents, -1 for those that vary."""
+    found = [as_expr(extent).constant for extent in tensor.shape]
+    return tuple(-1 if extent is None else extent for extent in found) or (1,)

@@ -12,6 +12,7 @@ STATUS = (
     ("INDEX", "an index is out of range"),
     ("BUSY", "the workspace is in use by another run"),
     ("PROCESSOR", "this processor lacks instructions that the library needs"),
+    ("SIZES", "sizes are missing, out of range, or too large for the workspace"),
 )
 """What functions return, by number: a name for the header, and a sentence."""
 

@@ -102,6 +102,20 @@ def arena_bytes(whole: VaryingRecipe, variant: Variant, point: Point) -> int:
     return binder.arena()[1]
 
 
+def follows(whole: VaryingRecipe, variant: Variant, point: Point) -> dict[str, NDArray[Any]]:
+    """The tensors that follow from the sizes alone and that the steps read, by name.
+
+    Raises:
+        JobError: they cannot be computed.
+        VerificationError: one is not what kernels take it for.
+    """
+    binder = _Binder(whole, variant, point)
+    found = binder.prologue()
+    for name, array in found.items():
+        binder.check_held(name, array)
+    return found
+
+
 class _Binder:
     def __init__(self, whole: VaryingRecipe, variant: Variant, point: Point) -> None:
         self.whole, self.variant, self.point = whole, variant, point
@@ -128,10 +142,10 @@ class _Binder:
     def _held(self) -> NDArray[np.uint8]:
         """The sizes' values, and the tensors that follow from them, one after the other."""
         sizes = np.array([self.point[s.name] for s in self.whole.sizes], dtype=np.int64)
-        arrays = {name: np.ascontiguousarray(v) for name, v in self._prologue().items()}
+        arrays = {name: np.ascontiguousarray(v) for name, v in self.prologue().items()}
         total = _aligned(sizes.nbytes)
         for name, array in arrays.items():
-            self._check_held(name, array)
+            self.check_held(name, array)
             self.held[name] = Place("held", total)
             total += _aligned(array.nbytes)
         memory = aligned_bytes(max(ALIGNMENT, total))
@@ -140,7 +154,7 @@ class _Binder:
             view_of(memory, self.held[name].offset, array.dtype, array.shape)[...] = array
         return memory
 
-    def _check_held(self, name: str, array: NDArray[Any]) -> None:
+    def check_held(self, name: str, array: NDArray[Any]) -> None:
         """What was computed is what kernels take it for: an error, for it guards memory."""
         info = self.infos[name]
         if array.shape != info.dims or array.dtype != to_numpy(info.dtype):
@@ -149,7 +163,7 @@ class _Binder:
                 f"{text_of(self.point)}; {info.dtype} of shape {info.dims} was expected"
             )
 
-    def _prologue(self) -> dict[str, NDArray[Any]]:
+    def prologue(self) -> dict[str, NDArray[Any]]:
         variant = self.variant
         values: dict[str, Any] = {v.name: valued(v, self.point) for v in variant.vectors}
         for tensor in variant.known:

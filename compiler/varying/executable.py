@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.memory import aligned_copy
 from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.emitting import Emitting
 from tilesmith.compiler.executable import BoundRun, Executable, HostNode
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.pool import Pool
@@ -30,7 +31,7 @@ from tilesmith.compiler.program import Report
 from tilesmith.compiler.varying.binding import bound, info_at
 from tilesmith.compiler.varying.fitting import text_of
 from tilesmith.compiler.varying.recipe import VaryingInfo, VaryingRecipe
-from tilesmith.compiler.varying.regions import points_in
+from tilesmith.compiler.varying.regions import typical
 from tilesmith.compiler.workspace import Arrays
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.ir.expression import Expr
@@ -39,7 +40,7 @@ _KEPT = 64
 """Choices of sizes kept bound, those used last."""
 
 
-class VaryingExecutable(Presented):
+class VaryingExecutable(Presented, Emitting):
     """See the module's docstring.
 
     Raises (on construction):
@@ -104,9 +105,7 @@ class VaryingExecutable(Presented):
     @property
     def typical(self) -> dict[str, int]:
         """Sizes in the middle of the region of the largest ones: schedules are chosen for them."""
-        region = self.recipe.variants[-1].region
-        first = points_in(region)[0]
-        return {size.name: min(max(first[size.name], size.low), size.high) for size in region}
+        return typical(self.recipe.variants[-1].region)
 
     # -- running --------------------------------------------------------------------------------
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:

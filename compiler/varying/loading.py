@@ -23,9 +23,10 @@ def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecut
         ModelError: missing, damaged, not an artifact, or of a newer format.
         TargetError: it needs an instruction set this machine does not have.
     """
-    recipe = read_by(Path(path), _recipe, mapped=mapped)
+    recipe = read_by(Path(path), recipe_in, mapped=mapped)
     return VaryingExecutable(recipe) if isinstance(recipe, VaryingRecipe) else Executable(recipe)
 
 
-def _recipe(reader: Reader) -> Recipe | VaryingRecipe:
+def recipe_in(reader: Reader) -> Recipe | VaryingRecipe:
+    """What an artifact of either kind holds."""
     return varying_recipe(reader) if reader.version == VARYING_FORMAT else reader.recipe()

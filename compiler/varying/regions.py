@@ -86,6 +86,12 @@ def points_in(region: Region) -> list[dict[str, int]]:
     ]
 
 
+def typical(region: Region) -> dict[str, int]:
+    """The sizes inside a region that schedules are chosen for."""
+    first = points_in(region)[0]
+    return {size.name: min(max(first[size.name], size.low), size.high) for size in region}
+
+
 def _values(size: Size, taken: set[int]) -> list[int]:
     """Values around the middle: primes in the range first, other numbers, then primes above it."""
     center = middle(size)

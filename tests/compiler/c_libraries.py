@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,21 @@ class TensorOfC(ctypes.Structure):
     )  # fmt: skip
 
 
+class SizeOfC(ctypes.Structure):
+    """`tilesmith_size`."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("least", ctypes.c_int64), ("greatest", ctypes.c_int64))
+
+
 class LoadedLibrary:
     """A shared library in this process."""
 
     def __init__(self, path: Path, prefix: str) -> None:
-        self._library, self._prefix = ctypes.CDLL(str(path)), prefix
+        self._library, self.prefix = ctypes.CDLL(str(path)), prefix
         self.inputs, self.outputs = (self._tensors(end) for end in ("input", "output"))
 
     def call(self, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
-        function = getattr(self._library, f"{self._prefix}_{name}")
+        function = getattr(self._library, f"{self.prefix}_{name}")
         function.restype = result
         return function(*arguments)
 
@@ -58,6 +64,18 @@ class LoadedLibrary:
             found.append((tensor.name.decode(), tensor.dtype.decode(), shape, tensor.bytes))
         return found
 
+    def sizes(self) -> list[tuple[str, int, int]]:
+        """Name, least and greatest of each size that varies."""
+        count = self.call("sizes", result=ctypes.c_size_t)
+        kind = ctypes.POINTER(SizeOfC)
+        found = [self.call("size", ctypes.c_size_t(n), result=kind) for n in range(count + 1)]
+        assert not found.pop()
+        return [(f[0].name.decode(), f[0].least, f[0].greatest) for f in found]
+
+    def bytes_at(self, *sizes: int) -> int:
+        made = (ctypes.c_int64 * len(sizes))(*sizes)
+        return int(self.call("workspace_bytes_at", made, result=ctypes.c_size_t))
+
     def workspace(self, threads: int = 1) -> Workspace:
         return Workspace(self, threads)
 
@@ -65,9 +83,13 @@ class LoadedLibrary:
 class Workspace:
     """What one caller works in; destroyed with `end`."""
 
-    def __init__(self, library: LoadedLibrary, threads: int) -> None:
+    def __init__(
+        self, library: LoadedLibrary, threads: int, made: ctypes.c_void_p | None = None
+    ) -> None:
         self._library = library
-        self.handle = ctypes.c_void_p()
+        self.handle = made or ctypes.c_void_p()
+        if made:
+            return
         status = library.call("create", ctypes.c_int(threads), ctypes.byref(self.handle))
         assert status == 0 and self.handle.value
 
@@ -75,6 +97,36 @@ class Workspace:
         made = {n: np.full(s, 77, to_numpy(d)) for n, d, s, _ in self._library.outputs}
         status, text = self.run([inputs[n] for n, *_ in self._library.inputs], list(made.values()))
         assert (status, text) == (0, "")
+        return made
+
+    def resize(self, *shapes: Sequence[int] | None) -> tuple[int, str]:
+        """Status and sentence; None: NULL."""
+        kept = [None if s is None else (ctypes.c_int64 * len(s))(*s) for s in shapes]
+        table = (ctypes.c_void_p * len(shapes))(
+            *(None if k is None else ctypes.addressof(k) for k in kept)
+        )
+        return self._library.call("resize", self.handle, table), self.error()
+
+    def at(self, end: str) -> list[tuple[str, tuple[int, ...], int]]:
+        """Inputs or outputs at the sizes that are set: name, shape, bytes."""
+        kind, found = ctypes.POINTER(TensorOfC), []
+        while True:
+            number = ctypes.c_size_t(len(found))
+            tensor = self._library.call(f"{end}_at", self.handle, number, result=kind)
+            if not tensor:
+                return found
+            one = tensor.contents
+            shape = tuple(one.shape[axis] for axis in range(one.rank))
+            found.append((one.name.decode(), shape, one.bytes))
+
+    def at_sizes_of(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Resize to inputs of some shapes, and run."""
+        given = [inputs[name] for name, *_ in self._library.inputs]
+        assert self.resize(*(array.shape or None for array in given)) == (0, "")
+        dtypes = {name: dtype for name, dtype, *_ in self._library.outputs}
+        made = {n: np.full(s, 77, to_numpy(dtypes[n])) for n, s, _ in self.at("output")}
+        assert [v.nbytes for v in made.values()] == [nbytes for *_, nbytes in self.at("output")]
+        assert self.run(given, list(made.values())) == (0, "")
         return made
 
     def run(self, inputs: list[Any], outputs: list[Any]) -> tuple[int, str]:

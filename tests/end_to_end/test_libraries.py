@@ -55,6 +55,52 @@ def test_artifacts_and_executables_become_libraries(tmp_path: Path, model: Path)
 
 
 @needs_compiler
+def test_a_library_serves_a_range_of_sizes(tmp_path: Path) -> None:
+    varying = save_model(tmp_path / "v.onnx", ("N", 8))
+    ranges = ("--shape", "N=1..6")
+    found = succeed("compile", varying, "--emit", "library", "-o", tmp_path / "v.so", *ranges)[
+        "library"
+    ]
+    assert found["sizes"] == {"N": [1, 6]}
+    succeed("compile", varying, "-o", tmp_path / "v.tsm", *ranges)
+    succeed("compile", tmp_path / "v.tsm", "--emit", "object", "-o", tmp_path / "a.o")
+    made = ts.load(tmp_path / "v.tsm").emit_library(tmp_path / "b.so", prefix="b")
+    session = onnxruntime.InferenceSession(varying)
+    for path, prefix in ((tmp_path / "v.so", "v"), (Path(made.path), "b")):
+        library = LoadedLibrary(path, prefix)
+        assert library.call("init", None) == 0
+        assert library.inputs[0][2:] == ((-1, 8), 6 * 8 * 4)
+        workspace = library.workspace()
+        for rows in (6, 1, 3):
+            x = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+            (wanted,) = session.run(None, {"x": x})
+            np.testing.assert_allclose(workspace.at_sizes_of({"x": x})["y"], wanted, atol=1e-5)
+        workspace.end()
+    said = invoke("compile", varying, "--emit", "archive", "-o", tmp_path / "v.a", *ranges)
+    assert "workspace a caller at the largest sizes" in said.stdout
+    assert "N is 1 to 6" in said.stdout
+
+
+@needs_compiler
+def test_headers_are_of_every_standard_of_c_and_cpp(tmp_path: Path, model: Path) -> None:
+    varying = save_model(tmp_path / "v.onnx", ("N", 8))
+    ts.emit_library(varying, tmp_path / "v.o", kind="object", shapes={"N": (1, 6)})
+    ts.emit_library(model, tmp_path / "m.o", kind="object", weights="file")
+    for compiler, suffix, standards in (
+        ("cc", "c", ("c89", "c99", "c17")), ("c++", "cpp", ("c++98", "c++20"))
+    ):  # fmt: skip
+        if not shutil.which(compiler):
+            continue
+        source = tmp_path / f"t.{suffix}"
+        source.write_text('#include "v.h"\n#include "m.h"\nint main(void) { return 0; }\n')
+        for standard in standards:
+            strict = ("-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror")
+            chosen = strict if suffix == "c" else (*strict[:3], strict[4])
+            command = [compiler, f"-std={standard}", *chosen, "-fsyntax-only", str(source)]
+            subprocess.run(command, check=True)
+
+
+@needs_compiler
 @pytest.mark.parametrize("target", ["cpu", "cpu:neon", "cpu:rvv128"])
 def test_objects_and_archives_are_made_without_tools_and_repeat(
     tmp_path: Path, model: Path, target: str, monkeypatch: pytest.MonkeyPatch
@@ -156,14 +202,7 @@ def test_what_is_wrong_is_one_sentence(
     assert "'/dev/null' is no file that others" in refuse(*emit, "object", "-o", "/dev/null")
     assert "'dll' is not one of" in refuse(*emit, "dll", "-o", tmp_path / "m.so")
     varying = save_model(tmp_path / "v.onnx", ("N", 8))
-    assert "a library is for one size; bind it, for example --shape N=4" in refuse(
-        "compile", varying, "--emit", "object", "-o", tmp_path / "m.o", "--shape", "N=1..4"
-    )
     assert "--shape" in refuse("compile", varying, "--emit", "object", "-o", tmp_path / "m.o")
-    succeed("compile", varying, "-o", tmp_path / "v.tsm", "--shape", "N=1..4")
-    assert "its sizes bound with --shape" in refuse(
-        "compile", tmp_path / "v.tsm", "--emit", "object", "-o", tmp_path / "m.o"
-    )
     monkeypatch.setenv("TILESMITH_LINKER", "/no/such")
     assert "which is no program here" in refuse(*emit, "library", "-o", tmp_path / "m.so")
     monkeypatch.setenv("TILESMITH_LINKER", "false")

@@ -196,7 +196,9 @@ def _library(report: CompileReport) -> list[str]:
     return [
         f"  {found.kind} of {found.nbytes / 1e6:.2f} MB, weights of {found.weight_bytes / 1e6:.2f} "
         f"MB {where}; {found.header} has its functions, {found.prefix}_run and others",
-        f"  {threads} a run, {found.workspace_bytes / 1e6:.2f} MB of workspace a caller",
+        f"  {threads} a run, {found.workspace_bytes / 1e6:.2f} MB of workspace a caller"
+        f"{' at the largest sizes' if found.sizes else ''}",
+        *(f"  {name} is {least} to {most}" for name, least, most in found.sizes),
     ]
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.recorded import Records
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.compiler.varying.kernels import Pinned
+    from tilesmith.compiler.varying.recipe import VaryingRecipe
     from tilesmith.jobs.request import Shapes
     from tilesmith.jobs.varying import Varying
     from tilesmith.search_space.ir.sizes import Size
@@ -117,18 +118,20 @@ def build_executable(
     """
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.program import Recipe
+    from tilesmith.compiler.varying.executable import VaryingExecutable
 
     found = build_recipe(asked, require_tuned, arrange)
-    return Executable(found) if isinstance(found, Recipe) else found
+    return Executable(found) if isinstance(found, Recipe) else VaryingExecutable(found)
 
 
 def build_recipe(
     asked: Resolved, require_tuned: bool = False, arrange: Arrange | None = None
-) -> Recipe | VaryingExecutable:
-    """The same for any machine: what an executable is made of, where sizes do not vary."""
+) -> Recipe | VaryingRecipe:
+    """The same for any machine: what an executable is made of."""
     from tilesmith.compiler.build import BuildOptions, recipe_of
+    from tilesmith.compiler.varying.build import build_varying
     from tilesmith.compiler.varying.kernels import Schedules
-    from tilesmith.jobs.varying import build_varying_executable, varying_of
+    from tilesmith.jobs.varying import varying_of
 
     varying = varying_of(asked.model, asked.shapes)
     if asked.updates and varying is not None and varying.declared.sizes:
@@ -143,11 +146,11 @@ def build_recipe(
         found = BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
         return found if arrange is None else replace(found, arrange=arrange)
 
-    def built(database: Records | None, pins: Pinned | None) -> Recipe | VaryingExecutable:
+    def built(database: Records | None, pins: Pinned | None) -> Recipe | VaryingRecipe:
         if varying is not None and varying.declared.sizes:
             tuned = database is not None
             schedules = Schedules(asked.target, database, options(), pins, tuned)
-            return build_varying_executable(varying, schedules)
+            return build_varying(varying.file, varying.declared, schedules)
         graph = graph_of(asked.model, asked.shapes)
         return recipe_of(graph, asked.target, database, options(), pins)
 

@@ -11,15 +11,14 @@ from tilesmith.jobs.databases import here
 from tilesmith.jobs.reports import CompileReport
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.subjects import is_artifact
-from tilesmith.jobs.untuned import untuned_in
-from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.jobs.untuned import Untuned, untuned_in
 from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
-    from tilesmith.compiler.artifact import Reader
     from tilesmith.compiler.memory import Arrange
     from tilesmith.compiler.program import Recipe
     from tilesmith.compiler.shipping import Kind, Library, LibraryRequest, Weights
+    from tilesmith.compiler.varying.recipe import VaryingRecipe
     from tilesmith.jobs.request import Resolved
     from tilesmith.jobs.subjects import Model
 
@@ -48,8 +47,8 @@ def emit_library(
 
     Raises:
         TargetError: models run on the target by simulation alone.
-        InputError: sizes vary; a file cannot be written; unknown kind or prefix.
-        ModelError: parts of the model run on the host.
+        InputError: a file cannot be written; unknown kind or prefix.
+        ModelError: parts of the model run on the host; sizes are open and have no range.
         DependencyError: nothing here links shared libraries for the target.
         CodegenError, JobError: code generation or linking fails, or the disk is full.
     """
@@ -76,8 +75,8 @@ def emitted(
 
     Raises:
         TargetError: models run on the target by simulation alone.
-        InputError: sizes vary; a file cannot be written.
-        ModelError: parts of the model run on the host.
+        InputError: a file cannot be written.
+        ModelError: parts of the model run on the host; sizes are open and have no range.
         DependencyError: nothing here links shared libraries for the target.
         JobError: linking fails, or the disk is full.
     """
@@ -101,36 +100,29 @@ def emitted(
         peak_bytes=report.peak_bytes,
         precision=report.precision,
         memory=memory.largest if memory and memory.found else None,
-        untuned=() if is_artifact(asked.subject) else untuned_in(recipe, asked),
+        untuned=() if is_artifact(asked.subject) else _untuned(recipe, asked),
         library=library,
     )
 
 
-def _recipe(asked: Resolved, require_tuned: bool, arrange: Arrange | None) -> Recipe:
+def _untuned(recipe: Recipe | VaryingRecipe, asked: Resolved) -> tuple[Untuned, ...]:
+    """As `untuned_in`, at the sizes that schedules are chosen for."""
+    from tilesmith.compiler.program import Recipe
+    from tilesmith.compiler.varying.regions import typical
+
+    if isinstance(recipe, Recipe):
+        return untuned_in(recipe, asked)
+    return untuned_in(recipe, asked, typical(recipe.variants[-1].region))
+
+
+def _recipe(
+    asked: Resolved, require_tuned: bool, arrange: Arrange | None
+) -> Recipe | VaryingRecipe:
     from tilesmith.compiler.artifact import read_by
     from tilesmith.compiler.backend import backend_of
-    from tilesmith.compiler.program import Recipe
+    from tilesmith.compiler.varying.loading import recipe_in
 
     if is_artifact(asked.subject):
-        return read_by(Path(str(asked.subject)), _fixed)
+        return read_by(Path(str(asked.subject)), recipe_in)
     backend_of(asked.target).check_emits(asked.target)
-    found = build_recipe(asked, require_tuned, arrange)
-    if isinstance(found, Recipe):
-        return found
-    size = found.recipe.sizes[0]
-    raise InputError(
-        f"'{size.name}' is given a range, and a library is for one size; bind it, for example "
-        f"--shape {size.name}={size.high}"
-    )
-
-
-def _fixed(reader: Reader) -> Recipe:
-    """What is in an artifact; `ModelError` where its sizes vary."""
-    from tilesmith.compiler.artifact import VARYING_FORMAT
-
-    if reader.version == VARYING_FORMAT:
-        raise ModelError(
-            f"artifact '{reader.name}' is of a model whose sizes vary, and a library is for one "
-            "size; compile the model itself, its sizes bound with --shape"
-        )
-    return reader.recipe()
+    return build_recipe(asked, require_tuned, arrange)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tilesmith.compiler.onnx.file import ModelFile
     from tilesmith.compiler.varying.declared import Declared
     from tilesmith.compiler.varying.executable import VaryingExecutable
-    from tilesmith.compiler.varying.kernels import Schedules
     from tilesmith.jobs.request import Resolved, Shapes
     from tilesmith.jobs.subjects import Model
 
@@ -92,14 +91,6 @@ def _file_of(model: Model) -> ModelFile | None:
     if isinstance(model, str | Path) and is_stablehlo(model):
         return None
     return model.file() if isinstance(model, FrontEndModel) else read_model(model)
-
-
-def build_varying_executable(asked: Varying, schedules: Schedules) -> VaryingExecutable:
-    """Compile a model for ranges of its sizes; errors as `build_varying`."""
-    from tilesmith.compiler.varying.build import build_varying
-    from tilesmith.compiler.varying.executable import VaryingExecutable
-
-    return VaryingExecutable(build_varying(asked.file, asked.declared, schedules))
 
 
 def typical_graphs(found: Varying, asked: Resolved) -> list[tuple[Graph, str]]:

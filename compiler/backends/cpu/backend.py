@@ -50,7 +50,7 @@ from tilesmith.compiler.program import (
     Recipe,
 )
 from tilesmith.compiler.recorded import Records
-from tilesmith.compiler.shipping import Library, LibraryRequest
+from tilesmith.compiler.shipping import Library, LibraryRequest, Shippable
 from tilesmith.compiler.timed import TimedSteps
 from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
@@ -199,7 +199,7 @@ class CpuBackend(Backend):
     def check_emits(self, target: Target) -> None:
         """Models for every CPU can."""
 
-    def emit_library(self, recipe: Recipe, request: LibraryRequest) -> Library:
+    def emit_library(self, recipe: Shippable, request: LibraryRequest) -> Library:
         from tilesmith.compiler.backends.cpu.library import emit
 
         return emit(recipe, request)

@@ -5,7 +5,6 @@ Tensors of the caller's become regions of their own, so that kernels work where 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tilesmith.codegen.library.files import write_files
@@ -14,9 +13,9 @@ from tilesmith.codegen.library.plan import (
     ARENA,
     FIRST_END,
     WEIGHTS,
+    Body,
     Check,
     End,
-    Kernel,
     Plan,
     Stage,
     Tensor,
@@ -25,6 +24,8 @@ from tilesmith.codegen.library.plan import (
 )
 from tilesmith.compiler.areas import starts_of
 from tilesmith.compiler.backends.cpu.calls import calls_of
+from tilesmith.compiler.backends.cpu.library_parts import kernel_of, refuse_hosts
+from tilesmith.compiler.backends.cpu.varying_library import plan_of_varying
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
 from tilesmith.compiler.program import (
     DeviceStep,
@@ -36,7 +37,8 @@ from tilesmith.compiler.program import (
     TensorRef,
     kernels_of,
 )
-from tilesmith.compiler.shipping import Library, LibraryRequest
+from tilesmith.compiler.shipping import Library, LibraryRequest, Shippable
+from tilesmith.compiler.varying.recipe import VaryingRecipe
 from tilesmith.search_space.errors import ModelError
 
 
@@ -54,12 +56,9 @@ def plan_of(recipe: Recipe, prefix: str, about: str, file: str = "") -> Plan:
     codes = [recipe.codes[code] for code in used]
     return Plan(
         prefix, recipe.name, about, recipe.target, recipe.threads,
-        places.inputs, places.outputs,
-        tuple(_stages(steps, functions, places)),
-        tuple(
-            Kernel(re.sub(r"\W", "_", names[code], flags=re.ASCII), recipe.codes[code].code)
-            for code in used
-        ),
+        tuple(end.tensor for end in places.inputs), tuple(end.tensor for end in places.outputs),
+        (Body(places.inputs, places.outputs, tuple(_stages(steps, functions, places))),),
+        tuple(kernel_of(names[code], recipe.codes[code]) for code in used),
         max((code.shared_bytes for code in codes), default=0),
         max((code.local_bytes for code in codes), default=0),
         places.arena_bytes, tuple(recipe.pieces()), file,
@@ -84,14 +83,8 @@ def _copies(recipe: Recipe) -> dict[str, TensorRef]:
         if there and step.outputs[0].place.region == "value" and step.outputs[0].info.known:
             found[step.outputs[0].info.name] = step.inputs[0]
         else:
-            hosts.append(step.name)
-    if hosts:
-        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
-        raise ModelError(
-            f"'{recipe.name}' cannot become a library: {', '.join(hosts[:3])}{more} "
-            f"run{'s' if len(hosts) == 1 else ''} on the host, in Python; leave such nodes out of "
-            "the model, or compile it to a .tsm"
-        )
+            hosts.append((step.name, step.operator))
+    refuse_hosts(recipe.name, hosts)
     return found
 
 
@@ -196,25 +189,32 @@ def _check(check: IndexCheck, places: _Places) -> Check:
     return Check(check.node, places.address(ref.place), dtype, ref.info.elements, check.extents)
 
 
-def emit(recipe: Recipe, request: LibraryRequest) -> Library:
-    """Write a recipe as a library; errors as `plan_of` and `codegen.library.files`."""
+def emit(recipe: Shippable, request: LibraryRequest) -> Library:
+    """Write a recipe as a library; errors as `plan_of`, `plan_of_varying` and
+    `codegen.library.files`."""
+    assert isinstance(recipe, Recipe | VaryingRecipe)
     prefix = check_prefix(request.prefix) if request.prefix else prefix_of(_name(recipe))
     file = request.weights_file
-    plan = plan_of(recipe, prefix, _about(recipe), file.name if file else "")
+    given = (prefix, _about(recipe), file.name if file else "")
+    if isinstance(recipe, Recipe):
+        plan = plan_of(recipe, *given)
+    else:
+        plan = plan_of_varying(recipe, *given)
     write_files(plan, request.kind, request.output)
     return Library(
         str(request.output), str(request.header), str(file) if file else None, request.kind, prefix,
         request.output.stat().st_size, plan.weight_bytes, plan.workspace_bytes, plan.team,
+        tuple((size.name, size.low, size.high) for size in plan.sizes),
     )  # fmt: skip
 
 
-def _name(recipe: Recipe) -> str:
+def _name(recipe: Recipe | VaryingRecipe) -> str:
     """Of the model's file, for exporters call all graphs the same; else of the model."""
     file = recipe.source.rsplit(" sha256:", 1)[0]
     return file.rsplit(".", 1)[0] or recipe.name
 
 
-def _about(recipe: Recipe) -> str:
+def _about(recipe: Recipe | VaryingRecipe) -> str:
     target = f"{recipe.target.text('isa.processor')} with {recipe.target.text('isa.name')}"
     source = f" of {recipe.source}" if recipe.source else ""
     return (
