@@ -9,13 +9,19 @@ chains:
 
 One chain moves all rows whose lanes move alike. Heads that become rows ([s, h d] -> [s h, d]) are a
 chain a head; on the way back each adds its lanes to those before. Adding zeros is exact.
+
+Rows of few lanes go by steps where that is less work: two rows (or three, five, ..: the least prime
+factor of their number) become one, until they fill the lanes, and the same way down again:
+
+    [1536, 6] -> [768, 12] -> .. -> [48, 192] -> [29, 320]      a dozen chains instead of 1536
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isqrt, prod
 
 import numpy as np
 
@@ -29,6 +35,11 @@ from tilesmith.search_space.errors import ModelError
 MOST_MOVES = 1024
 """Chains that one tensor is cut anew by at most."""
 
+CHAIN = 32
+"""Vectors that a chain of its own costs as much as: it has to find units and streams, and waits."""
+
+FEW = 16
+"""Chains that are not worth looking for another way."""
 
 BLOCKS = 2
 """Blocks of a tensor that one chain writes at most: each needs slices of its own, 16 if it is
@@ -97,28 +108,159 @@ def cut_anew(
     Raises:
         ModelError: a part was never written or is of another type, or it takes too many moves.
     """
-    sources = tuple(written)
-    pieces = _pieces(kernel, sources, wanted)
+    way = _way(kernel, tuple(written), wanted, tensor)
+    if way.chains > MOST_MOVES:
+        raise ModelError(
+            f"kernel '{kernel}' reads {tensor.rows} rows that were written in other rows, which "
+            f"takes {way.chains} moves of lanes; at most {MOST_MOVES} are made"
+        )
+    sources = [_widened(chains, source, to) for source, to in zip(written, way.wide, strict=True)]
+    ladder = way.narrow
+    held, into = wanted, tensor
+    if ladder:
+        held = _like(wanted, ladder[0], f"{tensor.name}.wide")
+        into = _temporary(chains, held)
+        held = replace(held, tensor=into.name)
+    _in_rows(kernel, chains, sources, held, into)
+    for width in ladder[1:]:
+        held = _step(chains, held, width)
+    if ladder:
+        _in_rows(kernel, chains, (held,), wanted, tensor)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a tensor is cut anew.
+
+    Attributes:
+        wide: widths that rows of each source go through before; narrow: those that the rows of the
+            result come through, widest first.
+        chains, vectors: that all of it takes.
+    """
+
+    wide: tuple[tuple[int, ...], ...]
+    narrow: tuple[int, ...]
+    chains: int
+    vectors: int
+
+    @property
+    def cost(self) -> int:
+        return self.vectors + CHAIN * self.chains
+
+
+def _way(kernel: str, sources: tuple[Held, ...], wanted: Held, tensor: Tensor) -> _Way:
+    """The cheapest of: at once, over wider rows on one side, or on both."""
+    nothing = tuple(() for _ in sources)
+    best = _priced(kernel, (sources, nothing), (wanted, ()), tensor)
+    if best.chains <= FEW:
+        return best
+    wide, narrow = tuple(_widths(source) for source in sources), _widths(wanted)[::-1]
+    for before in dict.fromkeys((nothing, wide)):
+        for after in dict.fromkeys(((), narrow)):
+            if before != nothing or after:
+                found = _priced(kernel, (sources, before), (wanted, after), tensor)
+                best = min(best, found, key=lambda way: way.cost)
+    return best
+
+
+def _priced(
+    kernel: str,
+    sources: tuple[tuple[Held, ...], tuple[tuple[int, ...], ...]],
+    wanted: tuple[Held, tuple[int, ...]],
+    tensor: Tensor,
+) -> _Way:
+    """What it takes to go from sources over some widths to what is wanted, over others."""
+    chains = vectors = 0
+    ends: list[Held] = []
+    for source, widths in zip(*sources, strict=True):
+        ends.append(_like(source, widths[-1], source.tensor) if widths else source)
+        steps = (*source.shape[-1:], *widths)
+        chains += sum(after // before for before, after in pairwise(steps))
+        vectors += sum(prod(source.shape) // before for before in steps[:-1])
+    target, widths = wanted
+    for after, before in pairwise((*widths, *target.shape[-1:])):
+        chains += after // before
+        vectors += prod(target.shape) // before
+    whole = not widths
+    target = target if whole else _like(target, widths[0], target.tensor)
+    pieces = _pieces(kernel, ends, target)
+    together = _together(tensor) if whole else len(pieces)
+    groups = _groups(pieces, together)
+    return _Way(sources[1], widths, chains + len(groups), vectors + len(pieces))
+
+
+def _widths(held: Held) -> tuple[int, ...]:
+    """Ever wider rows of a tensor, as long as they have lanes for it."""
+    width, found = held.shape[-1], []
+    rows = prod(held.shape) // max(width, 1)
+    while (factor := _least_factor(rows)) > 1 and width * factor <= LANES:
+        width, rows = width * factor, rows // factor
+        found.append(width)
+    return tuple(found)
+
+
+def _least_factor(number: int) -> int:
+    """The least prime factor of a number; 1 of 1."""
+    return next((f for f in range(2, isqrt(max(number, 0)) + 1) if number % f == 0), number)
+
+
+def _like(held: Held, width: int, name: str) -> Held:
+    """The same elements in rows of another width."""
+    return replace(held, tensor=name, shape=(prod(held.shape) // width, width))
+
+
+def _temporary(chains: Chains, held: Held) -> Tensor:
+    """A tensor for rows that are on their way."""
+    return chains.temporary(held.tensor, held.shape[0], held.dtype)
+
+
+def _widened(chains: Chains, source: Held, widths: tuple[int, ...]) -> Held:
+    """A tensor in ever wider rows."""
+    for width in widths:
+        source = _step(chains, source, width)
+    return source
+
+
+def _step(chains: Chains, source: Held, width: int) -> Held:
+    """A tensor in rows of another width, one of which is a multiple of the other."""
+    found = _like(source, width, f"{source.tensor}.by{width}")
+    made = _temporary(chains, found)
+    found = replace(found, tensor=made.name)
+    _in_rows("", chains, (source,), found, made)
+    return found
+
+
+def _together(tensor: Tensor) -> int:
+    """Rows of a tensor whose blocks find slices at once."""
+    return BLOCKS * tensor.block or tensor.rows
+
+
+_Key = tuple[int, bool, int, int, tuple[int, ...], bool]
+"""What pieces have in common that are one chain: how many came before in their row, whether more
+come, the source, the part of the result, lanes, and whether nothing moves."""
+
+
+def _groups(pieces: Sequence[_Piece], together: int) -> dict[_Key, list[_Piece]]:
+    """Pieces that move alike."""
     levels: dict[int, list[_Piece]] = {}
     for piece in pieces:
         levels.setdefault(piece.target, []).append(piece)
-    together = BLOCKS * tensor.block or tensor.rows  # rows whose blocks find slices at once
-    groups: dict[tuple[int, bool, int, int, tuple[int, ...], bool], list[_Piece]] = {}
+    groups: dict[_Key, list[_Piece]] = {}
     for parts in levels.values():
         for level, piece in enumerate(parts):
-            last = level == len(parts) - 1
-            part = piece.target // together
+            last, part = level == len(parts) - 1, piece.target // max(together, 1)
             key = (level, last, piece.source, part, piece.lanes, piece.whole)
             groups.setdefault(key, []).append(piece)
-    if len(groups) > MOST_MOVES:
-        raise ModelError(
-            f"kernel '{kernel}' reads {len(levels)} rows that were written in other rows, which "
-            f"takes {len(groups)} moves of lanes; at most {MOST_MOVES} are made"
-        )
-    sums = [
-        chains.temporary(f"{tensor.name}.part", tensor.rows, tensor.dtype)
-        for _ in range(max(map(len, levels.values())) - 1)
-    ]
+    return groups
+
+
+def _in_rows(
+    kernel: str, chains: Chains, sources: Sequence[Held], wanted: Held, tensor: Tensor
+) -> None:
+    """Chains that bring sources into the rows wanted, at once."""
+    groups = _groups(_pieces(kernel, sources, wanted), _together(tensor))
+    most = max((key[0] for key in groups), default=0)
+    sums = [chains.temporary(f"{tensor.name}.part", tensor.rows, tensor.dtype) for _ in range(most)]
     for key in sorted(groups, key=lambda key: key[0]):
         level, last, source, *_ = key
         into = tensor.name if last else sums[level].name
