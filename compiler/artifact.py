@@ -79,7 +79,7 @@ _LIMIT = 1 << 36
 _MANIFEST_LIMIT = 1 << 26
 """Bytes: the manifest alone is read before its own size is known from anything else."""
 
-THREADS = 1024
+THREADS = CHIPS = 1024
 """As many as the command line gives; each has a workspace of its own."""
 
 
@@ -119,6 +119,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
         "source": recipe.source,
         "target": json.loads(recipe.target.to_json()),
         "threads": recipe.threads,
+        "chips": recipe.chips,
         "arena_bytes": recipe.arena_bytes,
         "constant_bytes": int(recipe.constants.size),
         "opsets": [list(pair) for pair in recipe.opsets],
@@ -231,6 +232,7 @@ class Reader:
             private=frozenset(map(str, found.get("private", ()))),
             updates=read_updates(found, inputs, outputs, self.damaged),
             tensors=read_tensors(found, self.place, self.damaged),
+            chips=max(1, self.natural(found.get("chips", 1), "chips", CHIPS)),
         )  # fmt: skip
 
     def damaged(self, what: str) -> ModelError:

@@ -90,10 +90,18 @@ class Backend(ABC):
     """Whether kernels without a schedule for the target run on the host instead."""
 
     def check_size(  # noqa: B027 (most backends have all the memory of the host)
-        self, target: Target, name: str, nbytes: int
+        self, target: Target, name: str, nbytes: int, chips: int = 1
     ) -> None:
         """Raise `ModelError` if model `name` needs more memory for weights and activations than
-        the target has."""
+        so many of the target have."""
+
+    def check_chips(self, target: Target, chips: int) -> None:
+        """Raise `TargetError` unless a model may go over so many of the target in a pipeline."""
+        if chips > 1:
+            raise TargetError(
+                f"models are not cut over several chips of target '{target.name}' by --chips; "
+                "'tilesmith shard --mesh ... --pipeline' cuts them over the cores of a mesh"
+            )
 
     def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
         """What a model as kernels goes through on the target before schedules are chosen.

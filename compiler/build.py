@@ -58,6 +58,7 @@ class BuildOptions:
         source: what to remember of the model's file.
         updates: by input the output that its array is to hold after a run.
         arrange: places activations in their arena.
+        chips: over how many of the target the model may go, in a pipeline.
     """
 
     threads: int = 1
@@ -66,6 +67,7 @@ class BuildOptions:
     source: str = ""
     updates: Mapping[str, str] = field(default_factory=dict)
     arrange: Arrange = plan_arena
+    chips: int = 1
 
 
 DEFAULTS = BuildOptions()
@@ -128,25 +130,30 @@ def recipe_of(
         CodegenError: a schedule could not be turned into code.
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
+    backend.check_chips(target, options.chips)
     lowered = scheduled(with_updates(graph, options.updates), target, options.precision)
     if backend.falls_back:
-        _check_size(lowered, target)
+        _check_size(lowered, target, options.chips)
     choices = pinned(lowered) if pinned is not None else {}
     chooser = Chooser(
         target, database, options.threads, choices, measured_only=options.require_tuned
     )
     if options.require_tuned:
         require_tuned(lowered, chooser)
-    return replace(fastest_recipe(lowered, chooser, options.arrange), source=options.source)
+    recipe = fastest_recipe(lowered, chooser, options.arrange, options.chips)
+    return replace(recipe, source=options.source)
 
 
-def fastest_recipe(lowered: Graph, chooser: Chooser, arrange: Arrange = plan_arena) -> Recipe:
+def fastest_recipe(
+    lowered: Graph, chooser: Chooser, arrange: Arrange = plan_arena, chips: int = 1
+) -> Recipe:
     """The recipe of a model as kernels; of several assignments of schedules the fastest."""
     target, backend = chooser.target, backend_of(chooser.target)
 
     def assembled(changed: Mapping[Workload, Config]) -> Recipe:
         settled, kernels = _settled(lowered, chooser.preferring(changed))
-        return assemble(settled, kernels, target, chooser.threads, arrange)
+        recipe = assemble(settled, kernels, target, chooser.threads, arrange)
+        return replace(recipe, chips=chips) if chips > 1 else recipe
 
     others: list[Choices] = []
     if backend.falls_back and not chooser.measured_only:
@@ -169,10 +176,10 @@ def scheduled(
     return apply(graph, passes_for(target, precision, bodies=bodies))
 
 
-def _check_size(graph: Graph, target: Target) -> None:
+def _check_size(graph: Graph, target: Target, chips: int) -> None:
     tensors = device_tensors(graph) | graph.constants.keys()
     needed = sum(graph.info(name).nbytes for name in tensors if graph.info(name).known)
-    backend_of(target).check_size(target, graph.name, needed)
+    backend_of(target).check_size(target, graph.name, needed, chips)
 
 
 def _settled(

@@ -280,6 +280,7 @@ class Recipe:
             constants, in order.
         updates: inputs that a run changes.
         tensors: where tensors lie after which step, for those who look into a run; in order.
+        chips: over how many of the target a pipeline of its steps may go.
     """
 
     name: str
@@ -298,6 +299,7 @@ class Recipe:
     lent: tuple[tuple[int, NDArray[np.uint8]], ...] = ()
     updates: tuple[Update, ...] = ()
     tensors: tuple[HeldTensor, ...] = ()
+    chips: int = 1
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
         """The constants with what is lent in its places."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import (
+    chips_option,
     database_option,
     json_option,
     precision_option,
@@ -79,6 +80,7 @@ _UNTUNED = 8
 )
 @click.option("--verify-passes", is_flag=True, help="Verify the graph after each pass.")
 @threads_option
+@chips_option
 @precision_option
 @shape_option
 @update_option

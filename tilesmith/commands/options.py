@@ -223,6 +223,14 @@ threads_option = click.option(
 runtime_threads_option = click.option(
     "--threads", type=_THREADS, help="Threads to use; 1, or what the artifact is for."
 )
+chips_option = click.option(
+    "--chips",
+    type=click.IntRange(min=1, max=1024),
+    default=1,
+    show_default=True,
+    help="Cut a model into a pipeline over at most so many chips of the target, each with its own "
+    "weights (LPU-like targets).",
+)
 operator_option = click.option(
     "--op",
     "operators",

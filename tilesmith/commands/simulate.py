@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import (
+    chips_option,
     compared_targets_option,
     database_option,
     json_option,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     "--trace", type=click.Path(path_type=Path), help="Write a Chrome/Perfetto trace (JSON) here."
 )
 @what_if_options
+@chips_option
 @precision_option
 @shape_option
 @json_option

@@ -143,7 +143,9 @@ def build_recipe(
     def options() -> BuildOptions:  # once the model is read: it may not be there
         source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
         updates = {**updates_of(asked.model), **asked.updates}
-        found = BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
+        found = BuildOptions(
+            asked.threads, asked.precision, require_tuned, source, updates, chips=asked.chips
+        )
         return found if arrange is None else replace(found, arrange=arrange)
 
     def built(database: Records | None, pins: Pinned | None) -> Recipe | VaryingRecipe:

@@ -56,6 +56,7 @@ class Asked(TypedDict, total=False):
     precision: str
     updates: Mapping[str, str] | None
     calibration: Data | None
+    chips: int
 
 
 class AskedOfSearch(Asked, total=False):
@@ -122,6 +123,7 @@ class Request:
         updates: by input the output that its array is to hold after a run (a cache).
         calibration: data that an fp32 model is quantised with for the precision "int8", in any form
             that `jobs.calibration_data` takes.
+        chips: over how many of the target a model may go, in a pipeline.
     """
 
     subject: Subject
@@ -133,6 +135,7 @@ class Request:
     precision: str = "fp32"
     updates: Mapping[str, str] | None = None
     calibration: Data | None = None
+    chips: int = 1
 
     def __post_init__(self) -> None:
         if self.shapes:
@@ -159,7 +162,9 @@ class Request:
         shapes, updates = self.shapes or {}, self.updates or {}
         precision = PRECISIONS.get(self.precision, self.precision)
         subject, precision = in_integers(self.subject, precision, self.calibration, shapes)
-        return Resolved(subject, target, database, shapes, threads, precision, updates)
+        if self.chips < 1:
+            raise InputError(f"chips = {self.chips} is out of range; at least 1")
+        return Resolved(subject, target, database, shapes, threads, precision, updates, self.chips)
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,7 @@ class Resolved:
     threads: int
     precision: str
     updates: Mapping[str, str]
+    chips: int = 1
 
     @property
     def model(self) -> Model:

@@ -51,8 +51,12 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     if is_artifact(request.subject):
         return simulate_artifact(request, fidelity, trace)
     asked = request.resolved(calibrate=True)
-    whole_too = fidelity in (None, "timeline")
-    if is_model(asked.subject) and whole_too and measures_models(asked.target, "simulator"):
+    whole_too = fidelity in (None, "timeline") and is_model(asked.subject)
+    if asked.chips > 1:
+        backend_of(asked.target).check_chips(asked.target, asked.chips)
+        if not whole_too:
+            raise InputError("--chips is of whole models, on the timeline; leave it out")
+    if whole_too and measures_models(asked.target, "simulator"):
         return backend_of(asked.target).simulate(build_fixed(asked).recipe, trace=trace)
     whole = parts_of(asked)
     workloads = [item.workload for item in whole.workloads]
@@ -89,6 +93,11 @@ def simulate_artifact(
     from tilesmith.compiler.varying.loading import load
 
     recipe = at_one_size(load(str(request.subject)), request.shapes or {}).recipe
+    if request.chips not in (1, recipe.chips):
+        raise InputError(
+            f"'{request.subject}' was compiled for {recipe.chips} chips, not {request.chips}; "
+            "compile the model again"
+        )
     target = recipe.target.with_settings(request.settings) if request.settings else recipe.target
     if fidelity in (None, "timeline") and measures_models(target, "simulator"):
         return backend_of(target).simulate(recipe, target, trace)

@@ -22,6 +22,7 @@ from tilesmith.compiler.backends.lpu.estimates import seconds
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.program import linked
+from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.fallback import FallBack
@@ -65,16 +66,21 @@ class LpuBackend(Backend):
         if has_slices(target):
             Chip.of(target)
 
-    def check_size(self, target: Target, name: str, nbytes: int) -> None:
+    def check_size(self, target: Target, name: str, nbytes: int, chips: int = 1) -> None:
         """A model's weights and activations have to fit into MEM, of which a roofline has none."""
         check_slices(target)
-        room = Chip.of(target).sram_bytes
+        each = Chip.of(target).sram_bytes
+        room, whose = each * chips, f"{chips} chips of target" if chips > 1 else "target"
         if nbytes > room:
             raise ModelError(
                 f"model '{name}' needs {nbytes / 2**20:.0f} MiB for weights and activations, "
                 f"{(nbytes - room) / 2**20:.0f} MiB more than the {room / 2**20:.0f} MiB of MEM of "
-                f"target '{target.name}'; {-(-nbytes // room)} chips would hold it"
+                f"{whose} '{target.name}'; {-(-nbytes // each)} chips would hold it (--chips)"
             )
+
+    def check_chips(self, target: Target, chips: int) -> None:
+        """Chips in a pipeline: see `pipeline`."""
+        check_slices(target)
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         program = lowered(workload, target, config)
@@ -95,13 +101,15 @@ class LpuBackend(Backend):
         return seconds(workload, target, config)
 
     def predict(self, recipe: Recipe) -> float | None:
-        """Programs as scheduled, transfers to and from the host."""
-        return latency_of(recipe)
+        """Programs as scheduled, transfers to and from the host; of a pipeline its period."""
+        return pipelined(recipe).seconds if recipe.chips > 1 else latency_of(recipe)
 
     def simulate(
         self, recipe: Recipe, target: Target | None = None, trace: Path | None = None
     ) -> SimulationResult:
-        """See `model.simulate_model`."""
+        """See `model.simulate_model`, of several chips `several_chips.simulate_pipeline`."""
+        if recipe.chips > 1:
+            return simulate_pipeline(recipe, target, trace)
         return simulate_model(recipe, target, trace)
 
     def link(
@@ -111,6 +119,9 @@ class LpuBackend(Backend):
         memory: Memory,
     ) -> Callable[[], None]:
         def run() -> None:
+            if recipe.chips > 1:
+                pipelined(recipe).run(memory)
+                return
             linked(recipe, steps).run(memory)  # when first run: simulation links the same program
 
         return run

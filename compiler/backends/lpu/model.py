@@ -8,7 +8,7 @@ time from the last result before it to its own, so that these sum to the program
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,22 @@ def latency_of(recipe: Recipe) -> float:
         else host_time(part, recipe.target) * 1e-9
         for part in segments(recipe)
     )
+
+
+def engine_times(programs: Sequence[Program]) -> dict[str, float]:
+    """us that each kind of unit is busy in programs that run one after another."""
+    total = _Total()
+    for program in programs:
+        _add_program(total, program)
+    return total.engines
+
+
+def operator_costs(programs: Sequence[Program], target: Target) -> tuple[OperatorCost, ...]:
+    """What the kernels of several programs cost and show."""
+    kernels = dict[tuple[str, str], _Kernel]()
+    for program in programs:
+        _add_kernels(kernels, program, target)
+    return tuple(_operator(kernel) for kernel in kernels.values())
 
 
 def _write(placed: Schedule, path: Path, operators: list[Span]) -> list[str]:

@@ -8,8 +8,11 @@ chip, through those between, over the links of two neighbours, while the next in
     latency = all stages and all transfers, one after the other
 
 Cuts are chosen by dynamic programming over all contiguous ones. A run that has not been scheduled
-counts what its kernels show in the schedule of the whole; the runs of the best cut are scheduled,
-and their cycles taken instead, until the best cut is one whose runs are all scheduled.
+counts the closed form of its kernels' chains, as far as that was right for the runs that have been;
+the runs of the best cut are scheduled, and their cycles taken instead, until the best cut is one
+whose runs are all scheduled, or for so many rounds. Only what is chosen in the end is scheduled as
+well as a whole model is. Steps on the host before the first kernel and behind the last are the
+host's part of the pipeline.
 
 Invariants: every kernel is in one stage; more chips never make the period longer.
 """
@@ -18,19 +21,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.codegen.lpu.dataflow import LANES
+from tilesmith.codegen.lpu.dataflow import LANES, Chain
+from tilesmith.codegen.lpu.scheduling.scheduler import Options
 from tilesmith.compiler.backends.lpu.entrance import entering, leaving
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
-from tilesmith.compiler.backends.lpu.model import shown_times
-from tilesmith.compiler.backends.lpu.program import Program, linked
+from tilesmith.compiler.backends.lpu.program import TRIES, Program, joined_of, linked
 from tilesmith.compiler.program import KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError
 from tilesmith.search_space.target import Target
+from tilesmith.simulator.lpu.analytical import estimate
+
+ROUNDS = 6
+"""Times that the runs of a best cut are scheduled before the best of those that are known is
+taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +132,7 @@ class Cutter:
     """Cuts one compiled model for any number of chips; what it schedules it keeps.
 
     Args:
-        target: the chip that stages are for; it may be smaller than the one of the recipe, which
-            has to hold the whole.
+        target: the chip that stages are for; the recipe's if None. None has to hold the whole.
         links: between two neighbours.
 
     Raises:
@@ -133,12 +140,7 @@ class Cutter:
     """
 
     def __init__(self, recipe: Recipe, target: Target | None = None, links: int = 1) -> None:
-        steps = [step for step in recipe.steps if isinstance(step, KernelStep)]
-        if len(steps) != len(recipe.steps) or not steps:
-            raise ModelError(
-                f"'{recipe.name}' has steps on the host or none at all; models are cut over chips "
-                "if every operator has a schedule there"
-            )
+        steps = _run_of(recipe)
         self.recipe, self.links = recipe, links
         self.target = target or recipe.target
         self.chip = Chip.of(self.target)
@@ -146,13 +148,18 @@ class Cutter:
         self.kernels = tuple(steps)[len(self._first) : len(steps) - len(self._last)]
         self._weights = _weights(recipe, self.kernels)
         self._scheduled: dict[tuple[int, int], Program | None] = {}
+        self._found: list[Pipeline] = []
         self._refused = ""
 
     @cached_property
-    def _shown(self) -> list[float]:
-        """Cycles that each kernel shows in the schedule of the whole."""
-        whole = linked(self.recipe, (*self._first, *self.kernels, *self._last))
-        return [us * 1e3 * self.chip.ghz for us in shown_times(whole)]
+    def _estimated(self) -> list[float]:
+        """Cycles of each kernel by the closed form of its chains, those that cut rows anew too."""
+        joined = joined_of(self.recipe, self.kernels, _codes(self.recipe, self.kernels))
+        mine: list[list[Chain]] = [[] for _ in self.kernels]
+        for chain, owner in zip(joined.flow.chains, joined.owners, strict=True):
+            mine[owner].append(chain)
+        parts = (replace(joined.flow, chains=tuple(chains)) for chains in mine)
+        return [float(estimate(part, self.chip).cycles) for part in parts]
 
     @cached_property
     def _sent(self) -> list[int]:
@@ -190,33 +197,54 @@ class Cutter:
         Raises:
             ModelError: so many chips do not hold the model, however it is cut.
         """
-        while True:
-            period, ends = best_cuts(len(self.kernels), chips, self._cost)
-            if period == math.inf:
-                raise ModelError(self._refusal(chips))
-            runs = list(zip((0, *ends), ends, strict=False))
+        for _ in range(ROUNDS):
+            runs = self._runs(chips, self._cost)
             unknown = [run for run in runs if run not in self._scheduled]
             if not unknown:
-                return self._pipeline(runs)
+                break
             for run in unknown:
-                self._scheduled[run] = self._schedule(*run)
+                self._scheduled[run] = self._schedule(run, TRIES[:1])
+        else:
+            runs = self._runs(chips, self._known)
+        found = self._pipeline(runs)
+        self._found.append(found)
+        able = (one for one in self._found if len(one.stages) <= chips)
+        return min(able, key=lambda one: one.period)
+
+    def _runs(self, chips: int, cost: Callable[[int, int], float]) -> list[tuple[int, int]]:
+        """The best cut, by what runs cost."""
+        period, ends = best_cuts(len(self.kernels), chips, cost)
+        if period == math.inf:
+            raise ModelError(self._refusal(chips))
+        return list(zip((0, *ends), ends, strict=False))
+
+    def _known(self, first: int, end: int) -> float:
+        """Cycles of a run that has been scheduled, or of its transfer."""
+        program = self._scheduled.get((first, end))
+        return math.inf if program is None else max(program.schedule.cycles, self._sent[end])
 
     def _cost(self, first: int, end: int) -> float:
+        if (first, end) in self._scheduled:
+            return self._known(first, end)
         if self.weights(first, end) > self.chip.sram_bytes:
             return math.inf
-        cycles = sum(self._shown[first:end])
-        if (first, end) in self._scheduled:
-            program = self._scheduled[first, end]
-            cycles = math.inf if program is None else program.schedule.cycles
-        return max(cycles, self._sent[end])
+        return max(sum(self._estimated[first:end]) * self._off, self._sent[end])
 
-    def _schedule(self, first: int, end: int) -> Program | None:
-        """Kernels [first, end) on a chip of their own; None if there is no schedule for them."""
+    @property
+    def _off(self) -> float:
+        """Cycles of schedules for one of the estimates'; 1 before any is known."""
+        known = [(run, found) for run, found in self._scheduled.items() if found is not None]
+        told = sum(sum(self._estimated[first:end]) for (first, end), _ in known)
+        return sum(found.schedule.cycles for _, found in known) / told if told else 1.0
+
+    def _schedule(self, run: tuple[int, int], tries: Sequence[Options] = ()) -> Program | None:
+        """A run of kernels on a chip of its own; None if there is no schedule for them."""
+        first, end = run
         steps = self.kernels[first:end]
         steps = steps if first else (*self._first, *steps)
         steps = steps if end < len(self.kernels) else (*steps, *self._last)
         try:
-            return linked(self.recipe, steps, self.target)
+            return linked(self.recipe, steps, self.target, tries)
         except CodegenError as error:
             self._refused = str(error)
             return None
@@ -224,7 +252,7 @@ class Cutter:
     def _pipeline(self, runs: Sequence[tuple[int, int]]) -> Pipeline:
         stages = []
         for first, end in runs:
-            program = self._scheduled[first, end]
+            program = self._schedule((first, end)) or self._scheduled[first, end]
             assert program is not None, "what cannot be scheduled costs infinitely much"
             stages.append(Stage(program, self.weights(first, end), self._sent[end]))
         return Pipeline(tuple(stages), self.chip.ghz, self.chip.delay("link"))
@@ -234,15 +262,40 @@ class Cutter:
         whole, room = self.weights(0, len(self.kernels)), self.chip.sram_bytes
         largest = max(self.weights(n, n + 1) for n in range(len(self.kernels)))
         what = f"{chips} chip{'s' if chips > 1 else ''} of target '{self.target.name}'"
-        remedy = f"its weights take {whole / 2**20:.1f} MiB: take more chips"
+        enough = self._fewest()
+        remedy = f"its weights take {whole / 2**20:.1f} MiB: {enough} chips would hold them"
         if largest > room:
             remedy = f"one of its kernels alone has {largest / 2**20:.1f} MiB of weights"
-        elif chips >= len(self.kernels):
+        elif chips >= enough:
             remedy = f"the scheduler says: {self._refused}"
         return (
             f"'{self.recipe.name}' does not fit on {what} with {room / 2**20:.1f} MiB of MEM each, "
             f"however its kernels are cut; {remedy}"
         )
+
+    def _fewest(self) -> int:
+        """Chips that hold all weights, as full as can be one after the other."""
+        chips, first = 1, 0
+        for end in range(1, len(self.kernels) + 1):
+            if end - first > 1 and self.weights(first, end) > self.chip.sram_bytes:
+                chips, first = chips + 1, end - 1
+        return chips
+
+
+def _run_of(recipe: Recipe) -> tuple[KernelStep, ...]:
+    """The kernels of a model, which no step on the host parts."""
+    places = [n for n, step in enumerate(recipe.steps) if isinstance(step, KernelStep)]
+    between = recipe.steps[places[0] : places[-1] + 1] if places else ()
+    host = list(dict.fromkeys(s.name for s in between if not isinstance(s, KernelStep)))
+    if host:
+        raise ModelError(
+            f"'{recipe.name}' is {len(host) + 1} programs with steps on the host between "
+            f"({', '.join(host[:3])}{', ..' if len(host) > 3 else ''}); models are cut over chips "
+            "where all between the first kernel and the last runs there"
+        )
+    if not places:
+        raise ModelError(f"'{recipe.name}' has no kernels: there is nothing to cut over chips")
+    return tuple(step for step in between if isinstance(step, KernelStep))
 
 
 def _codes(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, KernelCode]:

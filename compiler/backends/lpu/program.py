@@ -11,7 +11,7 @@ before anybody sees it; a tensor that the caller, the host or another program re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, get_args
@@ -77,7 +77,7 @@ def _view(memory: Memory, held: Held) -> NDArray[Any]:
     return memory.view(held.place, np.dtype(to_numpy(held.dtype)), held.shape)
 
 
-Key = tuple[int, int, str]
+Key = tuple[int, int, str, int]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
 
 
@@ -97,8 +97,17 @@ def segments(recipe: Recipe, target: Target | None = None) -> list[Program | Hos
     return found
 
 
-def linked(recipe: Recipe, steps: Sequence[KernelStep], target: Target | None = None) -> Program:
+def linked(
+    recipe: Recipe,
+    steps: Sequence[KernelStep],
+    target: Target | None = None,
+    tries: Sequence[Options] = (),
+) -> Program:
     """The program of a run of kernel steps of a recipe.
+
+    Args:
+        target: as `segments`.
+        tries: ways of scheduling it, of which the shortest schedule is kept; `TRIES` if none.
 
     Raises:
         ModelError: the recipe's code does not fit its arguments (a damaged artifact).
@@ -107,27 +116,32 @@ def linked(recipe: Recipe, steps: Sequence[KernelStep], target: Target | None = 
     """
     target = target or recipe.target
     known = _programs.setdefault(recipe, {})
-    key = id(steps[0]), len(steps), repr(target)
+    key = id(steps[0]), len(steps), repr(target), len(tries)
     if key not in known:
         codes = {n: KernelCode.from_bytes(recipe.codes[n].code) for n in {s.code for s in steps}}
         first, last = entering(recipe, steps), leaving(recipe, steps)
         inner = tuple(steps)[len(first) : len(steps) - len(last)]
-        parts = [(step, codes[step.code]) for step in inner]
-        constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
-        joined = _simplified(
-            join(recipe.name, parts, _outside(recipe, inner), constants), constants
-        )
-        placed = _shortest(joined.flow, Chip.of(target))
+        joined = joined_of(recipe, inner, codes)
+        placed = _shortest(joined.flow, Chip.of(target), tries or TRIES)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
     return known[key]
+
+
+def joined_of(
+    recipe: Recipe, steps: Sequence[KernelStep], codes: Mapping[int, KernelCode]
+) -> Joined:
+    """The chains of a run of kernel steps, not yet placed."""
+    parts = [(step, codes[step.code]) for step in steps]
+    constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
+    return _simplified(join(recipe.name, parts, _outside(recipe, steps), constants), constants)
 
 
 TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
 """Ways in which chains are taken by the list scheduler: none is the best for all programs."""
 
 
-def _shortest(flow: Dataflow, chip: Chip) -> Schedule:
+def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
     """The shortest schedule that is found.
 
     Raises:
@@ -135,7 +149,7 @@ def _shortest(flow: Dataflow, chip: Chip) -> Schedule:
     """
     found: list[Schedule] = []
     reason: CodegenError | None = None
-    for options in TRIES:
+    for options in tries:
         try:
             found.append(schedule(flow, chip, options))
         except CodegenError as error:

@@ -93,7 +93,7 @@ class TrainiumBackend(Backend):
         """The target has to describe a core that is complete and possible."""
         Core.of(target)
 
-    def check_size(self, target: Target, name: str, nbytes: int) -> None:
+    def check_size(self, target: Target, name: str, nbytes: int, chips: int = 1) -> None:
         """A model's weights and activations have to fit the core's HBM."""
         room = Core.of(target).hbm_bytes
         if nbytes > room:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.lpu.dataflow import LANES
+from tilesmith.command_line import command_line
 from tilesmith.compiler.areas import Memory
+from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.backends.lpu import backend
 from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, best_cuts
-from tilesmith.compiler.build import build
+from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.errors import ModelError
@@ -121,6 +126,56 @@ def test_weights_that_one_chip_does_not_hold_take_more(built: Executable) -> Non
     tiny = TARGET.with_settings({"mem.words": "4"})
     with pytest.raises(ModelError, match=r"12 chips .* one of its kernels alone has 0\.2 MiB"):
         Cutter(built.recipe, tiny).cut(LAYERS)
+
+
+def test_one_command_says_throughput_over_chips_beside_linear(tmp_path: Path) -> None:
+    onnx.save(perceptron(), tmp_path / "mlp.onnx")
+    asked = ["simulate", str(tmp_path / "mlp.onnx"), "--target", "lpu1", "--chips", "3"]
+    said = CliRunner().invoke(command_line, [*asked, "--json"])
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout)
+    rows = found["pipelines"]
+    assert [row["at_most"] for row in rows] == [1, 2, 3] and rows[0]["of_linear"] == 1.0
+    for row in rows:
+        assert row["per_second"] == pytest.approx(1e6 / row["period_us"])
+        share = row["per_second"] / rows[0]["per_second"] / row["at_most"]
+        assert row["of_linear"] == pytest.approx(share)
+        assert sum(len(stage["kernels"]) for stage in row["stages"]) == LAYERS
+    assert found["period_us"] == rows[-1]["period_us"]
+    assert "of linear" in CliRunner().invoke(command_line, asked).stdout
+
+
+def test_an_artifact_for_several_chips_runs_on_them(tmp_path: Path, built: Executable) -> None:
+    small = TARGET.with_settings({"mem.words": "80"})
+    model = perceptron()
+    with pytest.raises(ModelError, match=r"MiB more than the .* 3 chips would hold it \(chips=\)"):
+        build(import_model(model), TARGET.with_settings({"mem.words": "40"}))
+    executable = build(import_model(model), small, options=BuildOptions(chips=3))
+    executable.save(tmp_path / "mlp.tsm")
+    loaded = Executable.load(tmp_path / "mlp.tsm")
+    assert loaded.recipe.chips == 3
+    given = {"x": random(16, 320)}
+    assert np.array_equal(loaded.run(given)["y"], built.run(given)["y"])
+    simulated = backend_of(TARGET).simulate(loaded.recipe)
+    assert len(simulated.details["pipelines"]) == 2 and "1 chip" in simulated.notes[0]
+
+
+def test_what_is_not_cut_over_chips_says_why(tmp_path: Path) -> None:
+    onnx.save(perceptron(), tmp_path / "mlp.onnx")
+    for target, why in (("trn1", "tilesmith shard"), ("lp30", "roofline only")):
+        asked = ["simulate", str(tmp_path / "mlp.onnx"), "--target", target, "--chips", "2"]
+        said = CliRunner().invoke(command_line, asked)
+        assert said.exit_code == 2 and why in said.stderr
+    said = CliRunner().invoke(
+        command_line, ["simulate", "--op", "softmax shape=4x8", "--target", "lpu1", "--chips", "2"]
+    )
+    assert said.exit_code == 2 and "--chips is of whole models" in said.stderr
+    text = (
+        "parted (float[4, 8] x) => (float[4, 8] y) { a = MatMul(x, w) b = Sin(a) y = MatMul(b, w) }"
+    )
+    executable = build(import_model(model_of(text, w=random(8, 8))), TARGET)
+    with pytest.raises(ModelError, match="steps on the host between"):
+        Cutter(executable.recipe)
 
 
 def test_sums_over_a_node_are_two_exchanges_between_all_of_its_chips() -> None:

@@ -1,0 +1,177 @@
+"""A compiled model over several LPU-like chips: run stage by stage, and what it costs.
+
+    latency     of one inference: stages, transfers and hops, and the host's part at both ends
+    throughput  one inference a period: that of the slowest stage, transfer or step on the host
+
+A pipeline is cut when it is first asked for and kept with its recipe (`pipeline`). What is reported
+is a line for each number of chips up to those given, beside a linear share of the first that holds
+the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.compiler.areas import Memory
+from tilesmith.compiler.backends.lpu.model import engine_times, operator_costs
+from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline
+from tilesmith.compiler.host.costs import host_time
+from tilesmith.compiler.program import HostStep, Recipe
+from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.search_space.target import Target
+from tilesmith.simulator.dispatch import SimulationResult
+
+_cutters: WeakKeyDictionary[Recipe, dict[str, Cutter]] = WeakKeyDictionary()
+
+
+def _cutter(recipe: Recipe, target: Target) -> Cutter:
+    """What cuts a recipe for a chip: what it scheduled once is kept."""
+    known = _cutters.setdefault(recipe, {})
+    if repr(target) not in known:
+        known[repr(target)] = Cutter(recipe, target)
+    return known[repr(target)]
+
+
+@dataclass(frozen=True)
+class Pipelined:
+    """A pipeline with the host at both ends.
+
+    Attributes:
+        host: seconds of an inference that the host takes before and after.
+    """
+
+    pipeline: Pipeline
+    host: float
+
+    @property
+    def seconds(self) -> float:
+        """Between two results."""
+        return max(self.pipeline.period / (self.pipeline.ghz * 1e9), self.host)
+
+    @property
+    def latency(self) -> float:
+        """Seconds from an input to its result."""
+        return self.pipeline.latency / (self.pipeline.ghz * 1e9) + self.host
+
+    def run(self, memory: Memory) -> None:
+        """One inference: what stands in the model's memory goes through all stages."""
+        for stage in self.pipeline.stages:
+            stage.program.run(memory)
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of the table, with the stages."""
+        us = self.pipeline.ghz * 1e3
+        return {
+            "chips": len(self.pipeline.stages),
+            "period_us": self.seconds * 1e6,
+            "per_second": 1 / self.seconds,
+            "latency_us": self.latency * 1e6,
+            "stages": [
+                {
+                    "kernels": [step.name for step in stage.program.steps],
+                    "us": stage.cycles / us,
+                    "transfer_us": stage.sent / us,
+                    "weights_mib": stage.weights / 2**20,
+                }
+                for stage in self.pipeline.stages
+            ],
+        }
+
+
+def pipelined(recipe: Recipe, target: Target | None = None, chips: int = 0) -> Pipelined:
+    """A recipe's pipeline over at most so many chips (0: those that it was compiled for).
+
+    Raises:
+        ModelError: they do not hold it, or the host parts it.
+    """
+    target = target or recipe.target
+    host = sum(host_time(s, target) for s in recipe.steps if isinstance(s, HostStep)) * 1e-9
+    return Pipelined(_cutter(recipe, target).cut(chips or recipe.chips), host)
+
+
+def simulate_pipeline(
+    recipe: Recipe, target: Target | None = None, trace: Path | None = None
+) -> SimulationResult:
+    """Cut a compiled model over every number of chips up to its own, and count cycles.
+
+    Raises:
+        InputError: a trace is asked for; it shows one chip.
+        ModelError: as `pipelined`.
+    """
+    if trace is not None:
+        raise InputError("--trace shows one chip; leave out --chips, or the trace")
+    target = target or recipe.target
+    rows, refused = list[dict[str, Any]](), ""
+    for chips in range(1, recipe.chips + 1):
+        try:
+            rows.append({"at_most": chips, **pipelined(recipe, target, chips).to_json()})
+        except ModelError as error:
+            refused = refused or str(error)
+            if chips == recipe.chips:
+                raise
+    first = rows[0]
+    for row in rows:
+        linear = first["per_second"] * row["at_most"] / first["at_most"]
+        row["of_linear"] = row["per_second"] / linear
+    found = pipelined(recipe, target)
+    programs = [stage.program for stage in found.pipeline.stages]
+    engines = {name: us / (found.latency * 1e6) for name, us in engine_times(programs).items()}
+    chip = Chip.of(target)
+    return SimulationResult(
+        target=target.name,
+        fidelity="timeline",
+        cycles=round(found.latency * chip.ghz * 1e9),
+        compute_cycles=round(engines["mxm"] * found.latency * chip.ghz * 1e9),
+        latency_us=found.latency * 1e6,
+        bound=_bound(found),
+        engines=engines,
+        ops=operator_costs(programs, target),
+        details={
+            "precision": recipe.report.precision,
+            "chips": len(programs),
+            "period_us": found.seconds * 1e6,
+            "per_second": 1 / found.seconds,
+            "host_us": found.host * 1e6,
+            "pipelines": rows,
+        },
+        notes=(refused,) if refused else (),
+        remarks=(*_stages(rows[-1]), "", *_table(rows)),
+    )
+
+
+def _bound(found: Pipelined) -> str:
+    """What makes the period."""
+    if found.host > found.pipeline.period / (found.pipeline.ghz * 1e9):
+        return "host"
+    stages = found.pipeline.stages
+    return "c2c" if max(s.sent for s in stages) > max(s.cycles for s in stages) else "stages"
+
+
+def _stages(row: dict[str, Any]) -> list[str]:
+    lines = [
+        f"a pipeline over {row['chips']} chip{'s' if row['chips'] > 1 else ''}: an inference every "
+        f"{row['period_us']:.2f} us, {row['per_second']:,.0f} a second"
+    ]
+    for number, stage in enumerate(row["stages"], 1):
+        names = stage["kernels"]
+        lines.append(
+            f"  chip {number}: {len(names)} kernels, {names[0]} to {names[-1]}; "
+            f"{stage['us']:.2f} us, {stage['weights_mib']:.1f} MiB of weights, "
+            f"{stage['transfer_us']:.2f} us to send on"
+        )
+    return lines
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Throughput over chips, against linear."""
+    lines = ["at most  used   period us  inferences/s  of linear  latency us"]
+    lines += [
+        f"{row['at_most']:7}  {row['chips']:4}  {row['period_us']:10.2f}  "
+        f"{row['per_second']:12,.0f}  {row['of_linear']:9.1%}  {row['latency_us']:10.2f}"
+        for row in rows
+    ]
+    return lines
