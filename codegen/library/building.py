@@ -19,10 +19,12 @@ from tilesmith.codegen.llvm.threads import barrier_function
 from tilesmith.codegen.native import team, toolchain
 
 FUNCTIONS = (
-    "init", "end", "create", "create_in", "workspace_bytes", "destroy", "inputs", "outputs",
-    "input", "output", "run", "error", "status", "about",
+    "init", "verify", "end", "create", "create_in", "workspace_bytes", "destroy", "inputs",
+    "outputs", "input", "output", "run", "error", "status", "about",
 )  # fmt: skip
 """Of a library, behind its prefix."""
+
+_GIVEN = ("define internal", "define", "declare")
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ def module_text(plan: Plan, head: bytes) -> str:
     given = "\n".join(parts)
     for name in list(module.functions):  # declared for a call, and defined by text
         if f"@{name}(" in given and not module.functions[name].blocks:
-            defined = f"define internal void @{name}(" in given or f"define void @{name}(" in given
-            if defined or f"declare void @{name}(" in given:
+            kind = module.functions[name].result
+            if any(f"{word} {kind} @{name}(" in given for word in _GIVEN):
                 del module.functions[name]
     return f"{module}\n{given}\n{texts}\n"
 

@@ -51,10 +51,15 @@ typedef struct {p}_workspace {p}_workspace;
    {init} */
 int {p}_init(const char *weights);
 
+/* Read all weights, and compare their checksum with what it was when they were compiled: 0, or
+   TILESMITH_WEIGHTS. {p}_init looks at the head and the length of a file alone. */
+int {p}_verify(void);
+
 /* Let go of the weights; no workspace may be used after it, until the next {p}_init. */
 void {p}_end(void);
 
-/* Make a workspace. threads: how many run the model, at most {P}_THREADS and no more than there are
+/* Make a workspace. It is of this process: one with threads does not run in a child that is forked
+   later. threads: how many run the model, at most {P}_THREADS and no more than there are
    cores for it; 0: as many as can be. */
 int {p}_create(int threads, {p}_workspace **workspace);
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilesmith.codegen.library.plan import (
     BARRIERS_AT,
     BESIDE_AT,
+    PROCESS_AT,
     SLOT_BYTES,
     SLOTS_AT,
     TEAM_AT,
@@ -34,6 +35,7 @@ define internal void @stop(ptr %workspace, i64 %threads) {{
 """
 
 _TEAM = """
+declare i32 @getpid()
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(ptr, ptr)
 declare i32 @clock_gettime(i32, ptr)
@@ -171,6 +173,9 @@ entry:
   %rounds = call i64 @rounds(ptr %team)
   call void @set.rounds(ptr %team, i64 %rounds)
 {words}
+  %process = call i32 @getpid()
+  %process.at = getelementptr i8, ptr %workspace, i64 {process_at}
+  store i32 %process, ptr %process.at
   br label %check
 check:
   %number = phi i64 [ 1, %entry ], [ %next, %started ]
@@ -199,13 +204,26 @@ done:
   ret i32 0
 }}
 
+define internal i1 @elsewhere(ptr %workspace, i64 %threads) {{
+  %process.at = getelementptr i8, ptr %workspace, i64 {process_at}
+  %made = load i32, ptr %process.at
+  %here = call i32 @getpid()
+  %other = icmp ne i32 %made, %here
+  %many = icmp ugt i64 %threads, 1
+  %found = and i1 %other, %many
+  ret i1 %found
+}}
+
 define internal void @stop(ptr %workspace, i64 %threads) {{
 entry:
+  %gone = call i1 @elsewhere(ptr %workspace, i64 %threads)
+  br i1 %gone, label %done, label %here
+here:
   %team = getelementptr i8, ptr %workspace, i64 {team_at}
   call void @together(ptr %team, i64 %threads, ptr null)
   br label %check
 check:
-  %number = phi i64 [ 1, %entry ], [ %next, %join ]
+  %number = phi i64 [ 1, %here ], [ %next, %join ]
   %more = icmp ult i64 %number, %threads
   br i1 %more, label %join, label %done
 join:
@@ -246,4 +264,5 @@ def threads(plan: Plan) -> str:
         most_at=MOST_ROUNDS,
         words=words,
         beside_at=BESIDE_AT,
+        process_at=PROCESS_AT,
     )

@@ -29,15 +29,15 @@ ARENA, WEIGHTS, NUMBERS, FIRST_END = 1, 2, 3, 4
 output that calls may reach, then the slots."""
 
 THREADS_AT, STATUS_AT, BUSY_AT, OWNED_AT, BESIDE_AT = 8, 16, 20, 24, 32
-CAPACITY_AT, BODY_AT = 40, 48
+CAPACITY_AT, BODY_AT, PROCESS_AT = 40, 48, 56
 TEXT_AT, TEXT_BYTES = 64, 512
 BARRIERS_AT = TEXT_AT + TEXT_BYTES
 TEAM_AT = BARRIERS_AT + 2 * BARRIER_BYTES
 SLOTS_AT = TEAM_AT + 128 + BARRIER_BYTES
 SLOT_BYTES = 64
 """Of a workspace: who uses it, what the last run came to, how its threads meet; where sizes vary,
-the bytes that there are, and which body serves the sizes that are set, counted from 1. Then a slot
-for each thread: {handle, workspace, number}."""
+the bytes that there are, and which body serves the sizes that are set, counted from 1; where it has
+threads, whose process they are of. Then a slot for each thread: {handle, workspace, number}."""
 
 TENSOR_BYTES = 40
 """Of a `tilesmith_tensor`."""

@@ -250,6 +250,11 @@ class _Runner:
             builder.call(function, (self.workspace, INDEX(0), INDEX(1)))
             return
         threads = builder.load(self._at(THREADS_AT), INDEX)
+        elsewhere = self.module.declare("elsewhere", BOOL, (POINTER, INDEX))
+        gone = builder.call(elsewhere, (self.workspace, threads))
+        with builder.if_then(gone, likely=False):
+            sentence = "the threads of this workspace are those of another process; make one here%s"
+            self._fail("THREADS", sentence, "")
         place = self.module.declare("place", VOID, (POINTER, INDEX))
         builder.call(place, (self.workspace, threads))
         together = self.module.declare("together", VOID, (POINTER, INDEX, POINTER))

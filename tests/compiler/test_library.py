@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.c_libraries import emitted, loaded, needs_compiler, recipe
+from tests.compiler.c_libraries import LoadedLibrary, emitted, loaded, needs_compiler, recipe
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tests.compiler.test_control import CASES, X
+from tilesmith.codegen.library.weights import sums_of
+from tilesmith.compiler.backends.cpu.library import plan_of
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.errors import InputError, ModelError, TargetError
 from tilesmith.search_space.target import load_target
@@ -169,8 +173,6 @@ def test_callers_with_a_workspace_each_run_at_once(tmp_path: Path) -> None:
 def test_weights_of_a_file_are_mapped_and_no_others_are_taken(tmp_path: Path) -> None:
     made = emitted(recipe(NETWORK), tmp_path / "model.so", weights="file", prefix="n")
     assert made.weights is not None and made.nbytes < 40_000
-    from tests.compiler.c_libraries import LoadedLibrary
-
     library = LoadedLibrary(tmp_path / "model.so", "n")
     handle = ctypes.c_void_p()
     assert library.call("create", 1, ctypes.byref(handle)) == 5 and not handle.value
@@ -189,6 +191,60 @@ def test_weights_of_a_file_are_mapped_and_no_others_are_taken(tmp_path: Path) ->
     workspace.end()
     library.call("end", result=None)
     assert "model.weights" not in Path("/proc/self/maps").read_text()
+
+
+def test_weights_that_changed_are_found_when_asked(tmp_path: Path) -> None:
+    made = emitted(recipe(NETWORK), tmp_path / "model.so", weights="file", prefix="v")
+    content = bytearray((tmp_path / "model.weights").read_bytes())
+    swapped = content[:4096] + content[4104:4112] + content[4096:4104] + content[4112:]
+    content[-1] ^= 64
+    (tmp_path / "changed").write_bytes(content)
+    (tmp_path / "swapped").write_bytes(swapped)
+    library = LoadedLibrary(Path(made.path), "v")
+    assert library.call("verify") == 5
+    for name, status in (("model.weights", 0), ("changed", 4), ("swapped", 4)):
+        assert library.call("init", str(tmp_path / name).encode()) == 0
+        assert library.call("verify") == status
+        library.call("end", result=None)
+    (inside := tmp_path / "inside").mkdir()
+    assert loaded(NETWORK, inside).call("verify") == 0
+
+
+def test_the_checksum_does_not_depend_on_pieces() -> None:
+    found = plan_of(recipe(NETWORK), "p", "")
+    raw = np.concatenate([np.frombuffer(piece, np.uint8) for piece in found.weights])[:-3]
+    wanted = sums_of(replace(found, weights=[raw]))
+    cuts = [raw[:5], raw[5:6], raw[6:21], raw[21:64], raw[64:64], raw[64:]]
+    assert sums_of(replace(found, weights=cuts)) == wanted
+    whole = raw.size // 8 * 8
+    words = [*map(int, raw[:whole].view(np.uint64)), *map(int, raw[whole:])]
+    behind = sum((len(words) - number) * word for number, word in enumerate(words))
+    assert wanted == (sum(words) % 2**64, behind % 2**64)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_forked_child_has_no_threads_of_its_parent(tmp_path: Path, threads: int) -> None:
+    """A workspace of one thread runs on; another says what to do, and neither hangs."""
+    model = model_of("g (float[64, 96] x) => (float[64, 640] y) { y = MatMul(x, w) }",
+                     w=random(96, 640))  # fmt: skip
+    made = emitted(recipe(model, threads=threads), tmp_path / "model.so")
+    library = LoadedLibrary(Path(made.path), made.prefix)
+    assert made.threads == threads and library.call("init", None) == 0
+    workspace, inputs = library.workspace(threads), inputs_of(import_model(model))
+    wanted = workspace(inputs)
+    child = os.fork()
+    if child == 0:
+        outputs = [np.zeros_like(value) for value in wanted.values()]
+        status, said = workspace.run([inputs["x"]], outputs)
+        well = (status == 0) == (threads == 1) and ("of another process" in said) == (status == 3)
+        workspace.end()
+        fresh = library.workspace(threads)
+        well = well and all(np.array_equal(fresh(inputs)[n], v) for n, v in wanted.items())
+        fresh.end()
+        os._exit(0 if well else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert_close(workspace(inputs), wanted)
+    workspace.end()
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

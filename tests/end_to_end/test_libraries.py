@@ -223,7 +223,14 @@ def test_a_run_cannot_allocate(tmp_path: Path, model: Path) -> None:
     """All a library calls is known: memory comes from `posix_memalign`, which making a workspace
     alone calls, and `snprintf` writes sentences of errors."""
     always = {"memmove", "memset", "memcpy", "snprintf", "posix_memalign", "free"}
-    team = {"pthread_create", "pthread_join", "pthread_setaffinity_np", "clock_gettime", "syscall"}
+    team = {
+        "pthread_create",
+        "pthread_join",
+        "pthread_setaffinity_np",
+        "clock_gettime",
+        "syscall",
+        "getpid",
+    }
     team |= {"sched_getaffinity", "sched_getcpu"}
     for threads, allowed in ((1, always), (2, always | team)):
         ts.emit_library(model, tmp_path / "m.o", kind="object", threads=threads)
