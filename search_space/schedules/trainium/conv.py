@@ -164,16 +164,24 @@ class ConvSpace:
         """Images outside, whole ones in SBUF if they fit, full PSUM banks, two copies, long rows of
         weights."""
         space = self.space()
-        found = list(space)
-        if not found:
-            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         wanted = {"outer": "n" if self.g.batch == 1 or self.g.groups > 1 else "o", "keep": "image"}
         adder = ADDERS[0 if self.size < 4 else 1]  # four passes of fp32 are no gain
+
+        def promise(subspace: Subspace) -> tuple[float, ...]:
+            """What ranks a configuration first, and is the same in all of its subspace."""
+            fixed = dict(subspace.fixed)
+            return (
+                sum(fixed[name] == value for name, value in wanted.items()),
+                fixed["evacuate"] == EVACUATION[0], fixed.get("residual", "") in ("", adder),
+            )  # fmt: skip
+
+        subspaces = [one for one in space.subspaces if one.size]
+        if not subspaces:
+            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        most = max(map(promise, subspaces))
         return max(
-            found,
+            SearchSpace(tuple(one for one in subspaces if promise(one) == most)),
             key=lambda c: (
-                sum(c[name] == value for name, value in wanted.items()),
-                c["evacuate"] == EVACUATION[0], c.get("residual", "") in ("", adder),
                 c.integer("rows"), c.integer("copies"), min(c.integer("row_tiles"), 4),
                 c.integer("o_tiles"), c.key,
             ),
