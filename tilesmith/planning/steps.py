@@ -40,7 +40,8 @@ TOPS_BYTES = 256 * 8
 Inference's `global_topk`). Whole distributions are not gathered within an instance."""
 _LIVE_BYTES = 12
 """Of a score where attention is not fused: itself and its exponential in float32, mask and weight
-in 16 bits; one head at a time."""
+in 16 bits. Scores of all sequences and heads are one tensor (transformers-neuronx, attention.py:
+score, mask, softmax and context one after another)."""
 _INTEGERS = ("int8", "int4")
 
 
@@ -229,7 +230,7 @@ class _Step:
         if self._fused(attention):
             self.parts["attention"] += seen * work / self.rates.attend
             return
-        spilled = scores * self._spilled(keys) * self.constant("attention.spilled_bytes")
+        spilled = scores * self._spilled(scores) * self.constant("attention.spilled_bytes")
         self.parts["attention"] += work / self.rates.attend + spilled / self.stream / self.each
 
     def _fused(self, attention: Attention) -> bool:
@@ -249,11 +250,11 @@ class _Step:
         data = self.deployment.mesh.data
         return name in data and data.fact(name).value is True
 
-    def _spilled(self, keys: int) -> float:
-        """The share of one head's scores that is too much for the core's memory."""
+    def _spilled(self, scores: float) -> float:
+        """The share of scores that is too much for the core's memory."""
         target, name = self.deployment.mesh.target, "sbuf.mib"
         room = target.number(name) * 2**20 if name in target else 0.0
-        return max(0.0, 1 - room / (_LIVE_BYTES * self.new_tokens * keys))
+        return max(0.0, 1 - room / (_LIVE_BYTES * scores))
 
     def _pointwise(self, operator: Pointwise, rows: float) -> None:
         if "norm" in operator.name:
