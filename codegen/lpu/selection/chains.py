@@ -53,7 +53,8 @@ FEW_ROWS = 4
 """Rows that are blocks of their own: numbers that expressions take at once."""
 
 MOST_MOVES = 2
-"""Vectors that are moved at once at most, of different tensors: by the units of a hemisphere."""
+"""Vectors that are moved at once at most, of different tensors, and units of each kind that a
+hemisphere has for it."""
 
 MOST_COPIES = 4
 """Of a tensor that one chain reads so often at once: two in either hemisphere."""
@@ -178,9 +179,12 @@ class Chains:
         if not isinstance(node, Applied) or not _parts(node):
             return False
         moves = [part for part in _together(node) if isinstance(part, Moved)]
-        moved = [m.value.tensor for m in moves if isinstance(m.value, Stored)]
+        kinds = Counter(m.kind for m in moves)
+        moved = {id(m.value): m.value for m in moves}.values()
+        tensors = [value.tensor for value in moved if isinstance(value, Stored)]
         heavy = operations > MOST_OPERATIONS or streams > MOST_STREAMS
-        heavy |= len(moves) > MOST_MOVES or len(set(moved)) < len(moved)
+        heavy |= max(kinds.values(), default=0) > MOST_MOVES or len(moved) > MOST_MOVES
+        heavy |= len(set(tensors)) < len(tensors)
         return heavy or not self._readable(nodes_of(node))
 
     def _readable(self, nodes: Iterable[Vectors]) -> bool:
@@ -250,20 +254,19 @@ def weight(node: Vectors) -> tuple[int, int]:
 
 
 def at_once(nodes: Iterable[Vectors]) -> dict[str, list[Stored]]:
-    """What is read at once, by tensor: the same rows once for all functions, but again for each
-    other step that takes them."""
+    """What is read at once, by tensor: the same rows once for all functions and once for all moves
+    of lanes, but again for each other step that takes them."""
     found: dict[str, list[Stored]] = {}
-    by_functions: set[tuple[str, bytes]] = set()
+    known: set[tuple[type, str, bytes]] = set()
     for node in nodes:
         for operand in operands_of(node):
             if not isinstance(operand, Stored):
                 continue
             group = found.setdefault(operand.tensor, [])
-            rows = operand.tensor, operand.numbers.tobytes()
-            if not isinstance(node, Applied) or rows not in by_functions:
+            rows = type(node), operand.tensor, operand.numbers.tobytes()
+            if not isinstance(node, Applied | Moved) or rows not in known:
                 group.append(operand)
-            if isinstance(node, Applied):
-                by_functions.add(rows)
+            known.add(rows)
             if operand.frame:
                 border = replace(operand, tensor=operand.frame, numbers=operand.numbers * 0)
                 found.setdefault(operand.frame, []).append(border)

@@ -2,11 +2,14 @@
 
     v = op(v, rotated by 1), by 2, by 4, by 8 within superlanes, then by superlanes
 
-brings the result of all lanes to every lane. Where one lane is wanted on all, the others are set to
-zero before they are added up.
+brings the result of all lanes to every lane. Few rows wait for every step, so that fewer steps of
+several rotations are quicker; many rows wait for units, and one rotation a step takes the fewest.
+Where one lane is wanted on all, the others are set to zero before they are added up.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,19 +25,25 @@ STEPS = (1, 2, 4, 8)
 HALVES = (10, 5)
 """Superlanes from which to which first: 20 = 2 x 2 x 5; three more steps bring five together."""
 
+FEW_ROWS = 16
+"""Rows up to which a step takes several rotations: 320 = 5 x 4 x 4 x 4."""
+
 
 def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int) -> Vectors:
     """The reduction of all lanes, in every lane."""
     if value.dtype in ("float16", "int8", "uint8", "bool"):
         value = state.algebra.converted(value, "float32")
+    if count <= FEW_ROWS:
+        for moves in ((4, 8, 12, 16), (20, 40, 60), (80, 160, 240), (1, 2, 3)):
+            value = _step(state, name, reducer, value, count, _rotations(moves))
+        return value
     for step in STEPS:
-        lanes = tuple(lane - lane % SUPERLANE + (lane + step) % SUPERLANE for lane in range(LANES))
-        value = _step(state, name, reducer, value, count, ("rotate", lanes))
+        value = _step(state, name, reducer, value, count, [_within(step)])
     for step in HALVES:
-        value = _step(state, name, reducer, value, count, _around(step))
+        value = _step(state, name, reducer, value, count, [_around(step)])
     fifths = state.chains.stored(name, value, count)
-    value = _step(state, name, reducer, fifths, count, _around(1))
-    value = _step(state, name, reducer, value, count, _around(2))
+    value = _step(state, name, reducer, fifths, count, [_around(1)])
+    value = _step(state, name, reducer, value, count, [_around(2)])
     last = Moved("permute", fifths, _around(4)[1])
     return state.algebra.binary(FUNCTIONS[reducer], value, last)
 
@@ -42,16 +51,45 @@ def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int)
 Move = tuple[Movement, tuple[int, ...]]
 
 
+def _within(step: int) -> Move:
+    """A rotation within superlanes."""
+    lanes = (lane - lane % SUPERLANE + (lane + step) % SUPERLANE for lane in range(LANES))
+    return "rotate", tuple(lanes)
+
+
 def _around(superlanes: int) -> Move:
-    by = superlanes * SUPERLANE
-    return "permute", tuple((lane + by) % LANES for lane in range(LANES))
+    return "permute", _by(superlanes * SUPERLANE)
 
 
-def _step(state: State, name: str, reducer: str, value: Vectors, count: int, move: Move) -> Vectors:
-    """A value combined with itself moved; both are read at once, one from either hemisphere."""
+def _by(lanes: int) -> tuple[int, ...]:
+    return tuple((lane + lanes) % LANES for lane in range(LANES))
+
+
+def _rotations(moves: tuple[int, ...]) -> list[Move]:
+    """Rotations of all lanes, by units of two kinds in turn."""
+    kinds: tuple[Movement, Movement] = ("rotate", "permute")
+    return [(kinds[turn % 2], _by(move)) for turn, move in enumerate(moves)]
+
+
+def _step(
+    state: State, name: str, reducer: str, value: Vectors, count: int, moves: list[Move]
+) -> Vectors:
+    """A value combined with itself moved; all are read at once, some for SXM and one for VXM."""
     held = state.chains.stored(name, value, count)
     state.copied(held.tensor)
-    return state.algebra.binary(FUNCTIONS[reducer], held, Moved(move[0], held, move[1]))
+    parts: list[Vectors] = [held, *(Moved(kind, held, lanes) for kind, lanes in moves)]
+    return combined(state, reducer, parts)
+
+
+def combined(state: State, reducer: str, parts: Sequence[Vectors]) -> Vectors:
+    """Vectors combined in pairs."""
+    while len(parts) > 1:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [
+            state.algebra.binary(FUNCTIONS[reducer], *pair) if len(pair) == 2 else pair[0]
+            for pair in pairs
+        ]
+    return parts[0]
 
 
 def one_lane(state: State, name: str, value: Stored, lanes: Ints) -> Vectors:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith.codegen.lpu.dataflow import LANES, Ints
 from tilesmith.codegen.lpu.selection.accesses import Environment, Grid, chunks_of, place, places_of
-from tilesmith.codegen.lpu.selection.lanes import FUNCTIONS, all_lanes
+from tilesmith.codegen.lpu.selection.lanes import FUNCTIONS, all_lanes, combined
 from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
 from tilesmith.codegen.lpu.selection.pointwise import Piece, section
 from tilesmith.codegen.lpu.selection.state import Flow, State
@@ -101,17 +101,6 @@ def _over_rows(
             parts.append(piece.value(cut.block.value))
         value = combined(state, block.reducer or "sum", parts)
         put(state, nest, target.rows + first // LANES * places_of(buffer), value)
-
-
-def combined(state: State, reducer: str, parts: list[Vectors]) -> Vectors:
-    """Vectors combined in pairs."""
-    while len(parts) > 1:
-        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
-        parts = [
-            state.algebra.binary(FUNCTIONS[reducer], *pair) if len(pair) == 2 else pair[0]
-            for pair in pairs
-        ]
-    return parts[0]
 
 
 def put(state: State, nest: Nest, numbers: Ints, value: Vectors) -> None:
