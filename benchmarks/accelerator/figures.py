@@ -3,8 +3,8 @@
     python benchmarks/accelerator/figures.py [speed] [products] [tuned] [fidelities]
                                              [stationary] [operators] [attention] [movement]
 
-speed: instructions a second of the timeline engine, configurations a second of the analytical
-    model.
+speed: instructions a second of the builder and of the timeline engine, configurations a second of
+    the analytical model.
 products: the best configuration of two large matrix products. tuned: the best of a convolution.
 fidelities: how the analytical model ranks sampled configurations against the timeline.
 operators, movement: default schedules, and the best of a small search, against their rooflines.
@@ -86,7 +86,11 @@ PLAYED = 6
 
 
 def speed() -> None:
-    """Of the two engines, in processor time: what one core does."""
+    """Of the builder and the two engines, in processor time: what one core does."""
+    begun = time.process_time()
+    written = sum(len(kernels.matmul(Core.of(TARGET))) for _ in range(3))
+    whole = time.process_time() - begun
+    print(f"kernels written by hand, verified: {written / whole:,.0f} instructions/s")
     stream = kernels.matmul(Core.of(TARGET))
     timeline(stream)
     repeats = 20

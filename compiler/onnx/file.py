@@ -83,7 +83,8 @@ def _load(
         return model, None, model.graph.name or "model", {}
     path = Path(model)
     if not path.exists():
-        raise ModelError(f"model file '{path}' does not exist")
+        meant = "; an operator is given with --op" if "=" in path.name else ""
+        raise ModelError(f"model file '{path}' does not exist{meant}")
     try:
         proto, held = parsed(path)
     except OSError as error:

@@ -33,6 +33,7 @@ from tilesmith.codegen.trainium.kernel.collectives import CollectiveInstructions
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
     immediate,
+    number,
     number_of,
     operation,
     tile_or_none,
@@ -185,7 +186,7 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
 
     def memset(self, out: Tile, value: float, engine: str = "vector") -> None:
         """`out = value`."""
-        self._emit(Op.MEMSET, engine, out, immediates=(value, 0.0, 0.0))
+        self._emit(Op.MEMSET, engine, out, immediates=(number(value), 0.0, 0.0))
 
 
 def pipelined(
@@ -206,7 +207,7 @@ def pipelined(
     values = list(items)
     order = list(enumerate(stages)) if newest_first else list(enumerate(stages))[::-1]
     for step in range(len(values) + len(stages) - 1):
-        for number, stage in order:
-            place = step - number
+        for turn, stage in order:
+            place = step - turn
             if 0 <= place < len(values):
                 values[place] = stage(values[place])

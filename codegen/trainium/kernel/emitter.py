@@ -265,6 +265,13 @@ def tile_or_none(value: Scalar) -> Tile | None:
     return value if isinstance(value, Tile) else None
 
 
+def number(value: object) -> float:
+    """A number that an instruction holds."""
+    if isinstance(value, Tile):
+        raise KernelError("a number is expected here, not a tile")
+    return immediate(value)  # type: ignore[arg-type]
+
+
 def immediate(value: Scalar) -> float:
     if isinstance(value, Tile):
         return 0.0

@@ -147,6 +147,16 @@ class KernelMemory:
         index = len(self._allocations) - 1
         return Tile(name, space, index, dtype, partition, partitions, offset, dense(free))
 
+    def _check_partitions(self, space: Space, name: str, partitions: int, first: int) -> None:
+        core = self.core
+        there = core.psum_partitions if space == Space.PSUM else core.sbuf_partitions
+        if not 0 <= first <= there - partitions:
+            raise KernelError(
+                f"tile '{name}' of {partitions} partitions from partition {first} on does not fit "
+                f"the {there} partitions of {space.name}; the first extent of a tile is its "
+                "partitions"
+            )
+
     def _room(
         self, space: Space, amount: int, tile: Held, partition: int | None
     ) -> tuple[int, int]:
@@ -158,6 +168,7 @@ class KernelMemory:
         allocator = self._memory[space]
         if not self.by_hand:
             return allocator.take(amount, tile.name), 0
+        self._check_partitions(space, tile.name, tile.shape[0], partition or 0)
         held = self._held.setdefault(space, {})
         tile = replace(tile, line=caller())
         for first in beginnings(tile.shape[0]) if partition is None else (partition,):

@@ -19,6 +19,14 @@ from tilesmith.search_space.memory import Allocator
 _SHOWN = 12
 """Lines of tiles, those that take most."""
 
+WHOLE = 4 * QUARTER
+
+_LAW = (
+    f"engines begin at partitions 0, {QUARTER}, {2 * QUARTER} and {3 * QUARTER} alone: at most "
+    f"four tiles, of up to {QUARTER} partitions each, share their bytes; rows of one partition "
+    "each take least as the partitions of one tile"
+)
+
 
 @dataclass(frozen=True)
 class Held:
@@ -58,10 +66,13 @@ def full(allocator: Allocator, amount: int, wanted: Held, tiles: Tiles) -> str:
     if len(groups) > _SHOWN:
         rest = sum(len(members) for members in groups[_SHOWN:])
         lines.append(f"  and {rest} more tiles")
+    beside = "beside it are" if lines else "nothing is beside it"
+    few = any(stop - first < WHOLE for _, first, stop, *_ in taken)
     return "\n".join(
         (
-            f"{allocator.short_of(amount, wanted.name)}; it is {_shape(wanted)}, and beside it are",
+            f"{allocator.short_of(amount, wanted.name)}; it is {_shape(wanted)}, and {beside}",
             *lines,
+            *((_LAW,) if few else ()),
             "give tiles back with free(), choose smaller tiles or fewer buffers",
         )
     )
@@ -79,7 +90,8 @@ def _line(members: Sequence[tuple[int, int, int, int, Held | None]]) -> str:
     who = f"'{names[0]}'" if len(set(names)) == 1 else f"'{names[0]}' to '{names[-1]}'"
     count = f"{len(members)} tiles of " if many else ""
     begins = sorted({one[1] for one in members})
-    rows = " and ".join(f"{start} to {start + stop - first - 1}" for start in begins)
+    last = stop - first - 1
+    rows = " and ".join(f"{start} to {start + last}" if last else f"{start}" for start in begins)
     where = "" if many else f" from byte {offset}"
     line = f", {told(tile.line)}" if tile is not None and tile.line is not None else ""
     kind = _shape(tile) if tile is not None else ""

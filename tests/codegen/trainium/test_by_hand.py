@@ -158,10 +158,30 @@ def test_tiles_of_one_partition_take_a_quarter(kernel):
     assert sorted({tile.partition for tile in tiles}) == [0, 32, 64, 96]
     places = [(t.partition, t.offset) for t in tiles]
     assert len(set(places)) == 8
-    with pytest.raises(CodegenError, match="partitions 0 to 0 and 32 to 32 and 64 to 64"):
+    with pytest.raises(CodegenError, match="partitions 0 and 32 and 64") as caught:
         kernel.sbuf((1, 64))
+    assert "engines begin at partitions 0, 32, 64 and 96 alone" in str(caught.value)
     kernel.free(tiles[3])
     assert (kernel.sbuf((1, 64)).partition, kernel.free(*tiles)) == (tiles[3].partition, None)
+
+
+def test_a_tile_that_no_memory_holds_is_told_at_once(kernel):
+    with pytest.raises(CodegenError, match=r"in test_a_.*129 partitions from partition 0 on"):
+        kernel.sbuf((129, 4))
+    with pytest.raises(CodegenError, match="64 partitions from partition 96 on"):
+        kernel.psum((64, 4), partition=96)
+    with pytest.raises(CodegenError, match="nothing is beside it\ngive tiles back"):
+        kernel.sbuf((128, 10**6))
+
+
+@pytest.mark.parametrize("wrong", ["a", None])
+def test_what_instructions_hold_are_numbers(kernel, wrong):
+    tile = kernel.sbuf((128, 4))
+    for write in (kernel.memset, lambda t, value: kernel.select(t, t, 0, 1, 1, value)):
+        with pytest.raises(CodegenError, match="number"):
+            write(tile, wrong)
+    with pytest.raises(CodegenError, match="not a tile"):
+        kernel.memset(tile, tile)
 
 
 def test_a_tile_stands_where_it_is_wanted_beside_others(kernel):

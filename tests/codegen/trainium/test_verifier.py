@@ -46,7 +46,7 @@ def test_explicit_address_outside_sbuf(kernel):
 
 
 def test_too_many_partitions(kernel):
-    filled(kernel, (129, 4))
+    filled(kernel, (129, 4), address=0)
     refused(kernel, "ends at partition 129; SBUF has 128")
 
 
@@ -89,7 +89,7 @@ def test_dma_begins_at_any_partition(kernel):
 )
 def test_matmul_limits(kernel, stationary, moving, message):
     a, b = filled(kernel, stationary), filled(kernel, moving)
-    kernel.matmul(kernel.psum((stationary[1], moving[1])), a, b)
+    kernel.matmul(kernel.psum((stationary[1], moving[1]), bank=0), a, b)
     refused(kernel, message)
 
 
