@@ -141,6 +141,8 @@ def command_line(show_traceback: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit."""
+    if _COMPLETING in os.environ:
+        import_module("tilesmith.commands.shells")
     try:
         command_line.main(prog_name="tilesmith", complete_var=_COMPLETING)
     except SystemExit as end:

@@ -8,12 +8,14 @@ Nothing here runs unless a shell asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from tilesmith.commands import shells
 from tilesmith.search_space.target import HOST
 
 VARIABLE = "_TILESMITH_COMPLETE"
@@ -22,6 +24,7 @@ VARIABLE = "_TILESMITH_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 _MODELS = (".onnx", ".mlir", ".tsm")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
+_ARRAYS = (".npy", ".npz")
 
 
 @click.command()
@@ -59,7 +62,9 @@ class Completed(click.ParamType[Any]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        found = [word for word in self._words(ctx, incomplete) if word.startswith(incomplete)]
+        found: list[str] = []
+        with suppress(Exception):  # a database that is away, a target that is none: no words
+            found = [word for word in self._words(ctx, incomplete) if word.startswith(incomplete)]
         if self._files and (not found or _folders(incomplete)):
             return [CompletionItem(incomplete, type="file")]
         return [CompletionItem(word) for word in found]
@@ -80,12 +85,19 @@ def completing(command: click.Command) -> click.Command:
 
 def _files(ends: tuple[str, ...]) -> Words:
     def words(ctx: click.Context, incomplete: str) -> Iterable[str]:
-        start = incomplete.rpartition("/")[0] + "/" if "/" in incomplete else ""
-        folder = Path(start or ".").expanduser()
-        found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(f"{start}{one.name}" for one in found if one.name.endswith(ends))
+        return [name for name in shells.beginning(incomplete, ends) if not name.endswith("/")]
 
     return words
+
+
+def _any_file(ctx: click.Context, incomplete: str) -> Iterable[str]:
+    return ()  # the shell's own words
+
+
+def _named_arrays(ctx: click.Context, incomplete: str) -> Iterable[str]:
+    """Behind the name of an input, files of arrays."""
+    name, equals, start = incomplete.partition("=")
+    return [f"{name}={path}" for path in shells.beginning(start, _ARRAYS)] if equals else ()
 
 
 def _folders(incomplete: str) -> bool:
@@ -170,6 +182,10 @@ _WORDS: dict[str, tuple[Words, bool]] = {
     "sources": (_files(_DATABASES), True),
     "workload": (_workloads, False),
     "set": (_settings, False),
+    "input": (_named_arrays, False),
+    "calibration": (_any_file, True),
+    "data": (_any_file, True),
+    "space": (_any_file, True),
     "strategy": (_registered("tilesmith.tuner.strategy", "strategies"), False),
     "scheduler": (_registered("tilesmith.tuner.scheduler", "schedulers"), False),
     "cost-model": (_registered("tilesmith.tuner.cost_model", "cost_models"), False),
