@@ -56,6 +56,10 @@ POINTS = 30_000_000
 
 _PRODUCT = 60
 
+TOLERANCES = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 4e-2}
+"""Relative to the larger of an element and the root mean square of what a nest writes: sums in
+another order, and a few roundings of the type."""
+
 
 @dataclass(frozen=True, eq=False)
 class Written:
@@ -322,3 +326,18 @@ class _Machine:
 
     def index(self, expression: Any, variables: Variables) -> Any:
         return expression.evaluate({**self.numbers, **variables})
+
+
+def differs(found: Array, wanted: Array) -> NDArray[np.bool_]:
+    """Which elements of what a machine computed are not what they should be; where that is no
+    number they may be anything."""
+    kind = np.asarray(found).dtype
+    ours, theirs = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    if kind.kind in "iub":
+        return np.abs(ours - theirs) > (1.0 if kind.itemsize == 1 else 0.0)
+    name = next((n for n in TOLERANCES if to_numpy(n) == kind), "float32")
+    finite = np.isfinite(theirs)
+    scale = float(np.sqrt(np.mean(theirs[finite] ** 2))) if finite.any() else 0.0
+    with np.errstate(all="ignore"):
+        close = np.abs(ours - theirs) <= TOLERANCES[name] * np.maximum(np.abs(theirs), scale)
+    return np.asarray(~(close | (ours == theirs) | np.isnan(theirs)))

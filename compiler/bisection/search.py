@@ -23,10 +23,11 @@ from tilesmith.compiler.comparison.compare import Compared, is_numeric, unlike_w
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.instructions import wrong_instruction
 from tilesmith.compiler.comparison.stepping import run_steps
-from tilesmith.compiler.comparison.tensors import TOLERANCE
+from tilesmith.compiler.comparison.tensors import TOLERANCE, WIDER
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
+from tilesmith.compiler.precision import PRECISIONS, LowerPrecision
 from tilesmith.compiler.program import HostStep, KernelStep
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -88,9 +89,9 @@ def finding_of(
     graph: Graph, trial: Trial, inputs: Arrays, wanted: Arrays, tolerance: float = TOLERANCE
 ) -> Finding:
     """What makes a trial wrong."""
-    bound = tolerance
+    bound = tolerance * rounded_by(trial.stages)
     if np.isfinite(trial.error):
-        bound = max(tolerance, trial.error / _SHARE)
+        bound = max(bound, trial.error / _SHARE)
     found = first_wrong_pass(trial.stages, inputs, wanted, bound)
     if found is not None:
         return found
@@ -116,6 +117,13 @@ def finding_of(
         "differs"
     )
     return Finding("unknown", "", "", sentence)
+
+
+def rounded_by(stages: Stages) -> float:
+    """How much larger the tolerance is for a pass that lowers the precision on the way."""
+    lowered = (step for step, before, after in stages.steps if before is not after)
+    names = [step.precision for step in lowered if isinstance(step, LowerPrecision)]
+    return max((WIDER.get(PRECISIONS[name], 1.0) for name in names), default=1.0)
 
 
 def _wrong(step: WrongStep, executable: Executable) -> Finding:

@@ -59,12 +59,12 @@ def execute(
             outside its table.
     """
     matching = matching or Matching(given(schedule), taken(schedule))
-    player = _Player(schedule, matching, MemoryWords(schedule, contents), received or {})
+    player = Player(schedule, matching, MemoryWords(schedule, contents), received or {})
     return player.play()
 
 
 @dataclass(eq=False)
-class _Player:
+class Player:
     schedule: Schedule
     matching: Matching
     words: MemoryWords
@@ -280,7 +280,7 @@ class _Player:
             return
         unit = self.schedule.units[int(burst["unit"])]
         if op == Op.LOAD:
-            self.weights[row] = _loaded(operands, int(burst["step"]))
+            self.weights[row] = rows_loaded(operands, int(burst["step"]))
         elif op == Op.MOVE:
             weights = self.weights[self.installed[row]]
             self.sums[row] = multiplied(operands[0], weights, unit.first, unit.k)
@@ -380,7 +380,7 @@ class _Player:
         return data
 
 
-def _loaded(operands: Sequence[Arrays], rows: int) -> Arrays:
+def rows_loaded(operands: Sequence[Arrays], rows: int) -> Arrays:
     """Columns of a matrix over lanes: row `c * len(operands) + j` came as vector c of group j."""
     found = np.zeros((rows, LANES), operands[0].dtype)
     for turn, vectors in enumerate(operands):

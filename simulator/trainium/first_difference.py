@@ -23,18 +23,13 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.trainium.isa.instructions import Instruction, InstructionStream
 from tilesmith.codegen.trainium.selection.tracing import Instance, Traced
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.in_arrays import Written, run
+from tilesmith.search_space.in_arrays import Written, differs, run
 from tilesmith.search_space.ir.program import Program, Statement
 from tilesmith.simulator.trainium.repairs import repairs
 from tilesmith.simulator.trainium.replaying import RESULTS, Replay
 
 Array = NDArray[Any]
 Key = tuple[int, tuple[tuple[str, int], ...]]
-
-TOLERANCES = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 4e-2}
-"""Relative to the larger of an element and the root mean square of what a nest writes: sums in
-another order, and a few roundings of the type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,17 +216,3 @@ def closure(sources: Mapping[int, set[int]], row: int) -> list[int]:
                 found.add(source)
                 waiting.append(source)
     return sorted(found)
-
-
-def differs(found: Array, wanted: Array) -> NDArray[np.bool_]:
-    """Which elements are not what they should be; what nobody has written may be anything."""
-    kind = np.asarray(found).dtype
-    ours, theirs = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
-    if kind.kind in "iub":
-        return np.abs(ours - theirs) > (1.0 if kind.itemsize == 1 else 0.0)
-    name = next((n for n in TOLERANCES if to_numpy(n) == kind), "float32")
-    finite = np.isfinite(theirs)
-    scale = float(np.sqrt(np.mean(theirs[finite] ** 2))) if finite.any() else 0.0
-    with np.errstate(all="ignore"):
-        close = np.abs(ours - theirs) <= TOLERANCES[name] * np.maximum(np.abs(theirs), scale)
-    return np.asarray(~(close | (ours == theirs) | np.isnan(theirs)))

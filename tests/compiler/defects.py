@@ -12,6 +12,11 @@ import pytest
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen import structures
+from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
+from tilesmith.codegen.lpu.isa.bursts import Unit
+from tilesmith.codegen.lpu.scheduling.emission import Emitter as BurstEmitter
+from tilesmith.codegen.lpu.scheduling.scheduler import _Scheduler
+from tilesmith.codegen.lpu.selection import chains
 from tilesmith.codegen.native import kernel as native_kernel
 from tilesmith.codegen.trainium.isa.instructions import Space
 from tilesmith.codegen.trainium.kernel.builder import Kernel
@@ -282,6 +287,46 @@ def another_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Emitting, "_emit", broken)
 
 
+def another_function_of_chains(patch: pytest.MonkeyPatch) -> None:
+    """Selection for chips of slices takes another function."""
+    expression = chains._Emission._expression
+
+    def broken(self: Any, node: Any) -> Any:
+        value = expression(self, node)
+        step = self.builder.steps[value.step]
+        self.builder.steps[value.step] = replace(step, operations=relu_for_tanh(step.operations))
+        return value
+
+    patch.setattr(chains._Emission, "_expression", broken)
+
+
+def relu_for_tanh(operations: Any) -> Any:
+    return tuple(replace(o, function="relu") if o.function == "tanh" else o for o in operations)
+
+
+def another_unit(change: Callable[[Unit], Unit]) -> Patch:
+    """Units of chips of slices are emitted otherwise than scheduled."""
+    unit = BurstEmitter.unit
+    return lambda patch: patch.setattr(
+        BurstEmitter, "unit", lambda self, made: unit(self, change(made))
+    )
+
+
+def another_schedule(column: str, op: BurstOp) -> Patch:
+    """The last burst of a kind is emitted for another cycle or address than it was placed at."""
+    finished = _Scheduler.finished
+
+    def broken(self: Any) -> Any:
+        made = finished(self)
+        table = made.table.copy()
+        rows = np.flatnonzero(table["op"] == op)
+        if len(rows):
+            table[column][rows[-1]] += 1
+        return replace(made, table=table)
+
+    return lambda patch: patch.setattr(_Scheduler, "finished", broken)
+
+
 def cleared() -> None:
     """Programs that were lowered before are lowered again."""
     structures.structure_program.cache_clear()
@@ -320,6 +365,28 @@ DEFECTS = (
     ),
     Defect(
         "another number", GATED, another_number, "code generation", "right with 0.5", "trn1"
+    ),
+    Defect(
+        "another function in a chain", LAYERS, another_function_of_chains, "code generation",
+        "right with 'tanh'", "lpu1",
+    ),
+    Defect(
+        "another ALU", LAYERS,
+        another_unit(lambda unit: replace(unit, operations=relu_for_tanh(unit.operations))),
+        "code generation", "alu %1 = relu", "lpu1",
+    ),
+    Defect(
+        "lanes moved elsewhere", LAYERS,
+        another_unit(lambda unit: replace(unit, lanes=unit.lanes[1:] + unit.lanes[:1])),
+        "code generation", "shuffle", "lpu1",
+    ),
+    Defect(
+        "a burst too late", CROSSED, another_schedule("cycle", BurstOp.ALU), "linking", "law",
+        "lpu1",
+    ),
+    Defect(
+        "a row at another address", CROSSED, another_schedule("address", BurstOp.READ), "linking",
+        "law", "lpu1",
     ),
     Defect("an engine does not wait", CROSSED, no_waiting, "linking", "instruction", "trn1"),
     Defect(

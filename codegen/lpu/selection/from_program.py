@@ -80,7 +80,7 @@ def select(
     """
     verify(program, target)
     _check_room(program, target)
-    state = State(Chains(), readers=_readers(program.body), numbers=numbers or {}, later=later)
+    state = State(Chains(), readers=readers_of(program.body), numbers=numbers or {}, later=later)
     for buffer in program.parameters:
         role: Role = "input"
         if buffer.role == "output":
@@ -91,14 +91,14 @@ def select(
     for buffer in program.literals:
         state.declare(buffer, "constant")
         state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
-    _Walk(state).run(program.body, {})
+    Walk(state).run(program.body, {})
     return Selection(state.chains.dataflow(program.name), state.chains.literals, program.parameters)
 
 
 def _check_room(program: Program, target: Target) -> None:
     """Raise `WorkloadError` where MEM cannot hold a program's operands and result at once: before
     any of its chains, which are as many as they are large."""
-    room, used = Chip.of(target).sram_bytes, _readers(program.body)
+    room, used = Chip.of(target).sram_bytes, readers_of(program.body)
     held = [b for b in program.parameters if b.name in used or b.role == "output"]
     needed = sum(rows_of(b) * LANES * size_of(b.dtype) for b in held)
     if needed > room:
@@ -118,7 +118,7 @@ def single_numbers(program: Program) -> tuple[Buffer, ...]:
     )
 
 
-def _readers(body: Statement) -> Counter[str]:
+def readers_of(body: Statement) -> Counter[str]:
     """How many blocks read each buffer."""
     return Counter(
         name for block in blocks(body) for name in {f.buffer for f in loads(block.value)}
@@ -136,7 +136,7 @@ EMITTERS: Mapping[str, Callable[[State, Nest, Environment], None]] = {
 
 
 @dataclass
-class _Walk:
+class Walk:
     """The state of one walk."""
 
     state: State

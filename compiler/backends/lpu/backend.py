@@ -19,6 +19,7 @@ from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.lpu.estimates import seconds
+from tilesmith.compiler.backends.lpu.instructions import wrong_instruction
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.program import linked
@@ -28,6 +29,7 @@ from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.fallback import FallBack
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.schedules.lpu.machine import check_slices, has_slices
@@ -111,6 +113,12 @@ class LpuBackend(Backend):
         if recipe.chips > 1:
             return simulate_pipeline(recipe, target, trace)
         return simulate_model(recipe, target, trace)
+
+    def wrong_instruction(
+        self, recipe: Recipe, step: KernelStep, memory: Memory
+    ) -> WrongInstruction | None:
+        """See `instructions`."""
+        return wrong_instruction(recipe, step, memory)
 
     def link(
         self,
