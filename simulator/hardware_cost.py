@@ -33,16 +33,30 @@ DENSITY = 3.33 / 91.2
 OPERATION_UM2 = {
     "int8": (282 + 137) * DENSITY,
     "bfloat16": (1640 * (8 / 11) ** 2 + 4184) * DENSITY,
+    "float16": (1640 + 4184) * DENSITY,
     "float32": (7700 + 4184) * DENSITY,
 }
 """A multiply-add: the product, and a sum in 32 bits. A bfloat16 product is one of float16 with 8
 bits of significand, not 11, and its area goes with their square (F)."""
 
-OPERATION_PJ = {"int8": 0.07 + 0.03, "bfloat16": 0.21 + 0.38, "float32": 1.31 + 0.38}
+OPERATION_PJ = {
+    "int8": 0.07 + 0.03,
+    "bfloat16": 0.21 + 0.38,
+    "float16": 0.34 + 0.38,
+    "float32": 1.31 + 0.38,
+}
 """A multiply-add, likewise."""
 
 REGISTERS = 1.5
 """Times the arithmetic that a processing element takes, with its registers and control (?)."""
+
+REGISTER_UM2_A_BIT = 0.3
+REGISTER_PJ_A_BIT = 0.002
+"""A flip-flop: some 11 transistors' worth of gates, and its clock (?)."""
+
+WIRE_PJ_A_BIT_MM = 0.2 * 0.75**2 / 4
+"""C V^2 a change: 0.2 pF a mm (Ho, Mai and Horowitz, "The Future of Wires", Proc. IEEE 2001; S) at
+0.75 V (?); of random bits half change, and every other change draws charge (F)."""
 
 CELL_UM2 = 0.027
 ARRAY_EFFICIENCY = 0.7
@@ -81,9 +95,10 @@ class PartCost:
 
 @dataclass(frozen=True)
 class HardwareCost:
-    """A piece of hardware, part by part."""
+    """A piece of hardware, part by part; `piece` says which ("core", "chip")."""
 
     parts: tuple[PartCost, ...]
+    piece: str = "core"
 
     @property
     def area_mm2(self) -> float:
@@ -95,6 +110,7 @@ class HardwareCost:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "piece": self.piece,
             "area_mm2": self.area_mm2,
             "power_w": self.power_w,
             "parts": {p.name: {"area_mm2": p.area_mm2, "power_w": p.power_w} for p in self.parts},

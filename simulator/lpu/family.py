@@ -43,7 +43,9 @@ from tilesmith.simulator.dispatch import (
     SimulationResult,
     simulators,
 )
+from tilesmith.simulator.hardware_cost import HardwareCost
 from tilesmith.simulator.lpu.analytical import COLUMNS, RESOURCES, VERDICT, Estimate, estimate
+from tilesmith.simulator.lpu.hardware_cost import hardware_cost
 from tilesmith.simulator.lpu.picture import write_picture
 from tilesmith.simulator.lpu.roofline import check_roofline, roofline
 from tilesmith.simulator.lpu.shares import issues, shares
@@ -89,6 +91,9 @@ class LpuSimulator(FamilySimulator):
             Chip.of(target)
         else:
             check_roofline(target)
+
+    def hardware_cost(self, target: Target) -> HardwareCost:
+        return hardware_cost(target)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Analytical estimates."""

@@ -31,6 +31,8 @@ from tilesmith.simulator.dispatch import (
     SimulationResult,
     simulators,
 )
+from tilesmith.simulator.hardware_cost import HardwareCost
+from tilesmith.simulator.systolic.hardware_cost import hardware_cost
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ class SystolicSimulator(FamilySimulator):
         """Raise `TargetError` unless the target has all that is read of it."""
         Array.of(target)
         target.number("array.ghz")
+
+    def hardware_cost(self, target: Target) -> HardwareCost:
+        return hardware_cost(target)
 
     def covers(self, workload: Workload) -> bool:
         """Whether an operator can be simulated (a schedule is not needed)."""

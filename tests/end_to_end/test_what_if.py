@@ -141,6 +141,9 @@ def test_choices_and_machines_without_a_model_of_cost() -> None:
     found = succeed("simulate", "--op", "matmul m=64 n=64 k=64", "--target", "systolic",
                     "--set", "dataflow=ws,os")  # fmt: skip
     assert [point["settings"]["dataflow"] for point in found["points"]] == ["ws", "os"]
+    assert found["baseline"]["area_mm2"] == found["points"][1]["area_mm2"]
+    found = succeed("simulate", "--op", "matmul m=64 n=64 k=64", "--target", "aarch64",
+                    "--set", "l1.kib=32,64")  # fmt: skip
     assert "area_mm2" not in found["baseline"] and "no front is shown" in found["notes"][0]
 
 

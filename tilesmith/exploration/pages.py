@@ -54,7 +54,7 @@ def _chart(found: Exploration, model: str | None) -> dict[str, object]:
     line = staircase([(d.spent(found.budget), value(d)) for d in found.front])
     return {
         "title": "All models: latency to the base's" if model is None else f"{model}: latency, us",
-        "x_label": f"{found.budget} of a core, {found.unit}",
+        "x_label": f"{found.budget} of one {found.piece}, {found.unit}",
         "x_ticks": x.ticks(),
         "y_ticks": y.ticks(),
         "line": path(line, x, y),

@@ -24,7 +24,7 @@ class Design:
 
     Attributes:
         settings: its varied numbers.
-        cost: area and power of a core.
+        cost: area and power.
         added_us: of each model, its operators added up; NaN where one does not fit.
         latency_us: of each model: as played on the timeline, or as estimated from `added_us`.
         score: see the module's docstring; NaN where some model does not fit.
@@ -151,9 +151,16 @@ class Exploration:
         return UNITS[self.budget]
 
     @property
+    def piece(self) -> str:
+        """What area and power are of."""
+        return self.designs[0].cost.piece
+
+    @property
     def next_bottleneck(self) -> str:
         """What binds the base, and what would after the best single change, in a sentence."""
-        text = f"bound by {self.designs[0].bound}, next by {self.designs[0].next_bound}"
+        base = self.designs[0]
+        text = f"bound by {base.bound}"
+        text += f", next by {base.next_bound}" if base.next_bound else ""
         best = min(
             (one for one in self.sensitivities if math.isfinite(one.best_score)),
             key=lambda one: one.best_score,

@@ -26,7 +26,7 @@ def sweep_text(found: Sweep, subject: str) -> str:
     if costed:
         lines.append(
             f"front: no other point takes less {found.budget} and is faster; area and power of one "
-            "core, by a model (docs/codesign.md)"
+            f"{found.piece}, by a model (docs/codesign.md)"
         )
     lines += [f"{_named(point)}: {point.reason}" for point in found.points if point.reason]
     return "\n".join(lines)
@@ -105,7 +105,7 @@ def _against_cost(found: Sweep) -> dict[str, Any]:
     best = sorted((p.spent(found.budget), p.latency_us) for p in able if p.on_front)
     return {
         "title": f"latency, us, against {found.budget}; the line is the front",
-        "x_label": f"{found.budget} of a core, {UNITS[found.budget]}",
+        "x_label": f"{found.budget} of one {found.piece}, {UNITS[found.budget]}",
         "x_ticks": x.ticks(),
         "y_ticks": y.ticks(),
         "lines": [path(staircase(best), x, y)],

@@ -24,7 +24,7 @@ class Point:
     Attributes:
         settings: numbers changed, all of them; of the baseline its own.
         result: what the subject costs there; None where it does not run.
-        cost: area and power of a core; None where nobody models it.
+        cost: area and power; None where nobody models it.
         reason: why there is no result.
         on_front: no other point is both cheaper and faster.
     """
@@ -69,6 +69,11 @@ class Sweep:
     def rows(self) -> tuple[Point, ...]:
         """The baseline, then the others."""
         return (self.baseline, *self.points)
+
+    @property
+    def piece(self) -> str:
+        """What area and power are of."""
+        return self.baseline.cost.piece if self.baseline.cost is not None else ""
 
     def row(self, point: Point) -> dict[str, Any]:
         """A line of the table."""

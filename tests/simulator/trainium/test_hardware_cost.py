@@ -97,4 +97,4 @@ def test_what_is_set_by_hand_stays() -> None:
 
 def test_a_family_without_a_model_says_so() -> None:
     with pytest.raises(TargetError, match="no model of area and power is known"):
-        cost(load_target("systolic"))
+        cost(load_target("aarch64"))
