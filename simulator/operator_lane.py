@@ -52,12 +52,12 @@ def events(spans: Sequence[Span], until: float = float("inf")) -> Iterator[dict[
     shown = [span for span in spans if span.start < until]
     if not shown:
         return
-    yield {"ph": "M", "pid": PROCESS, "tid": 0, "name": "process_name",
+    yield {"ph": "M", "ts": 0, "pid": PROCESS, "tid": 0, "name": "process_name",
            "args": {"name": "operators"}}  # fmt: skip
-    yield {"ph": "M", "pid": PROCESS, "tid": 0, "name": "process_sort_index",
+    yield {"ph": "M", "ts": 0, "pid": PROCESS, "tid": 0, "name": "process_sort_index",
            "args": {"sort_index": -1}}  # fmt: skip
     for number, lane in enumerate(lanes(shown)):
-        yield {"ph": "M", "pid": PROCESS, "tid": number, "name": "thread_name",
+        yield {"ph": "M", "ts": 0, "pid": PROCESS, "tid": number, "name": "thread_name",
                "args": {"name": f"operators {number + 1}"}}  # fmt: skip
         for span in lane:
             yield {

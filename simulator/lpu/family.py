@@ -45,11 +45,11 @@ from tilesmith.simulator.dispatch import (
 )
 from tilesmith.simulator.hardware_cost import HardwareCost
 from tilesmith.simulator.lpu.analytical import COLUMNS, RESOURCES, VERDICT, Estimate, estimate
+from tilesmith.simulator.lpu.drawing import draw, span_of
 from tilesmith.simulator.lpu.hardware_cost import hardware_cost
-from tilesmith.simulator.lpu.picture import write_picture
 from tilesmith.simulator.lpu.roofline import check_roofline, roofline
 from tilesmith.simulator.lpu.shares import issues, shares
-from tilesmith.simulator.lpu.trace import write_trace
+from tilesmith.simulator.operator_lane import Span
 
 KEPT = 32
 """Selections kept."""
@@ -144,7 +144,7 @@ class LpuSimulator(FamilySimulator):
             found = estimate(selected(workload, target, config).dataflow, Chip.of(target))
             return _analytical_result(workload, target, config, found)
         placed = scheduled(workload, target, config)
-        notes = _write(placed, trace) if trace is not None else ()
+        notes = draw(placed, trace, _spans(placed, workload, config)) if trace else ()
         if fidelity != "timeline":
             notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
         return _timeline_result(workload, config, placed, notes)
@@ -159,13 +159,12 @@ def _default(workload: Workload, target: Target) -> Config:
         ) from error
 
 
-def _write(placed: Schedule, path: Path) -> tuple[str, ...]:
-    """Write a trace: HTML where the path says so, else Perfetto JSON."""
-    if path.suffix == ".html":
-        write_picture(placed, path)
-        return ()
-    notice = write_trace(placed, path)
-    return (notice,) if notice else ()
+def _spans(placed: Schedule, workload: Workload, config: Config) -> list[Span]:
+    """The one operator at work."""
+    every = np.ones(len(placed.table), np.bool_)
+    told = {"workload": workload.key, "config": config.key}
+    span = span_of(placed, every, workload.operator, told)
+    return [] if span is None else [span]
 
 
 def _result(

@@ -51,12 +51,19 @@ def events(schedule: Schedule, maximum: int = MAXIMUM_BURSTS) -> Iterator[dict[s
     """Trace events; times in microseconds. A slice's reads and writes are tracks of their own."""
     table, us = schedule.table, schedule.chip.ghz * 1e3
     name = f"{schedule.name} on {schedule.chip.target.name}"
-    yield {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
+    yield {"ph": "M", "ts": 0, "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
     shown = np.argsort(table["cycle"], kind="stable")[:maximum]
     tracks = 2 * table["queue"].astype(np.int64) + (table["op"] == Op.WRITE)
     for track in np.unique(tracks[shown]).tolist():
         label = schedule.chip.queues[track // 2] + (" write" if track % 2 else "")
-        yield {"ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": {"name": label}}
+        yield {
+            "ph": "M",
+            "ts": 0,
+            "pid": 1,
+            "tid": track,
+            "name": "thread_name",
+            "args": {"name": label},
+        }
     for row in shown.tolist():
         burst = table[row]
         cycles = (int(burst["count"]) - 1) * int(burst["interval"]) + 1

@@ -50,14 +50,14 @@ from tilesmith.simulator.dispatch import (
     simulators,
 )
 from tilesmith.simulator.hardware_cost import HardwareCost
+from tilesmith.simulator.operator_lane import Span
 from tilesmith.simulator.trainium.analytical import Analysis
+from tilesmith.simulator.trainium.drawing import draw, span_of
 from tilesmith.simulator.trainium.estimate import RESOURCES, Array, Estimate
 from tilesmith.simulator.trainium.features import COLUMNS, VERDICT, features
 from tilesmith.simulator.trainium.hardware_cost import array_settings, hardware_cost
-from tilesmith.simulator.trainium.picture import write_picture
 from tilesmith.simulator.trainium.roofline import compulsory_bytes, roofline
 from tilesmith.simulator.trainium.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
-from tilesmith.simulator.trainium.trace import write_trace
 
 KEPT = 256
 """Skeletons kept lowered."""
@@ -302,7 +302,7 @@ class TrainiumSimulator(FamilySimulator):
         if fidelity == "analytical" and trace is None:
             return _analytical_result(workload, target, config, core)
         played = timeline(staged_stream(workload, target, config))
-        notes = _write(played, trace) if trace is not None else ()
+        notes = draw(played, trace, _spans(played, workload, config)) if trace else ()
         if fidelity != "timeline":
             notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
         return _timeline_result(workload, config, played, notes)
@@ -311,13 +311,12 @@ class TrainiumSimulator(FamilySimulator):
 TRAINIUM = simulators.register("trainium")(TrainiumSimulator())
 
 
-def _write(played: Timeline, path: Path) -> tuple[str, ...]:
-    """Write a trace: HTML where the path says so, else Perfetto JSON."""
-    if path.suffix == ".html":
-        write_picture(played, path)
-        return ()
-    notice = write_trace(played, path)
-    return (notice,) if notice else ()
+def _spans(played: Timeline, workload: Workload, config: Config) -> list[Span]:
+    """The one operator at work."""
+    every = np.ones(len(played.stream), np.bool_)
+    told = {"workload": workload.key, "config": config.key}
+    span = span_of(played, every, workload.operator, told)
+    return [] if span is None else [span]
 
 
 def _result(

@@ -93,7 +93,7 @@ def events(played: Timeline, maximum: int) -> Iterator[dict[str, Any]]:
     for queue in np.unique(stream.rows["queue"][:shown]):
         yield _meta("thread_name", int(queue), _track(stream, int(queue)))
         yield {
-            "ph": "M", "pid": PROCESS, "tid": int(queue), "name": "thread_sort_index",
+            "ph": "M", "ts": 0, "pid": PROCESS, "tid": int(queue), "name": "thread_sort_index",
             "args": {"sort_index": int(queue)},
         }  # fmt: skip
     begin, end = slices(played)
@@ -104,7 +104,14 @@ def events(played: Timeline, maximum: int) -> Iterator[dict[str, Any]]:
 
 
 def _meta(name: str, thread: int, value: str) -> dict[str, Any]:
-    return {"ph": "M", "pid": PROCESS, "tid": thread, "name": name, "args": {"name": value}}
+    return {
+        "ph": "M",
+        "ts": 0,
+        "pid": PROCESS,
+        "tid": thread,
+        "name": name,
+        "args": {"name": value},
+    }
 
 
 def _track(stream: InstructionStream, queue: int) -> str:

@@ -51,7 +51,8 @@ def _told(ops: Iterable[OperatorTime]) -> Mapping[tuple[str, str], dict[str, Any
 
 def _names(report: ProfileReport, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
-        return {"ph": "M", "pid": 1, "name": kind, "args": {"name": name}, **more}
+        row = {"ph": "M", "ts": 0, "pid": 1, "tid": 0, "name": kind, "args": {"name": name}}
+        return {**row, **more}
 
     yield named("process_name", f"{report.model} on {report.target}")
     for thread in sorted({event.thread for event in events if event.step is not None}):

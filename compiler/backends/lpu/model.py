@@ -25,14 +25,10 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.accounting import IDLE, Share, exclusive, lines
 from tilesmith.simulator.dispatch import OperatorCost, SimulationResult
-from tilesmith.simulator.lpu.picture import write_picture
+from tilesmith.simulator.lpu.drawing import draw, ends, span_of
 from tilesmith.simulator.lpu.roofline import Roofline, roofline
 from tilesmith.simulator.lpu.shares import shares
-from tilesmith.simulator.lpu.trace import write_trace
 from tilesmith.simulator.operator_lane import Span
-
-COMPUTING = (Op.MOVE, Op.ACCUMULATE, Op.ALU, Op.SHUFFLE, Op.TRANSPOSE)
-"""What bursts do that work on an operator's values."""
 
 
 @dataclass
@@ -87,7 +83,7 @@ def simulate_model(
         _add_program(total, part)
         _add_kernels(kernels, part, target)
         if trace is not None:
-            total.notes += _write(part.schedule, trace, spans(part))
+            total.notes += draw(part.schedule, trace, spans(part))
     return _result(recipe, target, total, kernels)
 
 
@@ -117,41 +113,19 @@ def operator_costs(programs: Sequence[Program], target: Target) -> tuple[Operato
     return tuple(_operator(kernel) for kernel in kernels.values())
 
 
-def _write(placed: Schedule, path: Path, operators: list[Span]) -> list[str]:
-    """Write a trace: HTML where the path says so, else Perfetto JSON."""
-    if path.suffix == ".html":
-        write_picture(placed, path, operators)
-        return []
-    notice = write_trace(placed, path, operators=operators)
-    return [notice] if notice else []
-
-
 def spans(program: Program) -> list[Span]:
-    """When each kernel is worked on: from its first computing burst to its last burst; where it
-    only moves rows, all of them. Weights may be installed before."""
-    table, us = program.schedule.table, program.schedule.chip.ghz * 1e3
-    owners, ends = np.array(program.joined.owners, np.int64), _ends(program.schedule)
+    """When each kernel is worked on."""
+    table = program.schedule.table
+    owners = np.array(program.joined.owners, np.int64)
     mine = table["chain"] < len(owners)
     owner = np.where(mine, owners[np.minimum(table["chain"], len(owners) - 1)], -1)
     found = []
     for number, step in enumerate(program.steps):
-        rows = owner == number
-        if rows.any():
-            computing = rows & np.isin(table["op"], COMPUTING)
-            working = computing if computing.any() else rows
-            begin, end = float(table["cycle"][working].min()), float(ends[rows].max())
-            told = {"workload": step.workload, "config": step.config, "kernel": step.name,
-                    "nodes": list(step.sources),
-                    "first_burst_us": float(table["cycle"][rows].min()) / us}  # fmt: skip
-            found.append(Span(", ".join(step.sources) or step.name, begin / us, end / us, told))
-    return found
-
-
-def _ends(found: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The cycle after each burst's last instruction."""
-    table = found.table
-    lasting = (table["count"].astype(np.int64) - 1) * table["interval"] + 1
-    return np.asarray(table["cycle"] + lasting)
+        told = {"workload": step.workload, "config": step.config, "kernel": step.name,
+                "nodes": list(step.sources)}  # fmt: skip
+        name = ", ".join(step.sources) or step.name
+        found.append(span_of(program.schedule, owner == number, name, told))
+    return [span for span in found if span is not None]
 
 
 def _add_host(total: _Total, step: HostStep, target: Target) -> None:
@@ -181,7 +155,7 @@ def _doing(found: Schedule) -> dict[str, float]:
     op, start, end = (
         found.table["op"],
         found.table["cycle"].astype(np.float64),
-        _ends(found).astype(np.float64),
+        ends(found).astype(np.float64),
     )
     classes = {
         "mxm": (Op.MOVE,),

@@ -34,10 +34,9 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import OperatorCost, SimulationResult
 from tilesmith.simulator.accounting import IDLE, Share, exclusive, lines
 from tilesmith.simulator.operator_lane import Span
-from tilesmith.simulator.trainium.picture import write_picture
+from tilesmith.simulator.trainium.drawing import draw, span_of
 from tilesmith.simulator.trainium.roofline import roofline
 from tilesmith.simulator.trainium.timeline import Timeline, timeline
-from tilesmith.simulator.trainium.trace import write_trace
 
 
 @dataclass
@@ -105,7 +104,7 @@ def simulate_model(
         total.roofline += program_roofline(part, core)
         total.products += _products(part, core)
         if trace is not None:
-            notes += _write(played, trace, spans(part, played))
+            notes += draw(played, trace, spans(part, played))
     return _result(recipe, core, total, kernels, programs, notes)
 
 
@@ -133,31 +132,14 @@ def _products(program: Program, core: Core) -> float:
 
 
 def spans(program: Program, played: Timeline) -> list[Span]:
-    """When each kernel is worked on: from its first instruction on an engine to its last result;
-    where it only moves data, its transfers. Weights may be loaded long before."""
-    owners = program.linked.owners
-    engines = played.stream.rows["queue"] < FIRST_DMA_QUEUE
+    """When each kernel is worked on."""
     found = []
     for number, step in enumerate(program.steps):
-        mine = owners == number
-        if not mine.any():
-            continue
-        working = mine & engines if (mine & engines).any() else mine
         told = {"workload": step.workload, "config": step.config, "kernel": step.name,
-                "nodes": list(step.sources),
-                "first_transfer_us": float(played.start[mine].min()) / 1e3}  # fmt: skip
-        begin, end = float(played.start[working].min()), float(played.end[mine].max())
-        found.append(Span(", ".join(step.sources) or step.name, begin / 1e3, end / 1e3, told))
-    return found
-
-
-def _write(played: Timeline, path: Path, operators: list[Span]) -> list[str]:
-    """Write a trace: HTML where the path says so, else Perfetto JSON."""
-    if path.suffix == ".html":
-        write_picture(played, path, operators)
-        return []
-    notice = write_trace(played, path, operators=operators)
-    return [notice] if notice else []
+                "nodes": list(step.sources)}  # fmt: skip
+        name = ", ".join(step.sources) or step.name
+        found.append(span_of(played, program.linked.owners == number, name, told))
+    return [span for span in found if span is not None]
 
 
 def _add_program(total: _Total, played: Timeline) -> None:
