@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +38,8 @@ from tilesmith.search_space.errors import (
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,16 @@ def compile_kernels(
         if option.workload is not None and option.config is not None:
             key = (option.workload, option.config)
             if key not in compiled:
+                begun = time.perf_counter()
                 try:
                     compiled[key] = backend.compile(option.workload, target, option.config)
                 except (CodegenError, VerificationError, WorkloadError):
                     if refused is None or not backend.falls_back:
                         raise
                     refused.add(option.workload)
+                took = (time.perf_counter() - begun) * 1e3
+                _LOG.debug("code of %s (%s): %.1f ms", *key, took)
+    _LOG.debug("code of %d kernels for %s", len(compiled), target.name)
     return compiled
 
 

@@ -11,6 +11,8 @@ are told of passes run below them, without each function in between handing them
 from __future__ import annotations
 
 import inspect
+import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +57,8 @@ class Pass(ABC):
         return {name: value for name, value in values.items() if isinstance(value, str) and value}
 
 
+_LOG = logging.getLogger(__name__)
+
 Observer = Callable[[Pass, Graph, Graph], None]
 """Told after each pass: the pass, the graph before it, the graph after it."""
 
@@ -80,6 +84,11 @@ def announce(step: Pass, before: Graph, after: Graph) -> None:
 def apply(graph: Graph, passes: Sequence[Pass]) -> Graph:
     """Run passes in order; what observers raise ends the run."""
     for step in passes:
-        before, graph = graph, kept_sources(graph, step.run(graph))
+        before, begun = graph, time.perf_counter()
+        graph = kept_sources(graph, step.run(graph))
+        if graph is not before and _LOG.isEnabledFor(logging.DEBUG):
+            took = (time.perf_counter() - begun) * 1e3
+            nodes = len(before.nodes), len(graph.nodes)
+            _LOG.debug("pass %s: %d -> %d nodes, %.1f ms", step.name, *nodes, took)
         announce(step, before, graph)
     return graph

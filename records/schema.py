@@ -13,6 +13,7 @@ in a sentence where it must not.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -27,6 +28,8 @@ from tilesmith.search_space.errors import DatabaseError
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
+
+_LOG = logging.getLogger(__name__)
 
 VERSION_TABLE = "schema_version"
 
@@ -140,3 +143,4 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
     config.set_main_option("script_location", folder)
     config.attributes.update(connection=connection, version_table=VERSION_TABLE)
     command.upgrade(config, revision)
+    _LOG.debug("brought the schema to %s", revision)

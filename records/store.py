@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from tilesmith.records.faults import GoneError, NotYetError, UnavailableError, t
 from tilesmith.records.jobs import Lease
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space.errors import DatabaseError
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -103,6 +106,7 @@ class Store:
         except BaseException:
             engine.dispose()
             raise
+        _LOG.debug("opened database %s%s", name, f", which {refusal}" if refusal else "")
         return cls(engine, name, toolchain or Toolchain.installed(), refusal, path)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from tilesmith.commands.verbosity import verbose
 from tilesmith.failures import explain, signals_as_exceptions
 from tilesmith.search_space.spoken import on_a_command_line
 from tilesmith.search_space.suggestions import did_you_mean
@@ -63,6 +64,7 @@ class LazyGroup(click.Group):
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command), cmd_name
+        verbose(command)
         if _COMPLETING in os.environ:
             from tilesmith.commands.completion import completing
 

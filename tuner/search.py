@@ -40,6 +40,7 @@ from tilesmith.tuner.strata import propose_batch
 from tilesmith.tuner.strategy import Json, strategies
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
 from tilesmith.tuner.task_search import TaskSearch
+from tilesmith.tuner.telling import told_of_round
 
 _SCREENING_BATCH = 64
 NOTHING_PLACED: Mapping[Workload, Placed] = {}
@@ -248,6 +249,7 @@ class Search:
             self._account(search, trials, best[1] if best else math.inf, is_over=not oldest.configs)
             entries = [Entry(workload, trial) for trial in trials]
             self._ledger.commit(entries, self._save_all())
+            told_of_round(search.state, trials)
             if self.elsewhere is not None:
                 self.elsewhere.follow(entries)
         return True

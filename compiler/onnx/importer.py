@@ -7,6 +7,7 @@ from inside the model's folder only.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,6 +75,9 @@ def import_model(
     return import_file(replace(file, held={**file.held, **(held or {})}), shapes or {}).graph
 
 
+_LOG = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class Imported:
     """A model as read, and what was certain while it was read.
@@ -94,6 +98,11 @@ def import_file(file: ModelFile, shapes: Shapes) -> Imported:
     """What `import_model` does, of a file that is read already; errors as there."""
     importer = _Importer(file, dict(shapes), file.held)
     graph = importer.graph()
+    _LOG.debug(
+        "imported %s, opset %s: %d nodes, %d constants; %d more nodes known beforehand",
+        file.name, importer.opsets.get("", "-"), len(graph.nodes), len(graph.constants),
+        len(importer.evaluated),
+    )  # fmt: skip
     return Imported(graph, tuple(importer.evaluated), importer.values)
 
 

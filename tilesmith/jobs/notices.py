@@ -2,6 +2,7 @@
 
     logging.basicConfig(level=logging.INFO)             # its lines among the program's own
     logging.getLogger("tilesmith").setLevel("WARNING")  # none but warnings
+    logging.getLogger("tilesmith").setLevel("DEBUG")    # every stage: imports, passes, code, search
 
 A program that set nothing up reads the same lines on stderr, as the command line's users do.
 """
