@@ -27,6 +27,7 @@ from tilesmith.compiler.comparison.errors import distance, rms
 from tilesmith.compiler.comparison.evaluation import Rounding
 from tilesmith.compiler.comparison.report import Deviation, TensorRow, Verdict
 from tilesmith.compiler.passes.narrow_kernels import as_narrow, largest
+from tilesmith.search_space.dtypes import to_numpy
 
 FINE, POSSIBLE, LIKELY = 1.2, 3.0, 10.0
 """R up to which nothing is wrong, something may be, and something likely is; above, an algorithm is
@@ -45,17 +46,19 @@ _RISE = 1.3
 _LOOK = 5
 """How many tensors behind a deviation tell whether it stays."""
 
+_FLOATS = tuple(to_numpy(name) for name in ("float32", "float16", "bfloat16"))
+
 _UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "int8": 2.0**-8}
 """Half the distance between neighbours, relative to their size."""
 
 
 def rounding_to(dtype: str) -> Rounding:
-    """Every float32 tensor rounded to an element type, single numbers left out: an epsilon that
+    """Every floating tensor rounded to an element type, single numbers left out: an epsilon that
     float16 has not would make quotients of zeros."""
 
     def rounded(name: str, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.dtype == np.float32 and value.size > 1:
-            return as_narrow(value, dtype).astype(np.float32)
+        if isinstance(value, np.ndarray) and value.dtype in _FLOATS and value.size > 1:
+            return as_narrow(value.astype(np.float32), dtype).astype(value.dtype)
         return value
 
     return rounded
@@ -72,8 +75,8 @@ def ratio(found: NDArray[Any], exact: NDArray[Any], narrow: NDArray[Any], dtype:
     ours, theirs = distance(found, exact), distance(narrow, exact)
     once = _UNITS[dtype] / math.sqrt(3) / 2 * rms(exact) * math.sqrt(max(1, exact.size))
     bound = max(theirs, once)
-    if bound == 0.0 or not math.isfinite(bound):
-        return 1.0 if ours == bound else math.inf
+    if bound == 0.0 or not math.isfinite(bound):  # the reference has no numbers where fp32 has
+        return 1.0 if ours <= bound else math.inf
     return ours / bound
 
 

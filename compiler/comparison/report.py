@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilesmith.compiler.comparison.errors import TensorError
+from tilesmith.compiler.wrong_instruction import WrongInstruction
 
 Verdict = Literal["ok", "bad", "inherited", "sensitive", "possible", "likely", "missing", "upcast"]
 """ok: within tolerance. bad: the error arises here. inherited: its inputs are wrong, and it makes
@@ -110,6 +111,8 @@ class ComparisonReport:
         replacement: of the suspect, or as asked for.
         whole: outputs of the model run as a whole that differ from those of its steps.
         notes: sentences for the reader.
+        instruction: the first whose output differs in the kernel of `first_bad`, on targets whose
+            instructions are executed here.
     """
 
     model: str
@@ -124,6 +127,7 @@ class ComparisonReport:
     replacement: Replacement | None = None
     whole: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    instruction: WrongInstruction | None = None
 
     @property
     def clean(self) -> bool:
@@ -138,5 +142,6 @@ class ComparisonReport:
             "replacement": None if self.replacement is None else self.replacement.to_json(),
             "whole": list(self.whole),
             "notes": list(self.notes),
+            "instruction": None if self.instruction is None else self.instruction.to_json(),
             "clean": self.clean,
         }

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.comparison.errors import distance, tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
 from tilesmith.compiler.comparison.float64 import in_float64, wide
+from tilesmith.compiler.comparison.left_open import left_open, opens
 from tilesmith.compiler.comparison.report import TensorRow, Verdict
 from tilesmith.compiler.comparison.stepping import ends
 from tilesmith.compiler.graph import Graph
@@ -145,20 +146,24 @@ class Judge:
         return replace(row, verdict=verdict, local=local.max_rel)
 
     def _is_left_open(self, name: str) -> bool:
-        """Whether all that differs was cast from numbers that the whole type cannot hold, of which
-        ONNX says nothing."""
-        node, dtype = self.graph.producers.get(name), to_numpy(self.graph.info(name).dtype)
-        if node is None or not node.is_onnx("Cast") or dtype.kind not in "iu":
+        """Whether all that differs is what ONNX says nothing of (`left_open`)."""
+        node, dtype = self.graph.producers.get(name), self.graph.info(name).dtype
+        if node is None or not opens(node):
             return False
-        source = node.inputs[0]
         try:
-            value = self.found[source] if source in self.found else self._here(source)
+            read = [
+                np.asarray(self.found[source] if source in self.found else self._here(source))
+                for source in node.inputs[:2]
+                if source
+            ]
         except JobError:
             return False
-        wide, limits = np.asarray(value).astype(np.float64), np.iinfo(dtype)
-        held = (wide > limits.min - 1.0) & (wide < limits.max + 1.0)
-        return self._is_close(name, np.where(held, self.found[name], self.wanted[name]),
-                              self.wanted[name])  # fmt: skip
+        found, wanted = self.found[name], self.wanted[name]
+        try:
+            held = np.broadcast_to(~left_open(node, read, dtype), np.shape(wanted))
+        except ValueError:  # shapes that do not belong together
+            return False
+        return self._is_close(name, np.where(held, found, wanted), wanted)
 
     def _is_close(self, name: str, found: NDArray[Any], wanted: NDArray[Any]) -> bool:
         dtype = self.graph.info(name).dtype

@@ -80,16 +80,18 @@ def bisect(
 
 def _text(report: BisectReport, found: dict[str, Any]) -> str:
     if report.finding is None:
-        return (
+        right = (
             f"nothing is wrong: largest relative error of an output {report.error:.3g}, against "
             f"{report.reference}"
         )
+        return "\n".join([right, *report.notes])
     wrong = report.failure or f"largest relative error of an output {report.error:.3g}"
     lines = [
         f"at fault: {report.finding.part} '{report.finding.name}'",
         report.finding.sentence,
         f"the whole model: {wrong}",
     ]
+    lines += report.notes
     if report.finding.sources:
         lines.append(f"nodes: {', '.join(report.finding.sources[:8])}")
     if report.small is not None:

@@ -68,6 +68,7 @@ class BisectReport:
         small: the smallest model that shows it; None if there is none or none was asked for.
         whole_nodes: how many nodes the model has.
         options: the command's options that it needs.
+        notes: sentences for the reader.
     """
 
     model: str
@@ -80,6 +81,7 @@ class BisectReport:
     small: Small | None
     whole_nodes: int
     options: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -98,6 +100,7 @@ class BisectReport:
             "finding": None if self.finding is None else self.finding.to_json(),
             "nodes": None if self.small is None else len(self.small.nodes),
             "whole_nodes": self.whole_nodes,
+            "notes": list(self.notes),
             "version": version_here(),
             "machine": platform.platform(),
         }
@@ -112,6 +115,7 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
         JobError: the reference cannot compute it.
     """
     from tilesmith.compiler.bisection.search import finding_of, tried
+    from tilesmith.compiler.comparison.refused import refusals
     from tilesmith.compiler.comparison.tensors import TOLERANCE
 
     if is_artifact(request.subject):
@@ -124,15 +128,16 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     asked = replace(asked, shapes={**shapes_of(given), **asked.shapes})
     graph = graph_of(asked.model, asked.shapes)
     inputs = given or random_inputs(graph, options.seed)
-    names = [info.name for info in graph.outputs]
+    names, notes = comparable_outputs(graph)
     reference, wanted = Referred(asked.model, graph, inputs).tensors(names, options.reference)
     tolerance = options.tolerance or TOLERANCE
-    trial = tried(lambda: build_fixed(asked), inputs, wanted)
+    with refusals() as refused:
+        trial = tried(lambda: build_fixed(asked), inputs, wanted)
     report = BisectReport(
         graph.name, asked.target.name, asked.precision, reference, trial.error, trial.failure,
-        None, None, len(graph.nodes), options_of(request),
+        None, None, len(graph.nodes), options_of(request), (*notes, *refused.sentences()),
     )  # fmt: skip
-    if not trial.failure and is_right(trial, graph, inputs, wanted, tolerance):
+    if not trial.failure and is_right(trial, graph, inputs, wanted, (tolerance, asked.precision)):
         return report
     finding = finding_of(graph, trial, inputs, wanted, tolerance)
     small = None
@@ -141,10 +146,48 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     return replace(report, finding=finding, small=small)
 
 
+def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
+    """Outputs in which random numbers have no part, and a sentence on the others.
+
+    Raises:
+        InputError: there are none.
+    """
+    from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
+
+    drawn: set[str] = set()
+    drawing = []
+    for node in graph.nodes:
+        if node.operator in NOT_DETERMINISTIC:
+            drawing.append(node.describe())
+        if node.operator in NOT_DETERMINISTIC or not drawn.isdisjoint(node.reads):
+            drawn.update(node.writes)
+    names = [info.name for info in graph.outputs]
+    kept = [name for name in names if name not in drawn]
+    if names and not kept:
+        raise InputError(
+            f"every output of '{graph.name}' is made of random numbers ({', '.join(drawing[:4])}), "
+            "which nobody draws alike; 'tilesmith compare' puts the reference's in their place"
+        )
+    left = [name for name in names if name in drawn]
+    if not left:
+        return kept, ()
+    said = f"outputs {', '.join(left)} are made of random numbers, and left out"
+    return kept, (said,)
+
+
 def is_right(
-    trial: Trial, graph: Graph, inputs: Mapping[str, Any], wanted: Mapping[str, Any], bound: float
+    trial: Trial,
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    asked_for: tuple[float, str],
 ) -> bool:
-    """Whether a trial's outputs are right: within tolerance, or no tensor of it is bad."""
+    """Whether a trial's outputs are right: within tolerance, or no tensor of it is bad.
+
+    Args:
+        asked_for: the tolerance, and the precision that was asked for.
+    """
+    bound, precision = asked_for
     if trial.error <= bound:
         return True
     if trial.executable is None or not np.isfinite(trial.error):
@@ -156,7 +199,7 @@ def is_right(
     asked = Compared(trial.executable, graph, inputs, "", bound)
     names = [tensor.name for tensor in asked.tensors()]
     values = {**Evaluator(graph).values(inputs, names), **wanted}
-    lower = trial.executable.report.precision
+    lower = precision if precision in ("bf16", "fp16") else trial.executable.report.precision
     if lower == "fp32":
         return compare_tensors(asked, values).clean
     return compare_ratios(asked, precision_of(lower, graph, inputs, values, names)).clean

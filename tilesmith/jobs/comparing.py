@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from tilesmith.jobs.compiling import at_one_size, build_executable, executable_of, random_inputs
 from tilesmith.jobs.graphs import graph_of
 from tilesmith.jobs.subjects import is_artifact
-from tilesmith.search_space.errors import DependencyError, InputError, ModelError
+from tilesmith.search_space.errors import (
+    DependencyError,
+    InputError,
+    JobError,
+    ModelError,
+    TilesmithError,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.comparison.report import ComparisonReport
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph
+    from tilesmith.compiler.wrong_instruction import WrongInstruction
     from tilesmith.jobs.request import Request, Resolved, Shapes
     from tilesmith.jobs.subjects import Model
 
@@ -89,19 +96,37 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
     referred = Referred(ready.model, ready.graph, ready.inputs, threads)
     reference, wanted = referred.tensors(names, options.reference)
     asked = replace(asked, reference=reference)
-    lower = "int8" if request.precision == "int8" else ready.executable.report.precision
+    lower = request.precision
+    if lower == "fp32":
+        lower = ready.executable.report.precision
     if lower == "fp32":
         report = compare_tensors(asked, wanted)
     else:
         named = precision_of(lower, ready.graph, ready.inputs, wanted, names)
         report = compare_ratios(asked, named)
-    return replace(report, notes=(*ready.notes, *report.notes))
+    return replace(
+        report,
+        notes=(*ready.notes, *report.notes),
+        instruction=_instruction(ready, report.first_bad),
+    )
+
+
+def _instruction(ready: Ready, name: str | None) -> WrongInstruction | None:
+    """The instruction at which the first bad tensor becomes so; None where that cannot be told."""
+    from tilesmith.compiler.comparison.instructions import wrong_instruction
+
+    held = next((t for t in ready.executable.recipe.tensors if t.name == name), None)
+    if held is None:
+        return None
+    return wrong_instruction(ready.executable, ready.inputs, held.step)
 
 
 def prepared(request: Request, options: CompareOptions) -> Ready:
     """The model compiled and read at one size, with inputs; errors as `compared`."""
+    from tilesmith.compiler.comparison.refused import refusals
+
     given = dict(options.inputs or {})
-    notes = []
+    notes: list[str] = []
     if is_artifact(request.subject):
         from tilesmith.jobs.comparison import source_of
 
@@ -111,7 +136,9 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
         asked = request.resolved()
         model = asked.model
         shapes = {**shapes_of(given), **asked.shapes}
-        executable = _of_one_size(replace(asked, shapes=shapes))
+        with refusals() as refused:
+            executable = _built(replace(asked, shapes=shapes))
+        notes += refused.sentences()
     if executable.recipe.steps and not executable.recipe.tensors:
         notes.append(
             "where tensors lie is not known of this model (an older artifact, or one whose sizes "
@@ -122,7 +149,40 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
         notes.append(f"no inputs given: seeded random numbers for {', '.join(given)}")
     known = {info.name: info.dims for info in executable.inputs if info.shape is not None}
     graph = graph_of(model, known)
+    notes += bodies_of(graph)
     return Ready(model, executable, graph, given, tuple(notes))
+
+
+def _built(asked: Resolved) -> Executable:
+    """A model compiled for one size; what a compiler with a fault in it raises is a sentence."""
+    try:
+        return _of_one_size(asked)
+    except TilesmithError:
+        raise
+    except Exception as error:
+        words = " ".join(str(error).split())[:300]
+        raise JobError(
+            f"compiling fails ({type(error).__name__}{': ' if words else ''}{words}), so there is "
+            "nothing to compare; 'tilesmith bisect' finds the pass and the nodes"
+        ) from error
+
+
+def bodies_of(graph: Graph) -> tuple[str, ...]:
+    """What is not looked into: a sentence, or none."""
+    from tilesmith.compiler.graph import Subgraph
+
+    names = [
+        node.describe()
+        for node in graph.nodes
+        if any(isinstance(value, Subgraph) for _, value in node.attributes)
+    ]
+    if not names:
+        return ()
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return (
+        f"tensors inside the bodies of {', '.join(names[:6])}{more} are not compared one by one, "
+        "nor iteration by iteration: what the bodies give in the end is",
+    )
 
 
 def _of_one_size(asked: Resolved) -> Executable:

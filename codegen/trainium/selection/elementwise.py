@@ -337,7 +337,9 @@ class Emission:
     def where(self, out: Tile, operands: list[Value]) -> None:
         """b, and over it a where the flag is not 0; arithmetic would lose a beside a huge b."""
         flag, a, b = operands
-        assert isinstance(flag, Tile)
+        if not isinstance(flag, Tile):
+            self.fill(out, a if flag else b)
+            return
         taken = a if isinstance(a, Tile) else self.owner.temporary(out)
         if not isinstance(a, Tile):
             self.fill(taken, a)
