@@ -15,10 +15,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import CollectiveKind, Mesh
 from tilesmith.simulator.collectives.algorithms import Step
 from tilesmith.simulator.collectives.cost import cheapest, is_engine, passes_of, steps_of
 from tilesmith.simulator.collectives.network import Network, Resource
+
+_MOST_SLICES = 200_000
+"""Slices of transfers that are played: some seconds."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def collective_timeline(mesh: Mesh, calls: Sequence[Call]) -> list[float]:
     Each takes the algorithm that is the cheapest alone.
 
     Raises:
-        TargetError: as `collective_cost`.
+        TargetError: as `collective_cost`, or there are more transfers than can be played.
     """
     return _Simulation(Network(mesh), calls).run()
 
@@ -172,4 +176,11 @@ def _steps(mesh: Mesh, call: Call) -> list[Step]:
     found: list[Step] = []
     for step in steps_of(mesh, call.kind, group, lines):
         found += [step] * step.times
+    slices = sum(len(step.transfers) for step in found) * int(mesh.number("collective.slices"))
+    if slices > _MOST_SLICES:
+        raise TargetError(
+            f"{call.kind} over {len(group)} cores of mesh '{mesh.name}' moves {slices:,} slices, "
+            f"more than the {_MOST_SLICES:,} that a timeline plays; leave the timeline out, or "
+            "take fewer cores"
+        )
     return found

@@ -45,6 +45,21 @@ class ModelBuilder:
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return name
 
+    def best(self, source: str, count: int) -> tuple[str, str]:
+        """The largest of the last axis, and where they are."""
+        self.count += 1
+        names = f"values{self.count}", f"chosen{self.count}"
+        inputs = [source, self.shape(count)]
+        self.nodes.append(helper.make_node("TopK", inputs, names, name=names[0], axis=-1))
+        return names
+
+    def float(self, source: str) -> str:
+        self.count += 1
+        name = f"cast{self.count}"
+        kind = TensorProto.FLOAT
+        self.nodes.append(helper.make_node("Cast", [source], [name], name=name, to=kind))
+        return name
+
     def split(self, source: str, parts: int, axis: int) -> list[str]:
         self.count += 1
         names = [f"split{self.count}_{n}" for n in range(parts)]
@@ -175,6 +190,60 @@ def experts(tokens: int = 8, width: int = 8, hidden: int = 16, count: int = 4) -
     h = b.node("Mul", h, gates)
     y = b.node("ReduceSum", h, b.shape(0), keepdims=0, to="y")
     return b.model(y)
+
+
+def routed(tokens: int = 8, width: int = 8, hidden: int = 16, count: int = 4) -> onnx.ModelProto:
+    """Each token visits its two best experts: gates scattered into zeros."""
+    b = ModelBuilder("routed")
+    x = b.input("x", tokens, width)
+    logits = b.node("MatMul", x, b.weight("router", width, count))
+    values, chosen = b.best(logits, 2)
+    zeros = b.constant("zeros", np.zeros((tokens, count), np.float32))
+    gates = b.node("ScatterElements", zeros, chosen, b.node("Softmax", values, axis=-1), axis=-1,
+                   to="gates")  # fmt: skip
+    gates = b.node("Unsqueeze", b.node("Transpose", gates, perm=[1, 0]), b.shape(2))
+    h = b.node("Relu", b.node("MatMul", x, b.weight("up", count, width, hidden)))
+    h = b.node("MatMul", h, b.weight("down", count, hidden, width))
+    return b.model(b.node("ReduceSum", b.node("Mul", h, gates), b.shape(0), keepdims=0, to="y"))
+
+
+def dispatched(
+    groups: int = 4, tokens: int = 8, width: int = 8, count: int = 4, capacity: int = 6
+) -> onnx.ModelProto:
+    """Experts as GShard has them (Lepikhin et al. 2020): of each group of tokens the first that
+    chose an expert, as many as it has room for, are sent there, and come back weighted."""
+    b, active = ModelBuilder("dispatched"), 2
+    x = b.input("x", groups, tokens, width)
+    gates = b.node("Softmax", b.node("MatMul", x, b.weight("router", width, count)), axis=-1)
+    values, chosen = b.best(gates, active)
+    numbers = b.constant("numbers", np.arange(count, dtype=np.int64))
+    hot = b.float(b.node("Equal", b.node("Unsqueeze", chosen, b.shape(-1)), numbers))
+    flat = b.node("Reshape", hot, b.shape(groups, tokens * active, count))
+    one = b.constant("one", np.array(1, np.int64))
+    before = b.node("Mul", b.node("Sub", b.node("CumSum", flat, one), flat), flat)
+    place = b.node("ReduceSum", before, b.shape(-1), keepdims=0)
+    place = b.node("Reshape", place, b.shape(groups, tokens, active, 1))
+    slot = b.float(
+        b.node("Equal", place, b.constant("slots", np.arange(capacity, dtype=np.float32)))
+    )
+    pair = b.node("Mul", b.node("Unsqueeze", hot, b.shape(-1)),
+                  b.node("Unsqueeze", slot, b.shape(-2)))  # fmt: skip
+    weighted = b.node("Mul", pair, b.node("Unsqueeze", values, b.shape(-1, -2)))
+    places = b.shape(groups, tokens, count * capacity)
+    send, combine = (
+        b.node("Reshape", b.node("ReduceSum", one, b.shape(2), keepdims=0), places)
+        for one in (pair, weighted)
+    )
+    h = b.node("MatMul", b.node("Transpose", send, perm=[0, 2, 1]), x)
+    h = b.node("Reshape", h, b.shape(groups, count, capacity, width))
+    h = b.node("Transpose", h, perm=[1, 0, 2, 3], to="sent")
+    h = b.node("Reshape", h, b.shape(count, groups * capacity, width), to="waiting")
+    h = b.node("Relu", b.node("MatMul", h, b.weight("up", count, width, 2 * width)))
+    h = b.node("MatMul", h, b.weight("down", count, 2 * width, width), to="done")
+    h = b.node("Reshape", h, b.shape(count, groups, capacity, width))
+    h = b.node("Transpose", h, perm=[1, 0, 2, 3], to="back")
+    h = b.node("Reshape", h, b.shape(groups, count * capacity, width))
+    return b.model(b.node("MatMul", combine, h, to="y"))
 
 
 def graph_of(model: onnx.ModelProto) -> Graph:

@@ -14,9 +14,11 @@ from tests.compiler.model_builder import inputs_of
 from tests.compiler.sharded_models import (
     ModelBuilder,
     convolutions,
+    dispatched,
     experts,
     graph_of,
     mlp,
+    routed,
     transformer,
 )
 from tilesmith.compiler.graph import Graph, Node
@@ -38,6 +40,8 @@ MODELS = {
     "fused": graph_of(transformer(fused=True, vocabulary=32)),
     "convolutions": graph_of(convolutions()),
     "experts": graph_of(experts()),
+    "routed": graph_of(routed()),
+    "dispatched": graph_of(dispatched()),
 }
 MACHINE = load_mesh("trn1.32xlarge")
 
@@ -172,6 +176,27 @@ def test_experts_are_a_batch_of_products_that_ends_in_a_sum() -> None:
     program = partition(sharding)
     assert program.weight_bytes < sum(v.nbytes for v in program.values.values()) / 3
     assert_same(execute(program, INPUTS["experts"]), WANTED["experts"])
+
+
+def test_tokens_are_sent_to_their_experts_and_back() -> None:
+    """Groups of tokens and experts on the same cores: an all-to-all there, one back."""
+    where = {
+        "x": "expert,-,-",
+        "waiting": "expert,-,-",
+        "done": "expert,-,-",
+        "back": "expert,-,-,-",
+    }
+    sharding = propagated(MODELS["dispatched"], {"expert": 4}, up="expert,-,-", **where)
+    program = partition(sharding)
+    assert [move.step.kind for move in program.moves] == ["all_to_all", "all_to_all"]
+    assert_same(execute(program, INPUTS["dispatched"]), WANTED["dispatched"])
+
+
+def test_gates_of_routed_tokens_are_made_where_the_tokens_are() -> None:
+    sharding = propagated(MODELS["routed"], {"data": 4}, x="data,-")
+    program = partition(sharding)
+    assert not program.moves
+    assert_same(execute(program, INPUTS["routed"]), WANTED["routed"])
 
 
 def test_attention_is_taken_apart_and_cut_by_heads() -> None:

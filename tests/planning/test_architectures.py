@@ -54,6 +54,16 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     "BERT base": (sized("bert", 768, 3072, 12, 12, vocab_size=30522), 109.482e6),
     "ViT base": (sized("vit", 768, 3072, 12, 12), 86.568e6),
     "Phi 2": (sized("phi", 2560, 10240, 32, 32, vocab_size=51200), 2.7797e9),
+    "DBRX": (
+        {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40,
+         "vocab_size": 100352, "attn_config": {"kv_n_heads": 8}, "ffn_config": {
+             "ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}}, 131.597e9),
+    "StarCoder": (
+        {"model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48,
+         "n_inner": 24576, "n_positions": 8192, "vocab_size": 49152}, 15.517e9),
+    "MPT 7B": (
+        {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
+         "vocab_size": 50432}, 6.649e9),
     "Gemma 7B": (
         sized("gemma", 3072, 24576, 28, 16, vocab_size=256000, head_dim=256), 8.538e9),
 }  # fmt: skip
@@ -166,3 +176,27 @@ def test_an_onnx_file_whose_products_have_no_weights_is_refused(tmp_path: Path) 
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="no products with weights"):
         read_architecture(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "said"),
+    [
+        (
+            "llama",
+            {"num_hidden_layers": 10**12},
+            "num_hidden_layers = 1000000000000; a whole .* to",
+        ),
+        ("llama", {"hidden_size": float("nan")}, "hidden_size = nan; a whole number from 1 to"),
+        ("llama", {"vocab_size": True}, "vocab_size = True; a whole number"),
+        ("llama", {"num_key_value_heads": 7}, "32 is not divisible by num_key_value_heads = 7"),
+        ("mixtral", {"num_experts_per_tok": 9}, "visits 9 experts of 8; at most 8"),
+        ("qwen3_moe", {"mlp_only_layers": 7}, "mlp_only_layers = 7; a list of whole numbers"),
+        ("gpt_neo", {"attention_types": [["global"]]}, "attention_types does not say of 12 layers"),
+        ("dbrx", {"attn_config": [1]}, r"attn_config = \[1\]; a group of fields"),
+    ],
+)
+def test_damaged_fields_are_named(family: str, fields: dict[str, Any], said: str) -> None:
+    body = sized(family, 4096, 14336, 32, 32, vocab_size=32000)
+    others = {"num_layers": 12, "num_heads": 16, "d_model": 512, "n_heads": 8, "n_layers": 4}
+    with pytest.raises(ModelError, match=said):
+        architecture_of(Configuration("config.json", family, {**others, **body, **fields}))

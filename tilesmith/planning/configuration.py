@@ -14,6 +14,11 @@ from typing import Any
 
 from tilesmith.search_space.errors import ModelError
 
+_DEEPEST, _LARGEST = 10_000, 10**9
+"""The most layers, and the most of anything else: beyond these a file is damaged."""
+
+_DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -42,12 +47,24 @@ class Configuration:
     def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
         """A whole number of at least `least`; without a default it must be there."""
         value = default if default is not None and name not in self else self.value(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        most = _DEEPEST if name in _DEPTHS else _LARGEST
+        if not _is_whole(value, least, most):
             raise ModelError(
-                f"'{self.source}': {name} = {value!r}; a whole number of at least {least} is "
-                "expected"
+                f"'{self.source}': {name} = {_short(value)}; a whole number from {least} to "
+                f"{most:,} is expected"
             )
-        return value
+        return int(value)
+
+    def listed(self, name: str) -> tuple[int, ...] | None:
+        """A list of whole numbers, such as those of layers; None where it is absent or empty."""
+        value = self.fields.get(name) or None
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple) or not all(_is_whole(n, 0, _LARGEST) for n in value):
+            raise ModelError(
+                f"'{self.source}': {name} = {_short(value)}; a list of whole numbers is expected"
+            )
+        return tuple(value)
 
     def flag(self, name: str, default: bool) -> bool:
         """true or false."""
@@ -55,17 +72,28 @@ class Configuration:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise ModelError(f"'{self.source}': {name} = {value!r}; true or false is expected")
+            raise ModelError(
+                f"'{self.source}': {name} = {_short(value)}; true or false is expected"
+            )
         return value
+
+    def inner(self, name: str) -> Configuration:
+        """Fields that stand in a group of their own."""
+        group = self.fields.get(name) or {}
+        if not isinstance(group, Mapping):
+            raise ModelError(
+                f"'{self.source}': {name} = {_short(group)}; a group of fields is expected"
+            )
+        return Configuration(self.source, self.family, group)
 
     def integers(self, name: str, length: int, default: Any = None) -> tuple[int, ...]:
         """As many whole numbers as there are blocks; one number stands for all."""
         value = default if default is not None and name not in self else self.value(name)
         found = tuple(value) if isinstance(value, list | tuple) else (value,) * length
-        if len(found) != length or any(not isinstance(one, int) or one < 1 for one in found):
+        if len(found) != length or not all(_is_whole(one, 1, _LARGEST) for one in found):
             raise ModelError(
-                f"'{self.source}': {name} = {value!r}; {length} whole numbers of at least 1 are "
-                "expected"
+                f"'{self.source}': {name} = {_short(value)}; {length} whole numbers of at "
+                "least 1 are expected"
             )
         return found
 
@@ -73,7 +101,9 @@ class Configuration:
         """A list of names."""
         value = list(default) if default is not None and name not in self else self.value(name)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise ModelError(f"'{self.source}': {name} = {value!r}; a list of names is expected")
+            raise ModelError(
+                f"'{self.source}': {name} = {_short(value)}; a list of names is expected"
+            )
         return tuple(value)
 
     def divided(self, name: str, by: str) -> int:
@@ -84,6 +114,16 @@ class Configuration:
                 f"'{self.source}': {name} = {whole} is not divisible by {by} = {parts}"
             )
         return whole // parts
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _short(value: Any) -> str:
+    """A value as it is written, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_json(path: Path) -> dict[str, Any]:

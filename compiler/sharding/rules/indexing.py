@@ -76,3 +76,29 @@ def _own_rows(node: Node, local: Local, rows: int, inner: int) -> Sequence[Node]
     zero = local.constant(f"{result}.zero", np.array(0, to_numpy(info.dtype)))
     made.append(Node("Where", (mask, found, zero), (result,), f"{node.name or result}.own"))
     return made
+
+
+def _elements(maker: Maker) -> DimensionMap | None:
+    """ScatterElements and GatherElements: the axis is needed whole; where the others are as long in
+    data as in indices, they are cut alike."""
+    data, indices = maker.dims(0), maker.dims(1)
+    axis = int(maker.node.attribute("axis", 0)) % len(data)
+    if any(a != b for n, (a, b) in enumerate(zip(data, indices, strict=True)) if n != axis):
+        return None
+    others = [() if n == axis else maker.dimension(size) for n, size in enumerate(data)]
+
+    def with_axis(size: int) -> tuple[tuple[int, ...], ...]:
+        whole = maker.dimension(size, "whole")
+        return tuple(whole if n == axis else found for n, found in enumerate(others))
+
+    picked = with_axis(indices[axis])
+    if maker.node.operator == "GatherElements":
+        return maker.map((with_axis(data[axis]), picked), (picked,))
+    if str(maker.node.attribute("reduction", "none")) != "none":
+        return None
+    table = with_axis(data[axis])
+    return maker.map((table, picked, picked), (table,))
+
+
+for _name in ("GatherElements", "ScatterElements"):
+    rules.register(_name)(_elements)

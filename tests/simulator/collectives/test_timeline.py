@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulator.collectives.test_cost import ALPHA, RATE, mesh_of
+from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, load_mesh
-from tilesmith.simulator.collectives import Call, collective_cost, collective_timeline
+from tilesmith.simulator.collectives import Call, collective_cost, collective_timeline, timeline
 
 
 def test_a_ring_takes_its_closed_form() -> None:
@@ -59,3 +60,10 @@ def test_the_analytical_cost_is_close(name: str) -> None:
 def test_a_group_of_one_takes_no_time() -> None:
     mesh = load_mesh("trn1.2xlarge")
     assert collective_timeline(mesh, [Call("all_reduce", 8, (1,))]) == [0.0]
+
+
+def test_what_cannot_be_played_in_seconds_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "_MOST_SLICES", 100)
+    mesh, calls = mesh_of("switch", 16, 2), [Call("all_to_all", 2**20, tuple(range(16)))]
+    with pytest.raises(TargetError, match=r"all_to_all over 16 cores .* 480 slices, more than"):
+        collective_timeline(mesh, calls)

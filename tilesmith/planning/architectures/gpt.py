@@ -1,4 +1,5 @@
-"""Decoders with plain feed-forwards: GPT-2, GPT-J, GPT-Neo, GPT-NeoX, OPT, BLOOM, Falcon, Phi.
+"""Decoders with plain feed-forwards: GPT-2, StarCoder, GPT-J, GPT-Neo, GPT-NeoX, OPT, BLOOM, MPT,
+Falcon, Phi.
 
 Source: modeling_*.py and configuration_*.py of transformers.
 """
@@ -18,6 +19,7 @@ from tilesmith.planning.architecture import (
 from tilesmith.planning.architectures.parts import embedding, head, norm, plain
 from tilesmith.planning.configuration import Configuration
 from tilesmith.planning.registry import families
+from tilesmith.search_space.errors import ModelError
 
 
 @families.register("gpt2")
@@ -71,12 +73,7 @@ def gpt_neo(c: Configuration) -> Architecture:
     """GPT-Neo: learnt positions; `attention_types` says which layers see a window."""
     width, depth = c.integer("hidden_size"), c.integer("num_layers")
     inner, size = c.integer("intermediate_size", 4 * width), c.divided("hidden_size", "num_heads")
-    kinds = [
-        kind
-        for names, times in c.fields.get("attention_types") or [[["global", "local"], depth // 2]]
-        for kind in list(names) * times
-    ]
-    local = kinds.count("local")
+    local = _kinds(c, depth).count("local")
     layer = _layer(width, size, inner, biases=1)
     window = c.integer("window_size", 256)
     seen = tuple(replace(op, window=window) if isinstance(op, Attention) else op for op in layer)
@@ -86,6 +83,49 @@ def gpt_neo(c: Configuration) -> Architecture:
     )
     whole = _whole(c, width, layers[0], c.integer("max_position_embeddings", 2048), tied=True)
     return replace(whole, layers=(whole.layers[0], *layers, whole.layers[-1]))
+
+
+def _kinds(c: Configuration, depth: int) -> list[str]:
+    """What each layer of GPT-Neo attends to: names in turns, so many times, group after group."""
+    groups = c.fields.get("attention_types") or [[["global", "local"], depth // 2]]
+    found: list[str] = []
+    try:
+        for names, times in groups:
+            found += list(names) * min(times, depth + 1)
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != depth or set(found) - {"global", "local"}:
+        raise ModelError(
+            f"'{c.source}': attention_types does not say of {depth} layers which are global and "
+            'which local; [[["global", "local"], 12]] would, of 24'
+        )
+    return found
+
+
+@families.register("gpt_bigcode")
+def gpt_bigcode(c: Configuration) -> Architecture:
+    """StarCoder and SantaCoder: GPT-2 with one head of keys for all."""
+    width, inner = c.integer("n_embd"), c.integer("n_inner", 0, least=0)
+    size = c.divided("n_embd", "n_head")
+    groups = 1 if c.flag("multi_query", True) else width // size
+    layer = _layer(width, size, inner or 4 * width, groups=groups)
+    positions = c.integer("n_positions", 1024)
+    return _whole(c, width, Layer("decoder", layer, c.integer("n_layer")), positions, tied=True)
+
+
+@families.register("mpt")
+def mpt(c: Configuration) -> Architecture:
+    """MPT: positions by distance, no biases, normalisations without offsets."""
+    width, size = c.integer("d_model"), c.divided("d_model", "n_heads")
+    inner = c.integer("expansion_ratio", 4) * width
+    layer = _layer(width, size, inner, biases=0, norms=0)
+    norms = tuple(norm(width, f"norm {n}") for n in range(2))
+    feed = plain(width, inner, bias=False)
+    layer = (*norms, *layer[: -len(feed)], *feed)
+    whole = _whole(c, width, Layer("decoder", layer, c.integer("n_layers")), 0, tied=True)
+    first, *body, last = whole.layers
+    last = replace(last, operators=(norm(width), *last.operators[1:]))
+    return replace(whole, layers=(first, *body, last))
 
 
 @families.register("bloom")
@@ -125,17 +165,26 @@ def falcon(c: Configuration) -> Architecture:
 
 
 def _layer(
-    width: int, size: int, inner: int, norms: int = 2, biases: int = 4
+    width: int, size: int, inner: int, norms: int = 2, biases: int = 4, groups: int = 0
 ) -> tuple[Operator, ...]:
     """
     Args:
         biases: of attention's four projections, counted from its output.
+        groups: heads of keys; 0: as many as of queries.
     """
-    heads = width // size
+    heads, bias = width // size, biases > 1
+    projections: tuple[Operator, ...] = (
+        Product("query, key, value", width, width, "columns", unit=size, times=3, bias=bias),
+    )
+    if groups not in (0, heads):
+        projections = (
+            Product("query", width, width, "columns", unit=size, bias=bias),
+            Product("key, value", width, groups * size, "heads", unit=size, times=2, bias=bias),
+        )
     return (
         *(norm(width, f"norm {n}", keeps="layer") for n in range(norms)),
-        Product("query, key, value", width, width, "columns", unit=size, times=3, bias=biases > 1),
-        Attention("attention", heads, heads, size, size),
+        *projections,
+        Attention("attention", heads, groups or heads, size, size),
         Product("output", width, width, "rows", unit=size, bias=biases > 0),
         Pointwise("residual", width),
         *plain(width, inner),

@@ -1,5 +1,5 @@
 """Decoders whose feed-forwards are mixtures of experts: Mixtral, Phi 3.5, GPT-OSS, OLMoE, Granite,
-Qwen 2 and 3, Llama 4, GLM 4.5.
+DBRX, Qwen 2 and 3, Llama 4, GLM 4.5.
 
 Source: modeling_*.py and configuration_*.py of transformers.
 """
@@ -10,12 +10,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilesmith.planning.architecture import Architecture, Layer, Operator, Pointwise, Product
+from tilesmith.planning.architecture import (
+    Architecture,
+    Attention,
+    Layer,
+    Operator,
+    Pointwise,
+    Product,
+)
 from tilesmith.planning.architectures.llama import whole_decoder
 from tilesmith.planning.architectures.parts import Habits, gated, grouped_attention, routed
 from tilesmith.planning.architectures.windows import chunks, windows
 from tilesmith.planning.configuration import Configuration
 from tilesmith.planning.registry import families
+from tilesmith.search_space.errors import ModelError
 
 
 @families.register("mixtral")
@@ -100,7 +108,36 @@ def counts(c: Configuration, count: int, active: int) -> tuple[int, int]:
         if name in c:
             active = c.integer(name)
             break
+    if active > count:
+        raise ModelError(
+            f"'{c.source}': a token visits {active} experts of {count}; at most {count} are allowed"
+        )
     return count, active
+
+
+@families.register("dbrx")
+def dbrx(c: Configuration) -> Architecture:
+    """DBRX: projections of attention in one, layer normalisation without offsets, 4 experts."""
+    hidden, size = c.integer("d_model"), c.divided("d_model", "n_heads")
+    heads = c.integer("n_heads")
+    inside, feed = c.inner("attn_config"), c.inner("ffn_config")
+    groups = inside.integer("kv_n_heads", 1)
+    count, active = feed.integer("moe_num_experts", 4), feed.integer("moe_top_k", 1)
+    layer: tuple[Operator, ...] = (
+        *Habits().layer_norms(hidden),
+        Product("query", hidden, heads * size, "columns", unit=size),
+        Product("key, value", hidden, groups * size, "heads", unit=size, times=2),
+        Pointwise("rotary", (heads + groups) * size, operations=3, split=True),
+        Attention("attention", heads, groups, size, size),
+        Product("output", heads * size, hidden, "rows", unit=size),
+        Pointwise("residual", hidden),
+        *routed(hidden, feed.integer("ffn_hidden_size", 3584), count, active),
+    )
+    named = {"hidden_size": "d_model", "max_position_embeddings": "max_seq_len"}
+    fields = {new: c.fields[old] for new, old in named.items() if old in c}
+    return whole_decoder(
+        replace(c, fields={**c.fields, **fields}), (Layer("decoder", layer, c.integer("n_layers")),)
+    )
 
 
 @families.register("qwen2_moe")
@@ -138,7 +175,7 @@ def _sparse(
     hidden, depth = c.integer("hidden_size"), c.integer("num_hidden_layers")
     window = c.integer("sliding_window", 4096) if c.flag("use_sliding_window", False) else 0
     common = (*habits.layer_norms(hidden), *grouped_attention(c, habits, window))
-    step, dense_only = c.integer("decoder_sparse_step", 1), c.fields.get("mlp_only_layers") or []
+    step, dense_only = c.integer("decoder_sparse_step", 1), c.listed("mlp_only_layers") or ()
     sparse = sum((n + 1) % step == 0 and n not in dense_only for n in range(depth))
     count, active = counts(c, *experts[:2])
     feed = routed(hidden, c.integer("moe_intermediate_size", experts[2]), count, active)
@@ -157,7 +194,7 @@ def llama4(c: Configuration) -> Architecture:
         c.integer(name) for name in ("hidden_size", "num_hidden_layers", "intermediate_size")
     )
     step, habits = c.integer("interleave_moe_layer_step", 1), Habits(key_heads=8, width=128)
-    with_experts = set(c.fields.get("moe_layers") or range(step - 1, depth, step))
+    with_experts = set(c.listed("moe_layers") or range(step - 1, depth, step))
     count, active = counts(c, 16, 1)
     shared = gated(hidden, inner, name="shared expert")
     sparse = (*routed(hidden, inner, count, active), *shared)

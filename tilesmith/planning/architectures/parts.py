@@ -15,6 +15,7 @@ from tilesmith.planning.architecture import (
     Product,
 )
 from tilesmith.planning.configuration import Configuration
+from tilesmith.search_space.errors import ModelError
 
 Norm = Literal["rms", "layer", "none"]
 """What a normalisation keeps for each number: a factor, a factor and an offset, or nothing."""
@@ -97,6 +98,11 @@ def grouped_attention(c: Configuration, habits: Habits, window: int = 0) -> tupl
     """
     hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads")
     groups = c.integer("num_key_value_heads", habits.key_heads or heads)
+    if heads % groups:
+        raise ModelError(
+            f"'{c.source}': num_attention_heads = {heads} is not divisible by "
+            f"num_key_value_heads = {groups}"
+        )
     size = c.integer("head_dim", habits.width) if habits.width or "head_dim" in c else 0
     size = size or c.divided("hidden_size", "num_attention_heads")
     biased, out_biased = c.flag("attention_bias", habits.bias), habits.output_bias

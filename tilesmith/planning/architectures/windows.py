@@ -28,7 +28,7 @@ def chunks(c: Configuration) -> tuple[int, ...]:
     if "layer_types" in c:
         return tuple(size if kind == _CHUNKED else 0 for kind in c.texts("layer_types"))
     step = c.integer("no_rope_layer_interval", 4)
-    rotated = c.fields.get("no_rope_layers") or [int((n + 1) % step != 0) for n in range(depth)]
+    rotated = c.listed("no_rope_layers") or [int((n + 1) % step != 0) for n in range(depth)]
     return tuple(size if rotates else 0 for rotates in rotated)
 
 
