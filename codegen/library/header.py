@@ -107,7 +107,8 @@ int {p}_resize({p}_workspace *workspace, const int64_t *const *shapes);
 const tilesmith_tensor *{p}_input_at(const {p}_workspace *workspace, size_t number);
 const tilesmith_tensor *{p}_output_at(const {p}_workspace *workspace, size_t number);
 
-/* What {p}_create_in needs for some sizes, in the order of {p}_size; 0 where they are out of range.
+/* What {p}_create_in needs for some sizes, in the order of {p}_size; 0 where they are out of range,
+   or the processor lacks instructions.
    {p}_workspace_bytes() is enough for all. */
 size_t {p}_workspace_bytes_at(const int64_t *sizes);
 """

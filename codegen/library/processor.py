@@ -10,6 +10,9 @@ processors: `cpuid` is written in assembly, which LLVM reads of its own processo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.library.status import CODES
 from tilesmith.search_space.instruction_set import instruction_set_of
@@ -17,7 +20,7 @@ from tilesmith.search_space.target import Target
 
 _EAX, _EBX, _ECX, _EDX = range(4)
 
-X86: dict[tuple[int, int, int], dict[str, int]] = {
+X86: Mapping[tuple[int, int, int], Mapping[str, int]] = {
     (1, 0, _ECX): {
         "sse3": 0, "pclmul": 1, "ssse3": 9, "fma": 12, "cx16": 13, "sse4.1": 19, "sse4.2": 20,
         "movbe": 22, "popcnt": 23, "aes": 25, "avx": 28, "f16c": 29,
@@ -41,7 +44,7 @@ X86: dict[tuple[int, int, int], dict[str, int]] = {
 _KEPT = ((("amx-",), 0x60000), (("avx512",), 0xE6), (("avx", "fma", "f16c"), 0x6))
 """What features begin with, and what the system has to keep for them (XCR0)."""
 
-ARM: dict[int, dict[str, tuple[int, ...]]] = {
+ARM: Mapping[int, Mapping[str, tuple[int, ...]]] = {
     16: {
         "neon": (1,), "aes": (3,), "sha2": (6,), "crc": (7,), "lse": (8,), "fullfp16": (9, 10),
         "rdm": (12,), "rcpc": (15,), "dotprod": (20,), "sve": (22,), "fp16fml": (23,),
@@ -92,24 +95,47 @@ suits:
 _FRAME = """
 {declarations}
 
+@able.known = internal global i32 -1
+
 define internal i32 @able() {{
 entry:
-  br label %ask
+  %known = load atomic i32, ptr @able.known monotonic, align 4
+  %asked = icmp sge i32 %known, 0
+  br i1 %asked, label %told, label %ask
+told:
+  ret i32 %known
 ask:
 {body}
   br i1 true, label %yes, label %not
 yes:
+  store atomic i32 0, ptr @able.known monotonic, align 4
   ret i32 0
 not:
+  store atomic i32 {code}, ptr @able.known monotonic, align 4
   ret i32 {code}
 }}
 """
+"""Asked once: what a virtual machine answers takes it some 20 us."""
+
+
+def needed(target: Target) -> tuple[str, ...]:
+    """What the processor is asked for, by LLVM's names."""
+    wanted, architecture, _ = _wanted(target)
+    known: dict[str, Mapping[Any, Mapping[str, Any]]] = {"x86_64": X86, "aarch64": ARM}
+    tables = known.get(architecture, {})
+    return tuple(name for names in tables.values() for name in names if name in wanted)
+
+
+def _wanted(target: Target) -> tuple[set[str], str, str]:
+    """Features, architecture and system of a target."""
+    architecture, _, system = target.text("isa.triple").partition("-")
+    features = target.text("isa.features").split(",")
+    return {f[1:] for f in features if f.startswith("+")}, architecture, system
 
 
 def processor_text(target: Target) -> str:
     """The function, in LLVM's language."""
-    architecture, _, system = target.text("isa.triple").partition("-")
-    wanted = {f[1:] for f in target.text("isa.features").split(",") if f.startswith("+")}
+    wanted, architecture, system = _wanted(target)
     if architecture == "x86_64" == host_target().text("isa.triple").split("-")[0]:
         parts, declarations = _x86(wanted, "linux" in system)
     elif architecture == "aarch64" and "linux" in system:

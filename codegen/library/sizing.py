@@ -86,6 +86,9 @@ def _write_bytes_at(module: Module, plan: Plan) -> None:
     (sizes,) = function.arguments
     with builder.if_then(builder.icmp_unsigned("==", sizes, NULL), likely=False):
         builder._terminate("ret i64 0")
+    able = builder.call(module.declare("able", INT32, ()), ())
+    with builder.if_then(builder.icmp_signed("!=", able, INT32(0)), likely=False):
+        builder._terminate("ret i64 0")
     found = builder.call(module.functions["lay.out"], (NULL, sizes))
     builder._terminate(f"ret i64 {found.text}")
 

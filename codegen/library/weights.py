@@ -120,15 +120,21 @@ done:
 _VERIFY = """
 define i32 @{p}_verify() {{
 entry:
+  %able = call i32 @able()
+  %unable = icmp ne i32 %able, 0
+  br i1 %unable, label %cannot, label %look
+cannot:
+  ret i32 %able
+look:
   %weights = load atomic ptr, ptr @{pointer} acquire, align 8
   %absent = icmp eq ptr %weights, null
   br i1 %absent, label %not.ready, label %words
 not.ready:
   ret i32 {NOT_READY}
 words:
-  %n = phi i64 [ 0, %entry ], [ %n.next, %word ]
-  %one = phi i64 [ 0, %entry ], [ %one.next, %word ]
-  %two = phi i64 [ 0, %entry ], [ %two.next, %word ]
+  %n = phi i64 [ 0, %look ], [ %n.next, %word ]
+  %one = phi i64 [ 0, %look ], [ %one.next, %word ]
+  %two = phi i64 [ 0, %look ], [ %two.next, %word ]
   %more = icmp ult i64 %n, {words}
   br i1 %more, label %word, label %tail
 word:
