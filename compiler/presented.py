@@ -79,9 +79,9 @@ class Presented:
         """
         names = [info.name for info in self.inputs]
         if len(arrays) > len(names):
+            inputs = "1 input" if len(names) == 1 else f"{len(names)} inputs"
             raise ModelError(
-                f"'{self.name}' takes {len(names)} inputs ({', '.join(names)}), and "
-                f"{len(arrays)} are given"
+                f"'{self.name}' takes {inputs} ({', '.join(names)}), and {len(arrays)} are given"
             )
         given = dict(zip(names, arrays, strict=False))
         for name in given.keys() & named.keys():

@@ -101,8 +101,8 @@ define internal i32 @able() {{
 entry:
   %known = load atomic i32, ptr @able.known monotonic, align 4
   %asked = icmp sge i32 %known, 0
-  br i1 %asked, label %told, label %ask
-told:
+  br i1 %asked, label %answered, label %ask
+answered:
   ret i32 %known
 ask:
 {body}
@@ -123,7 +123,12 @@ def needed(target: Target) -> tuple[str, ...]:
     wanted, architecture, _ = _wanted(target)
     known: dict[str, Mapping[Any, Mapping[str, Any]]] = {"x86_64": X86, "aarch64": ARM}
     tables = known.get(architecture, {})
-    return tuple(name for names in tables.values() for name in names if name in wanted)
+    found = [name for names in tables.values() for name in names if name in wanted]
+    chosen = instruction_set_of(target)
+    if chosen.vscale_bytes and architecture == "aarch64":
+        longest = "" if chosen.longest == chosen.vector_bytes else f" to {chosen.longest}"
+        found.append(f"vectors of {chosen.vector_bytes}{longest} bytes")
+    return tuple(found)
 
 
 def _wanted(target: Target) -> tuple[set[str], str, str]:

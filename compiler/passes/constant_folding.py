@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.passes.views import is_view
@@ -28,8 +28,11 @@ class FoldConstants(Pass):
         y = ConstantOfShape(shape)      before: shape is a constant
         constant y                      after
 
-    Contract: any graph in; out, no deterministic node reads constants only, unless its result is
-    larger than a gigabyte or the host cannot compute it. Values are those of `onnx.reference`.
+    A tensor without elements is as good as a constant; parts of a Concat that are such go.
+
+    Contract: any graph in; out, no deterministic node reads constants and empty tensors only,
+    unless its result is larger than a gigabyte or the host cannot compute it, and none writes
+    empty tensors only. Values are those of `onnx.reference`.
 
     Attributes:
         leaving: an operator whose results stay, as what reads them looks at what they are made of.
@@ -42,9 +45,11 @@ class FoldConstants(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in rewriter.nodes():
+            if _leave_empty(rewriter, node):
+                continue
             values = rewriter.constants
             known = {name: values[name] for name in node.reads if name in values}
-            known |= _like(rewriter, node)
+            known |= _like(rewriter, node) | _empty(rewriter, node)
             if len(known) < len(set(node.reads)) or node.operator == self.leaving:
                 continue
             if is_view(node):
@@ -60,6 +65,32 @@ def _like(rewriter: Rewriter, node: Node) -> dict[str, NDArray[Any]]:
         return {}
     info = rewriter.info(node.inputs[1])
     return {info.name: np.zeros(1, to_numpy(info.dtype))} if info.dtype in STORED else {}
+
+
+def _empty(rewriter: Rewriter, node: Node) -> dict[str, NDArray[Any]]:
+    """The tensors without elements that a node reads: their values are known."""
+    infos = (rewriter.info(name) for name in node.reads if name not in rewriter.constants)
+    return {i.name: np.empty(i.dims, to_numpy(i.dtype)) for i in infos if _is_empty(i)}
+
+
+def _is_empty(info: TensorInfo) -> bool:
+    return info.known and info.dtype in STORED and not info.elements
+
+
+def _leave_empty(rewriter: Rewriter, node: Node) -> bool:
+    """Nothing has to compute tensors without elements; whether a node was for them alone."""
+    infos = [rewriter.info(name) for name in node.writes]
+    if node.writes and all(map(_is_empty, infos)):
+        rewriter.remove(node)
+        for info in infos:
+            rewriter.make_constant(info.name, np.empty(info.dims, to_numpy(info.dtype)))
+        return True
+    if node.is_onnx("Concat"):
+        kept = tuple(name for name in node.inputs if not _is_empty(rewriter.info(name)))
+        if kept and len(kept) < len(node.inputs):
+            rewriter.replace(node, replace(node, inputs=kept))
+            return True
+    return False
 
 
 def _fold_view(rewriter: Rewriter, node: Node) -> None:

@@ -45,7 +45,7 @@ def test_a_problem_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> Non
     code, text = _examined()
     assert code == 1
     assert "! compile and run    this machine is made of cheese" in text
-    assert text.rstrip().splitlines()[-1].startswith("1 problems")
+    assert text.rstrip().splitlines()[-1].startswith("1 problem, ")
 
 
 def test_wrong_numbers_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +72,10 @@ def test_a_file_that_is_no_database_is_a_problem(
     found = {finding.name: finding for finding in working.findings()}
     assert found["database"].state == "problem"
     sqlite3.connect(tmp_path / "new.db").close()
+    monkeypatch.setenv("TILESMITH_DATABASE", str(tmp_path / "no" / "later.db"))
+    found = {finding.name: finding for finding in working.findings()}
+    assert found["database"].state == "problem"
+    assert found["database"].value.endswith(f"there is no folder {tmp_path / 'no'}")
     monkeypatch.setenv("TILESMITH_DATABASE", str(tmp_path / "later.db"))
     found = {finding.name: finding for finding in working.findings()}
     assert found["database"].state == "note" and not (tmp_path / "later.db").exists()

@@ -40,7 +40,8 @@ def doctor(as_json: bool) -> None:
         print_json({"findings": [vars(f) for f in found], "problems": len(problems)})
     else:
         notes = sum(finding.state == "note" for finding in found)
-        click.echo(f"{len(problems)} problems, {notes} notes")
+        counts = ((len(problems), "problem"), (notes, "note"))
+        click.echo(", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts))
     if problems:
         raise SystemExit(1)
 

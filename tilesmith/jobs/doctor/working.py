@@ -72,6 +72,13 @@ def _database() -> Finding:
         advice = f"name one by --database, set {VARIABLE}, or tune: {FILE} is made here"
         return Finding(_SECTION, "database", "note", "none is meant by default", advice)
     if "://" not in found.location and not Path(found.location).exists():
+        folder = Path(found.location).absolute().parent
+        if not folder.is_dir():
+            said = f"{found.display} cannot be made: there is no folder {folder}"
+            return Finding(_SECTION, "database", "problem", said, f"make it, or set {VARIABLE}")
+        if not os.access(folder, os.W_OK):
+            said = f"{found.display} cannot be made: {folder} cannot be written"
+            return Finding(_SECTION, "database", "problem", said, f"name another by {VARIABLE}")
         advice = "it is made by the first tuning job"
         return Finding(_SECTION, "database", "note", f"{found.display} is not there yet", advice)
     try:
