@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.bisection.finding import Finding
-from tilesmith.compiler.comparison.stepping import Look
+from tilesmith.compiler.comparison.stepping import Look, copies
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.program import HeldTensor, HostStep, Step
 from tilesmith.search_space.errors import TilesmithError
@@ -35,6 +35,10 @@ def linking_fault(executable: Executable, inputs: Arrays) -> Finding:
         sentence = f"kernels {', '.join(names)} are right one by one, and put together "
         sentence += f"they fail: {failure}" if failure else f"give another '{tensor}'"
         details = {"steps": [low, high - 1], "kernels": names}
+        if not failure:
+            after = first_apart(executable, inputs, low, high)
+            details |= after
+            sentence += f"; {after['sentence']}" if after else ""
         name = " + ".join(names)
         return Finding("linking", name, tensor, sentence, sources, details)
     sentence = (
@@ -42,6 +46,40 @@ def linking_fault(executable: Executable, inputs: Arrays) -> Finding:
         "how inputs and outputs lie in the caller's memory is at fault"
     )
     return Finding("linking", "callers' memory", "", sentence)
+
+
+def first_apart(executable: Executable, inputs: Arrays, first: int, last: int) -> dict[str, Any]:
+    """The first kernel behind which the memory of a run as one differs from what its steps leave
+    one by one: looked at when all is over, in the order in which kernels write."""
+    recipe = executable.recipe
+    mine = [t for t in recipe.tensors if first <= t.step < last and t.place.region != "value"]
+    kept = [t for t in mine if _is_read_later(recipe.steps, t, last) or _is_output(executable, t)]
+    wanted = _values(executable, inputs, kept, first, last, together=False)
+    found = _values(executable, inputs, kept, first, last, together=True)
+    for tensor in sorted(kept, key=lambda tensor: tensor.step):
+        ours, theirs = np.asarray(found[tensor.name]), np.asarray(wanted[tensor.name])
+        if ours.tobytes() == theirs.tobytes():
+            continue
+        named = str(getattr(recipe.steps[tensor.step], "name", f"step {tensor.step}"))
+        apart = np.argwhere(ours != theirs)
+        share = f"{len(apart)} of {ours.size} elements"
+        where = f"{tensor.place.region} + {tensor.place.offset}"
+        like = _held_instead(tensor.name, ours, wanted)
+        sentence = (
+            f"the first kernel behind which memory differs is '{named}': {share} of "
+            f"'{tensor.name}' ({where}) are others, the first at {apart[0].tolist()}{like}"
+        )
+        return {"first_kernel": named, "first_tensor": tensor.name, "sentence": sentence}
+    return {}
+
+
+def _held_instead(mine: str, found: NDArray[Any], wanted: Mapping[str, Any]) -> str:
+    """What stands there instead, where it is another tensor's."""
+    for name, value in wanted.items():
+        other = np.asarray(value)
+        if name != mine and other.size and other.tobytes()[:64] == found.tobytes()[:64]:
+            return f"; it begins as '{name}' does"
+    return ""
 
 
 def _runs(steps: Sequence[Step]) -> list[tuple[int, int]]:
@@ -94,7 +132,7 @@ def _values(
 ) -> dict[str, Any]:  # fmt: skip
     """Tensors behind step `last`, the steps from `first` on run as one or one by one."""
     steps = executable.recipe.steps
-    given = {name: np.array(value) for name, value in inputs.items()}
+    given = copies(inputs)
     with executable.workspace() as work:
         look = Look(work, work.put(given))
         for step in steps[:first]:

@@ -8,8 +8,9 @@ Hildebrandt, Simplifying and isolating failure-inducing input, 2002).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,16 @@ class Small:
         inputs: values of its inputs.
         wanted: what its outputs should be.
         nodes: numbers of the nodes in the whole.
+        minimal: whether it is known that none of them can be left out.
+        seeded: weights whose numbers are computed by the model itself.
     """
 
     proto: onnx.ModelProto
     inputs: dict[str, Any]
     wanted: dict[str, Any]
     nodes: tuple[int, ...]
+    minimal: bool = True
+    seeded: tuple[str, ...] = ()
 
 
 Shows = Callable[[Small], bool]
@@ -137,28 +142,29 @@ class Whole:
 
 
 def smallest(
-    whole: Whole, starts: Iterable[Sequence[int]], shows: Shows, tries: int
+    whole: Whole, starts: Iterable[Sequence[int]], shows: Shows, seconds: float
 ) -> Small | None:
     """The smallest part that shows the fault; None if none does.
 
     Args:
         starts: parts that may show it, the likeliest first.
-        tries: how often `shows` may be asked.
+        seconds: how long smaller ones are looked for; a first one is, however long it takes.
     """
-    left = [tries]
+    end = time.monotonic() + seconds
+    first = True
     known: dict[tuple[int, ...], Small | None] = {}
 
     def tried(numbers: Sequence[int]) -> Small | None:
         key = tuple(sorted(set(numbers)))
         if key not in known:
-            if left[0] <= 0 or not key:
+            if not key or (not first and time.monotonic() > end):
                 return None
-            left[0] -= 1
             part = whole.part(key)
             known[key] = part if part is not None and shows(part) else None
         return known[key]
 
     best = next((found for start in starts if (found := tried(start)) is not None), None)
+    first = False
     if best is None:
         return None
     size = max(1, len(best.nodes) // 2)
@@ -166,8 +172,8 @@ def smallest(
         smaller = _without_one(best, size, tried)
         if smaller is not None:
             best, size = smaller, min(size, max(1, len(smaller.nodes) // 2))
-        elif size == 1:
-            return best
+        elif size == 1 or time.monotonic() > end:
+            return replace(best, minimal=time.monotonic() <= end)
         else:
             size = max(1, size // 2)
 

@@ -22,7 +22,7 @@ from tilesmith.compiler.bisection.walk import Walk, WrongStep, settled_graph
 from tilesmith.compiler.comparison.compare import Compared, is_numeric, unlike_whole
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.instructions import wrong_instruction
-from tilesmith.compiler.comparison.stepping import run_steps
+from tilesmith.compiler.comparison.stepping import copies, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, WIDER
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
@@ -64,8 +64,7 @@ def tried(build: Build, inputs: Arrays, wanted: Arrays) -> Trial:
     try:
         with observed(stages):
             executable = build()
-        given = {name: np.array(value) for name, value in inputs.items()}
-        outputs = dict(executable.run(given))
+        outputs = dict(executable.run(copies(inputs)))
     except Exception as error:  # a compiler with a fault in it may raise anything
         words = " ".join(str(error).split())[:300]
         return Trial(executable, stages, f"{type(error).__name__}: {words}", {}, np.inf)

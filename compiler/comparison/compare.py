@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.report import ComparisonReport, Replacement, TensorRow
-from tilesmith.compiler.comparison.stepping import Hooks, run_steps
+from tilesmith.compiler.comparison.stepping import Hooks, copies, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, Judge, comparable, row_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
@@ -100,8 +100,7 @@ def unlike_whole(compared: Compared, outputs: Arrays) -> tuple[str, ...]:
     that draws random numbers."""
     if compared.drawn:
         return ()
-    inputs = {name: np.array(value) for name, value in compared.inputs.items()}
-    whole = compared.executable.run(inputs)
+    whole = compared.executable.run(copies(compared.inputs))
     return tuple(
         name
         for name, value in whole.items()

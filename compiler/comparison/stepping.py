@@ -101,7 +101,7 @@ def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None
     hooks = hooks or Hooks()
     recipe = executable.recipe
     executable.check(inputs)
-    given = {name: np.array(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()}
+    given = copies(inputs)
     by_step: dict[int, list[HeldTensor]] = {}
     for tensor in recipe.tensors:
         by_step.setdefault(tensor.step, []).append(tensor)
@@ -122,6 +122,11 @@ def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None
             if hooks.wanted is None or hooks.wanted(tensor):
                 found[tensor.name] = outputs[tensor.name]
         return Seen(found, outputs)
+
+
+def copies(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs of a run, which may change them; sequences and what is optional as they are."""
+    return {n: np.array(v) if isinstance(v, np.ndarray) else v for n, v in inputs.items()}
 
 
 def ends(recipe: Recipe) -> list[HeldTensor]:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.model_builder import model_of, random
+from tests.compiler.defect_models import CROSSED, FOLDED, GATED, IMAGES, LAYERS, LOGITS, QUANTISED
 from tilesmith.codegen import structures
 from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
 from tilesmith.codegen.lpu.isa.bursts import Unit
@@ -24,6 +24,7 @@ from tilesmith.codegen.trainium.kernel.emitter import Emitter as Emitting
 from tilesmith.codegen.trainium.linking import linker
 from tilesmith.codegen.trainium.timing import scheduling
 from tilesmith.compiler import assembly
+from tilesmith.compiler.backends.trainium import program as trainium_program
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.lowering import convolution
 from tilesmith.compiler.passes import constant_folding, integer_products
@@ -35,48 +36,6 @@ from tilesmith.search_space.operators.softmax import Softmax
 from tilesmith.search_space.scheduling.emission import Emitter
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-
-LAYERS = model_of(
-    """g (float[4, 12] x) => (float[4, 6] y) {
-    a = Gemm(x, w, b) c = Relu(a) d = Slice(c, from, to, axis) e = Tanh(d) f = Mul(e, three)
-    g = MatMul(f, v) h = Sigmoid(g) y = Softmax(h) }""",
-    w=random(12, 16), b=random(16), v=random(8, 6), three=np.float32(3),
-    **{"from": np.array([4]), "to": np.array([12]), "axis": np.array([1])},
-)  # fmt: skip
-IMAGES = model_of(
-    """g (float[1, 3, 9, 9] x) => (float[1, 4, 3, 3] y) {
-    a = Conv<pads=[0, 0, 1, 1]>(x, w) b = Relu(a)
-    c = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(b) d = Conv(c, v)
-    e = Sigmoid(d) y = Slice(e, zero, end, axes) }""",
-    w=random(16, 3, 3, 3), v=random(4, 16, 1, 1),
-    zero=np.array([0, 0]), end=np.array([3, 3]), axes=np.array([2, 3]),
-)  # fmt: skip
-LOGITS = model_of(
-    "g (float[3, 20] x) => (float[3, 20] y) { a = Mul(x, big) b = Exp(x) c = Softmax(a) "
-    "y = Mul(c, b) }",
-    big=np.float32(200),
-)  # fmt: skip
-FOLDED = model_of(
-    """g (float[4, 50] x) => (float[4, 50] y) {
-    k = ReduceMean<axes=[0], keepdims=0>(w) a = Mul(x, k) y = Tanh(a) }""",
-    w=random(200, 50) + 1,
-)  # fmt: skip
-CROSSED = model_of(
-    """g (float[4, 16] x) => (float[4, 16] y) {
-    a = MatMul(x, w) b = Softmax(a) c = MatMul(b, v) d = Softmax(c) y = Mul(d, a) }""",
-    w=random(16, 16), v=random(16, 16, seed=1),
-)  # fmt: skip
-GATED = model_of(
-    "g (float[4, 16] x) => (float[4, 16] y) { a = Sigmoid(x) b = Add(a, half) y = Mul(b, x) }",
-    half=np.float32(0.5),
-)
-QUANTISED = model_of(
-    """g (float[4, 16] x) => (float[4, 8] y) {
-    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) r = DequantizeLinear(w, t, o)
-    m = MatMul(d, r) n = Relu(m) p = QuantizeLinear(n, u, z) y = DequantizeLinear(p, u, z) }""",
-    s=np.float32(0.03), z=np.uint8(128), t=np.float32(0.01), o=np.int8(0), u=np.float32(0.05),
-    w=np.random.default_rng(3).integers(-100, 100, (16, 8)).astype(np.int8),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -327,6 +286,27 @@ def another_schedule(column: str, op: BurstOp) -> Patch:
     return lambda patch: patch.setattr(_Scheduler, "finished", broken)
 
 
+def anothers_address(patch: pytest.MonkeyPatch) -> None:
+    """The last of several linked kernels reads where another's result lies."""
+    link = trainium_program.links
+
+    def broken(name: str, parts: Any, *rest: Any) -> Any:
+        if len(parts) > 3:
+            *others, last = parts
+            old = next(p for p in last.places if p is not None and p.region == "arena")
+            other = next(
+                p
+                for part in others
+                for p in part.places
+                if p is not None and p.region == "arena" and p.nbytes == old.nbytes and p != old
+            )
+            places = tuple(other if place == old else place for place in last.places)
+            parts = [*others, replace(last, places=places)]
+        return link(name, parts, *rest)
+
+    patch.setattr(trainium_program, "links", broken)
+
+
 def cleared() -> None:
     """Programs that were lowered before are lowered again."""
     structures.structure_program.cache_clear()
@@ -387,6 +367,10 @@ DEFECTS = (
     Defect(
         "a row at another address", CROSSED, another_schedule("address", BurstOp.READ), "linking",
         "law", "lpu1",
+    ),
+    Defect(
+        "another's address", CROSSED, anothers_address, "linking",
+        "the first kernel behind which memory differs is", "trn1", nodes=5,
     ),
     Defect("an engine does not wait", CROSSED, no_waiting, "linking", "instruction", "trn1"),
     Defect(

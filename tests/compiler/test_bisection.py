@@ -12,7 +12,9 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.compiler.defects import DEFECTS, LAYERS, Defect, cleared, code_without_a_tail
+from tests.compiler.defect_models import LAYERS
+from tests.compiler.defects import DEFECTS, Defect, cleared, code_without_a_tail
+from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import invoke, refuse
 from tilesmith.jobs.bisecting import BisectOptions, bisected
 from tilesmith.jobs.request import Request
@@ -66,6 +68,37 @@ def test_a_folder_shows_the_fault_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert again.exit_code == 1 and "at fault: code generation 'a'" in again.stdout
     monkeypatch.undo()
     assert "is there already" in refuse("bisect", model, "--output", folder)
+
+
+LARGE = model_of(
+    "g (float[4, 60] x) => (float[4, 50] y) { a = Gemm(x, w) y = Relu(a) }", w=random(60, 50)
+)
+DRAWN = model_of(
+    """g (float[4] x) => (float[4] y, float[4] z) {
+    n = RandomNormalLike(x) y = Add(n, x) z = Neg(x) }""",
+    opset=22,
+)
+
+
+def test_large_weights_are_computed_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    code_without_a_tail(monkeypatch)
+    report = bisected(Request(LARGE), BisectOptions(reference="onnxruntime"))
+    assert report.small is not None and report.small.seeded == ("w",)
+    assert report.small.proto.ByteSize() < 1500 < LARGE.ByteSize()
+    (wanted,) = ReferenceEvaluator(report.small.proto).run(None, report.small.inputs)
+    (name,) = report.small.wanted
+    np.testing.assert_allclose(report.small.wanted[name], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_random_numbers_are_nobodys_fault() -> None:
+    report = bisected(Request(DRAWN), BisectOptions())
+    assert report.clean and "outputs y are made of random numbers" in report.notes[0]
+
+
+def test_what_a_model_is_not_made_of_is_refused(tmp_path: Path) -> None:
+    onnx.save(LAYERS, str(tmp_path / "layers.onnx"))
+    said = refuse("compare", tmp_path / "layers.onnx", "--model", tmp_path / "layers.onnx")
+    assert "leave --model out" in said
 
 
 def test_what_is_compiled_already_is_refused(tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Where to write the smallest model that shows the fault, its inputs and the command.",
 )
+@click.option(
+    "--time-limit",
+    "seconds",
+    type=Quantity(),
+    help="Seconds for which smaller models are compiled while the smallest is looked for.  "
+    "[default: 60]",
+)
 @click.option("--no-reduce", is_flag=True, help="Find the fault, and no smaller model.")
 @running_options
 def bisect(
@@ -45,6 +52,7 @@ def bisect(
     inputs: tuple[tuple[str, str], ...],
     output: Path | None,
     no_reduce: bool,
+    seconds: float | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -61,6 +69,8 @@ def bisect(
     if output is not None:
         check_folder(output)
     said = {name: asked.pop(name) for name in ("reference", "tolerance")}
+    if seconds is not None:
+        said["seconds"] = seconds
     options = BisectOptions(read_arrays(inputs) or None, reduce=not no_reduce, **said)
     report = bisected(request_of(model, asked), options)
     if output is not None and report.small is not None:

@@ -16,6 +16,7 @@ from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import unwritable
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.bisection.reduction import Small
     from tilesmith.jobs.bisecting import BisectReport
 
 
@@ -62,6 +63,17 @@ def write_folder(report: BisectReport, folder: Path) -> None:
         raise unwritable(folder, error) from error
 
 
+def _error(report: BisectReport) -> str:
+    return f"largest relative error of an output {report.error:.3g}, against {report.reference}"
+
+
+def _weights(small: Small) -> str:
+    if not small.seeded:
+        return "weights in it"
+    names = ", ".join(small.seeded[:4]) + (" and others" if len(small.seeded) > 4 else "")
+    return f"weights in it; {names}: computed by it, with numbers of the same size"
+
+
 def readme(report: BisectReport) -> str:
     """What the folder is, for whoever gets it."""
     assert report.small is not None and report.finding is not None
@@ -78,11 +90,14 @@ def readme(report: BisectReport) -> str:
             f"at fault: {report.finding.part} '{report.finding.name}'",
             report.finding.sentence,
             "",
+            f"the whole model: {report.failure or _error(report)}",
+            *report.notes,
+            "",
             "Run in this folder:",
             "",
             f"  {command_of(report)}",
             "",
-            "  model.onnx        the model, weights in it",
+            f"  model.onnx        the model, {_weights(small)}",
             *ends,
             "  finding.json      what was found, for programs",
             "",

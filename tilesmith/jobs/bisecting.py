@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _CLEARLY = 0.3
 """A relative error that is no rounding of a smaller model's, however large the whole model's is."""
 
-TRIES = 60
-"""How often a smaller model is compiled while the smallest is looked for."""
+SECONDS = 60.0
+"""How long smaller models are compiled while the smallest is looked for."""
 
 
 def version_here() -> str:
@@ -45,6 +45,7 @@ class BisectOptions:
         reference: as `CompareOptions.reference`.
         tolerance: largest relative error of an output that is rounding; None: the usual.
         reduce: whether to look for the smallest model that shows it.
+        seconds: how long.
         seed: of random inputs.
     """
 
@@ -52,6 +53,7 @@ class BisectOptions:
     reference: str | None = None
     tolerance: float | None = None
     reduce: bool = True
+    seconds: float = SECONDS
     seed: int = 0
 
 
@@ -142,7 +144,10 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     finding = finding_of(graph, trial, inputs, wanted, tolerance)
     small = None
     if options.reduce:
-        small = reduced(asked, inputs, finding, trial, tolerance)
+        small = reduced(asked, inputs, finding, trial, (tolerance, options.seconds))
+        if small is not None and not small.minimal:
+            late = f"after {options.seconds:g} s no smaller model was looked for (--time-limit)"
+            report = replace(report, notes=(*report.notes, late))
     return replace(report, finding=finding, small=small)
 
 
@@ -190,7 +195,9 @@ def is_right(
     bound, precision = asked_for
     if trial.error <= bound:
         return True
-    if trial.executable is None or not np.isfinite(trial.error):
+    if trial.executable is None or any(
+        np.shape(trial.outputs.get(name, ())) != np.shape(value) for name, value in wanted.items()
+    ):
         return False
     from tilesmith.compiler.comparison.compare import Compared, compare_tensors
     from tilesmith.compiler.comparison.evaluation import Evaluator
@@ -206,11 +213,21 @@ def is_right(
 
 
 def reduced(
-    asked: Resolved, inputs: Mapping[str, Any], finding: Finding, trial: Trial, tolerance: float
+    asked: Resolved,
+    inputs: Mapping[str, Any],
+    finding: Finding,
+    trial: Trial,
+    limits: tuple[float, float],
 ) -> Small | None:
-    """The smallest model that is wrong as the whole is; None where the model has no ONNX form."""
+    """The smallest model that is wrong as the whole is; None where the model has no ONNX form.
+
+    Args:
+        limits: the tolerance, and for how many seconds to look.
+    """
+    tolerance, seconds = limits
     from tilesmith.compiler.bisection.reduction import smallest
     from tilesmith.compiler.bisection.search import tried
+    from tilesmith.compiler.bisection.seeding import with_seeded_weights
 
     whole = _whole(asked, inputs)
     if whole is None:
@@ -229,7 +246,9 @@ def reduced(
     own = whole.named(finding.sources)
     around = whole.before(own)
     everything = tuple(range(len(whole.nodes)))
-    return smallest(whole, (own, around, whole.before(around), everything), shows, TRIES)
+    starts = (own, around, whole.before(around), everything)
+    small = smallest(whole, starts, shows, seconds)
+    return None if small is None else with_seeded_weights(small, shows, seconds / 2)
 
 
 def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:

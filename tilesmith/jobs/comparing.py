@@ -86,6 +86,11 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
         raise InputError(
             f"unknown reference '{options.reference}'; one of {', '.join(REFERENCES)} is expected"
         )
+    if options.model is not None and not is_artifact(request.subject):
+        raise InputError(
+            f"--model names the ONNX file that a .tsm was compiled from; '{request.subject}' is a "
+            "model itself: leave --model out"
+        )
     tolerance = TOLERANCE if options.tolerance is None else options.tolerance
     if not tolerance > 0:
         raise InputError(f"a tolerance of {tolerance:g} leaves no room for rounding; more than 0")
