@@ -75,7 +75,13 @@ class Plane:
 
 @dataclass
 class Board:
-    """See the module's docstring."""
+    """See the module's docstring.
+
+    Attributes:
+        homes_held: slices that blocks of temporaries lie on, in the west and in the east, each as
+            often as it holds one: what VXM makes goes where fewer are, since ports run short sooner
+            than words do.
+    """
 
     chip: Chip
     layouts: dict[str, Layout]
@@ -87,6 +93,7 @@ class Board:
     sxm: dict[tuple[bool, str], list[Line]] = field(default_factory=dict)
     links: dict[tuple[int, bool], Line] = field(default_factory=lambda: defaultdict(Line))
     homes: dict[tuple[str, int, bool], list[Homes]] = field(default_factory=dict)
+    homes_held: list[int] = field(default_factory=lambda: [0, 0])
     sides: dict[Block, bool] = field(default_factory=dict)
     ready: dict[str, Ints] = field(default_factory=dict)
     read_until: dict[str, Ints] = field(default_factory=dict)
@@ -132,6 +139,8 @@ class Board:
             return (known,)
         words, half = self.memory.words, self.chip.half
         taken = (sum(words[:half]), sum(words[half:]))
+        if wanted is None and layout.tensor.role == "temporary":
+            wanted = self.homes_held[0] > self.homes_held[1]
         if wanted is None or taken[wanted] > FULL * half * 2 * self.chip.bank_words:
             return (taken[0] > taken[1],)
         return (wanted,)

@@ -284,7 +284,8 @@ class _Scheduler:
         until = max(int(self.board.ready[name].max()), int(self.board.read_until[name].max()))
         for key in [key for key in self.board.homes if key[0] == name]:
             for homes in self.board.homes.pop(key):
-                words = (words for stripe in homes for words in stripe)
+                words = [words for stripe in homes for words in stripe]
+                self.board.homes_held[key[2]] -= len(words)
                 self.board.memory.give(words, until + 1, self.board.layouts[name].outer)
 
     def finished(self) -> Schedule:

@@ -375,6 +375,8 @@ def commit(board: Board, request: Request, settled: Settled) -> None:
         homes = several[0]
         board.homes.setdefault((tensor, block, side), []).extend(several)
         board.sides[board.side_key(tensor, block * board.layouts[tensor].block)] = side
+        if board.layouts[tensor].tensor.role == "temporary":
+            board.homes_held[side] += sum(len(stripe) for one in several for stripe in one)
         if not (board.layouts[tensor].outer or board.layouts[tensor].inner):
             board.memory.turn += len(homes) * len(homes[0])
     for flow in request.flows:

@@ -81,10 +81,15 @@ ENOUGH = 384
 and its first results made in the time of a few dozen, and whoever reads them waits for all."""
 
 
-def at_a_time(options: Iterable[int], each: int) -> int:
+FEW = ENOUGH // 2
+"""The same without weights: nothing is loaded for a chain, and one of fewer vectors fits between
+loads of weights for others, which take ports of many slices."""
+
+
+def at_a_time(options: Iterable[int], each: int, enough: int = ENOUGH) -> int:
     """Rows of an image at a time, of `each` vectors: the fewest that are enough."""
     rows = sorted(options)
-    return next((count for count in rows if count * each >= ENOUGH), rows[-1])
+    return next((count for count in rows if count * each >= enough), rows[-1])
 
 
 def planes(workload: Workload, target: Target) -> int:

@@ -14,6 +14,7 @@ from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite, substitute
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import (
+    FEW,
     LpuScheduler,
     at_a_time,
     prepared,
@@ -76,14 +77,14 @@ class WindowSpace:
     @property
     def rows(self) -> list[int]:
         """Rows of results at a time: all of them in a few equal parts."""
-        return sorted({-(-self.height // parts) for parts in (1, 2, 3, 4, 8)})
+        return sorted({-(-self.height // parts) for parts in (1, 2, 3, 4, 8, 16)})
 
     def space(self) -> SearchSpace:
         return SearchSpace((Subspace(FIXED, (tile("rows", self.rows),)),))
 
     def default(self) -> Config:
         width = self.compute.output.axes[3].extent.constant or 1
-        return Config.of({**dict(FIXED), "rows": at_a_time(self.rows, width)})
+        return Config.of({**dict(FIXED), "rows": at_a_time(self.rows, width, FEW)})
 
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring; `rows` stays a symbol."""
