@@ -163,7 +163,10 @@ def tune(
         raise JobError(f"{str(stopped).partition(';')[0]}; to go on: {resuming}") from stopped
     _print(report, as_json)
     database = without_password(asked["database"])
-    failed = [task for task in report.tasks if task.best_us is None]
+    failed = [task for task in report.tasks if task.best_us is None and task.trials]
+    untried = sum(task.best_us is None and not task.trials for task in report.tasks)
+    if untried:
+        note(f"{untried} workloads had no turn in {report.trials} trials; they need more --trials")
     if failed:
         raise JobError(
             f"no schedule worked for {len(failed)} workloads, the first is "

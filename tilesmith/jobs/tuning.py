@@ -25,6 +25,7 @@ from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
 from tilesmith.jobs.subjects import WeightedWorkload, subject_words
 from tilesmith.jobs.targets import check_schedulable
+from tilesmith.jobs.words import option_words
 from tilesmith.jobs.workers import check_workers, cluster_of, fleet_of, runners_of
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError, JobError
@@ -69,6 +70,7 @@ class TuningJob:
         asked: what is tuned, for which target, into which database.
         parts: what its subject comes to.
         resume: whether to go on with the last unfinished job of the same command, if there is one.
+        words: subject and options that a command line asks for the same with.
         workers: what does the trials, see `tuner.fleet.places`; "": this process.
     """
 
@@ -77,6 +79,7 @@ class TuningJob:
     measure: Measure
     resume: bool
     options: TuneOptions
+    words: tuple[str, ...]
     workers: str = ""
 
     @property
@@ -130,7 +133,8 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
     check_workers(workers, way)
     if not workers and way in _ON_HARDWARE:
         check_measurable_here(asked.target)
-    return TuningJob(asked, parts, way, request.resume, options, workers)
+    words = (*subject_words(request.subject), *option_words(request))
+    return TuningJob(asked, parts, way, request.resume, options, words, workers)
 
 
 def way_of_measuring(asked: str | None, target: Target) -> Measure:
@@ -305,8 +309,8 @@ def _signature(job: TuningJob) -> str:
     """The command that asks for the job again, and in a comment what must be equal to resume it."""
     keys = "\n".join(f"{found.weight:g} {found.workload.key}" for found in job.workloads)
     digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
-    options, subject = job.options, subject_words(job.asked.subject)
-    words = ["tilesmith", "tune", *subject, "--target", job.target.name]
+    options = job.options
+    words = ["tilesmith", "tune", *job.words, "--target", job.target.name]
     words += ["--threads", str(job.threads), "--measure", job.measure]
     words += ["--seed", str(options.seed), "--strategy", options.strategy]
     words += ["--scheduler", options.scheduler] if options.scheduler != _SCHEDULER else []

@@ -79,7 +79,7 @@ def untuned_in(
 
 def tuning_command(asked: Request) -> str:
     """The command line that tunes a model as it was asked to be compiled."""
-    from tilesmith.jobs.varying import shape_words
+    from tilesmith.jobs.words import option_words
     from tilesmith.records.urls import without_password
     from tilesmith.search_space.target import HOST
 
@@ -88,13 +88,7 @@ def tuning_command(asked: Request) -> str:
     if asked.database is not None:
         words += ["--database", without_password(str(asked.database))]
     words += ["--threads", str(asked.threads)] if asked.threads not in (None, 1) else []
-    words += ["--precision", asked.precision] if asked.precision != "fp32" else []
-    words += ["--calibration", str(asked.calibration)] if asked.calibration is not None else []
-    for option, pairs in (("--set", asked.settings), ("--shape", asked.shapes)):
-        shown = shape_words(pairs) if option == "--shape" and pairs else None  # type: ignore[arg-type]
-        texts = shown or [f"{name}={value}" for name, value in (pairs or {}).items()]
-        words += [word for text in texts for word in (option, text)]
-    return shlex.join(words)
+    return shlex.join([*words, *option_words(asked)])
 
 
 def _flat(found: Counter[tuple[str, str]]) -> Iterable[tuple[str, int, str]]:
