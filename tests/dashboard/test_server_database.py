@@ -13,6 +13,9 @@ from tilesmith.records import Database
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.target import Target
 
+PASSWORD = "S3cr'et @ word"
+"""The server takes any; no page shows it."""
+
 GRANTS = Path(__file__).parents[2] / "deploy" / "reader.sh"
 
 PAGES = ("/", "/jobs/1", "/jobs/1?show=tasks", "/jobs/1?show=workers", "/workers", "/schedules",
@@ -41,13 +44,16 @@ def reader(postgres: str, cpu: Target) -> str:
         database.start_job("tilesmith tune a.onnx", seed=0, strategy="random", targets=[cpu])
         tried = zip(configs(cpu, PRODUCT, 3), (8.0, 9.0, 4.0), strict=True)
         database.add([trial(cpu, PRODUCT, config, us) for config, us in tried], job=1)
-    return make_url(postgres).set(username="tilesmith_reader").render_as_string(False)
+    named = make_url(postgres).set(username="tilesmith_reader", password=PASSWORD)
+    return named.render_as_string(hide_password=False)
 
 
 def test_a_role_that_may_only_read_is_enough(reader: str, serve: Serve) -> None:
     client = serve(reader)
     for page in PAGES:
-        assert client.get(page).status_code == 200, page
+        answer = client.get(page)
+        assert answer.status_code == 200, page
+        assert "S3cr" not in answer.text, page
     assert "2.00×" in client.get("/jobs/1").text
     with Database.open(reader, create=False, read_only=True) as database:
         with pytest.raises(DatabaseError), database.reading() as connection:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from pathlib import Path
 from urllib.parse import quote
 
+import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import tilesmith as ts
 from tests.end_to_end.command import SMALL, save_model
 from tilesmith.command_line import command_line
+from tilesmith.jobs.databases import located
+from tilesmith.jobs.request import TuneRequest
+from tilesmith.records.engine import parse_url
 from tilesmith.records.urls import without_password
 
 PASSWORD = "S3cr'et P@ss/w:rd"
@@ -35,6 +41,29 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+ON_MODELS = [
+    "bench MODEL --seconds 0.01 --json", "profile MODEL --seconds 0.01", "space --op OP",
+    "compare MODEL --json", "measure --op OP --config m_tile=2", "bisect MODEL",
+    "quantize MODEL --data FOLDER/data.npy -o FOLDER/int8.onnx",
+    "run MODEL --precision int8 --calibration FOLDER/none.npy",
+    "explore --target trn1 --op OP --vary sbuf.mib=24,48",
+]  # fmt: skip
+"""What takes longer, and says most of what it does where it is asked to."""
+
+BRIEFLY = [command for command in COMMANDS if "--json" not in command]
+
+
+def takes_database(command: str) -> bool:
+    """Whether a command has an option that names the database."""
+    found: click.Command | None = command_line
+    for word in command.replace("--traceback ", "").split():
+        if not isinstance(found, click.Group):
+            break
+        found = found.get_command(click.Context(found), word)
+    assert found is not None, command
+    return any("--database" in param.opts for param in found.params)
+
+
 def said_by(words: list[str], environment: dict[str, str]) -> str:
     result = CliRunner().invoke(command_line, words, env=environment)
     return f"{result.output}\n{result.stderr}\n{result.exception!r}"
@@ -52,11 +81,14 @@ def test_no_command_prints_a_password(postgres: str, tmp_path: Path, by: str) ->
         url = f"{postgres}&password={secret}"
     assert url != postgres
     model = save_model(tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", np.ones((2, 4, 8), np.float32))
     names = {"OP": SMALL, "MODEL": str(model), "DATABASE": url, "OTHER": url + "x"}
-    for command in COMMANDS:
+    commands = {"option": COMMANDS, "variable": BRIEFLY, "parameter": [*BRIEFLY[:4], *ON_MODELS]}
+    for command in commands[by]:
         words = [names.get(w, w.replace("FOLDER", str(tmp_path))) for w in command.split()]
-        takes = "--traceback" not in words and words[:2] != ["db", "diff"]
+        takes = takes_database(command) and words[:2] != ["db", "diff"]
         words += ["--database", url] if by != "variable" and takes else []
+        words += ["-vv"] if by == "parameter" else []  # what the logging channel says, too
         said = said_by(words, {"TILESMITH_DATABASE": url if by == "variable" else ""})
         assert leaks(said) == [], command
     for file in tmp_path.glob("*"):
@@ -81,7 +113,15 @@ def test_what_cannot_be_opened_is_named_without_its_password(
     monkeypatch.setenv("TILESMITH_DATABASE", url)
     with pytest.raises(ts.TilesmithError) as caught:
         ts.simulate(ts.Workload.parse(SMALL))
-    assert leaks(f"{caught.value} {caplog.text}") == []
+    chain = "".join(traceback.format_exception(caught.value))
+    assert leaks(f"{caught.value!r} {chain} {caplog.text}") == []
+
+
+def test_what_holds_a_url_shows_no_password() -> None:
+    url = f"postgresql://me:{quote(PASSWORD, safe='')}@h/db"
+    asked = TuneRequest(ts.Workload.parse(SMALL), database=url, measure="simulator")
+    for shown in (asked, asked.resolved(), located(url), parse_url(url)):
+        assert leaks(repr(shown)) == leaks(str(shown)) == []
 
 
 @pytest.mark.parametrize(

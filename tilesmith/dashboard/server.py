@@ -59,8 +59,13 @@ def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
         InputError: the port is taken, or the host is none of this machine's.
     """
     dashboard = Dashboard(location)
-    with dashboard.access.database():
-        pass  # a database that cannot be opened is said at once
+    with closing(dashboard.access):
+        with dashboard.access.database():
+            pass  # a database that cannot be opened is said at once
+        _serve(dashboard, place, say)
+
+
+def _serve(dashboard: Dashboard, place: Place, say: Callable[[str], None]) -> None:
     made = None
     if place.token is None and not is_loopback(place.host):
         made = secrets.token_urlsafe(24)
@@ -77,7 +82,6 @@ def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
         config = configuration(Guard(dashboard.application(), rules))
         with suppress(KeyboardInterrupt):  # it has ended in order, and tells of the signal again
             uvicorn.Server(config).run(sockets=[bound])
-    dashboard.access.close()
 
 
 def configuration(application: Guard) -> uvicorn.Config:

@@ -8,7 +8,7 @@ schedules come from. `None` in Python, and the word `none` elsewhere, mean no da
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -46,7 +46,7 @@ class Located:
         why: "named", "TILESMITH_DATABASE", "current directory", or "none there".
     """
 
-    location: str | None
+    location: str | None = field(repr=False)  # it may hold a password
     why: str
 
     @property

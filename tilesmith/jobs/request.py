@@ -10,7 +10,7 @@ say the same as the classes: they type the API's keyword arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -128,7 +128,7 @@ class Request:
 
     subject: Subject
     target: str | Target = HOST
-    database: str | Path | None = None
+    database: str | Path | None = field(default=None, repr=False)  # it may hold a password
     shapes: Shapes | None = None
     settings: Settings | None = None
     threads: int | None = None
@@ -219,7 +219,7 @@ class Resolved:
 
     subject: Subject
     target: Target
-    database: str | None
+    database: str | None = field(repr=False)
     shapes: Shapes
     threads: int
     precision: str
