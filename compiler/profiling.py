@@ -112,7 +112,7 @@ class _Part:
     """A segment, looked at.
 
     Attributes:
-        starts, stops: of each run, nanoseconds.
+        starts, stops: of each run of what is on the host, nanoseconds.
         sums, waits: nanoseconds of each step of native code, (runs, steps), block by block.
         calls: how often each step ran, block by block.
         events: of the first runs, for a trace; no more once there are `traced`.
@@ -129,12 +129,19 @@ class _Part:
     events: list[Event] = field(default_factory=list)
     traced: int = _TRACED
 
-    def run(self, values: Values) -> None:
+    run: Callable[[Values], None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Some models take less than a microsecond: what runs native code does no more than
+        `workspace.Segment` does."""
+        self.run = self._host if self.timed is None else self._native
+
+    def _native(self, values: Values) -> None:
+        self.timed.run()  # type: ignore[union-attr]
+
+    def _host(self, values: Values) -> None:
         self.starts.append(time.perf_counter_ns())
-        if self.timed is None:
-            self.segment.run(values)
-        else:
-            self.timed.run()
+        self.segment.run(values)
         self.stops.append(time.perf_counter_ns())
 
     def drain(self, runs: int) -> int:
@@ -272,7 +279,7 @@ class _Rounds:
         inputs: Arrays, each: int,
     ) -> None:  # fmt: skip
         self.work, self.parts, self.values, self.each = work, parts, values, each
-        self.timed: list[int] = []
+        self.spans: list[tuple[int, int]] = []
         self.plain: list[int] = []
         self.calls: list[int] = []
         self.threads = 1
@@ -283,10 +290,10 @@ class _Rounds:
         self._plain()
         block = max(1, min(self.each, _BLOCK_NS // max(1, _taken(self._plain))))
         while self._more(end, runs):
-            least = block if runs is None else min(block, runs - len(self.timed))
+            least = block if runs is None else min(block, runs - len(self.spans))
             self._timed()  # what ran before it filled the caches
             self._drop(1)
-            self.timed += [_taken(self._timed) for _ in range(least)]
+            self.spans += [_span(self._timed) for _ in range(least)]
             self.threads = max([self.threads, *(part.drain(least) for part in self.parts)])
             self._plain()
             self.plain += [_taken(self._plain) for _ in range(least)]
@@ -296,9 +303,9 @@ class _Rounds:
 
     def _more(self, end: float, runs: int | None) -> bool:
         if runs is not None:
-            return len(self.timed) < runs
-        full = len(self.timed) * sum(len(part.steps) for part in self.parts) > _MOST_CELLS
-        return len(self.timed) < 5 or (time.perf_counter() < end and not full)
+            return len(self.spans) < runs
+        full = len(self.spans) * sum(len(part.steps) for part in self.parts) > _MOST_CELLS
+        return len(self.spans) < 5 or (time.perf_counter() < end and not full)
 
     def _timed(self) -> None:
         for part in self.parts:
@@ -319,7 +326,8 @@ class _Rounds:
             del part.starts[-runs:], part.stops[-runs:]
 
     def _result(self) -> Profile:
-        wholes = np.array(self.timed, dtype=np.float64)
+        timed = [stop - start for start, stop in self.spans]
+        wholes = np.array(timed, dtype=np.float64)
         order = np.argsort(wholes, kind="stable")
         cut = len(order) // 4
         kept = np.sort(order[cut : len(order) - cut])
@@ -327,10 +335,10 @@ class _Rounds:
         return Profile(
             steps,
             float(wholes[kept].mean()) / 1e3,
-            len(self.timed),
+            len(timed),
             len(kept),
             statistics.median(self.plain) / 1e3,
-            statistics.median(self.timed) / 1e3,
+            statistics.median(timed) / 1e3,
             statistics.median(self.calls) / 1e3,
             self.threads,
             float(np.ptp(wholes[kept]) / max(wholes[kept].mean(), 1.0)),
@@ -347,20 +355,21 @@ class _Rounds:
                 found += (Event(host, 0, start, stop) for start, stop in list(ends)[:_TRACED])
         if not self.parts:
             return []
-        starts, stops = self.parts[0].starts, self.parts[-1].stops
         last = max((event.stop for event in found), default=0.0)
-        found += (
-            Event(None, 0, start, stop)
-            for start, stop in zip(starts, stops, strict=True)
-            if stop <= last
-        )
+        found += (Event(None, 0, start, stop) for start, stop in self.spans if stop <= last)
         return sorted(found, key=lambda event: (event.start, -event.stop))
 
 
-def _taken(run: Callable[[], object]) -> int:
+def _span(run: Callable[[], object]) -> tuple[int, int]:
+    """When a call began and ended."""
     start = time.perf_counter_ns()
     run()
-    return time.perf_counter_ns() - start
+    return start, time.perf_counter_ns()
+
+
+def _taken(run: Callable[[], object]) -> int:
+    start, stop = _span(run)
+    return stop - start
 
 
 def _times(part: _Part, kept: NDArray[np.int64]) -> list[StepTimes]:

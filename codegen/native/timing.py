@@ -31,6 +31,7 @@ from tilesmith.codegen.llvm.threads import barrier_function
 from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.codegen.native import toolchain, walking
 from tilesmith.codegen.native.driver import ALL, ROW_BYTES, AnyCall, NativeProgram
+from tilesmith.search_space.target import Target
 
 RAN, MET, BEGUN = 0, 1, 2
 """Kinds of notes: a call is over; all threads met after it; a table is begun."""
@@ -45,7 +46,7 @@ ROOM = 1 << 12
 def _ticks(triple: str) -> str:
     """The instruction that reads the counter."""
     if triple.startswith("aarch64"):
-        return 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()'
+        return "call i64 @llvm.read_volatile_register.i64(metadata !900)"
     return "call i64 @llvm.readcyclecounter()"
 
 
@@ -60,6 +61,8 @@ def _text(triple: str) -> str:
 
     return f"""
 declare i64 @llvm.readcyclecounter()
+declare i64 @llvm.read_volatile_register.i64(metadata)
+!900 = !{{!"cntvct_el0"}}
 
 define i64 @ticks() {{
 entry:
@@ -113,13 +116,18 @@ class _Code:
     keep: Any
 
 
-@cache
-def _code() -> _Code:
-    target = host_target()
+def object_code(target: Target) -> bytes:
+    """The timed walk, and what reads the counter, as code of a processor."""
     triple = target.text("isa.triple")
     module = Module("timing", triple)
     barrier_function(module)
-    code = toolchain.emit_object(f"{module}\n{_text(triple)}", target)
+    return toolchain.emit_object(f"{module}\n{_text(triple)}", target)
+
+
+@cache
+def _code() -> _Code:
+    target = host_target()
+    code = object_code(target)
     jit = toolchain.linker(target)
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     names = ("ticks", "begin", "move", "repeat", "branch")

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, var
-from tilesmith.search_space.ir.scalar import REDUCERS, Condition, Scalar, expressions, loads
+from tilesmith.search_space.ir.scalar import REDUCERS, Call, Condition, Scalar, expressions, loads
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,20 @@ class ComputeDefinition:
                 return tensor.constant
         parts = (stage.name for stage in self.stages if stage.into == name)
         return all(self.is_constant(read) for read in (*self.stage(name).reads, *parts))
+
+    @property
+    def multiply_adds(self) -> int:
+        """How often it multiplies and adds at run time: sums of products, of sizes that are
+        known. Matrices folded into the code, most of them 0 and 1, are none."""
+        found = 0
+        literals = {tensor.name for tensor in self.inputs if tensor.values is not None}
+        for stage in self.stages:
+            product = isinstance(stage.value, Call) and stage.value.function == "multiply"
+            product = product and not stage.reads & literals
+            if stage.reducer == "sum" and product and not self.is_constant(stage.name):
+                extents = (a.extent.constant for a in (*stage.axes, *stage.reduce_axes))
+                found += prod(0 if extent is None else extent for extent in extents)
+        return found
 
     def home(self, name: str) -> str:
         """The stage or input in whose tensor the result of `name` stands."""

@@ -75,6 +75,14 @@ def _head(report: ProfileReport) -> Iterable[str]:
             f"{report.timed_us:.{digits}f} us looked at); a whole call takes "
             f"{report.call_us:.{digits}f} us"
         )
+    if fewer := [op for op in report.ops if abs(op.arithmetic - 1) >= 0.05]:
+        names = ", ".join(sorted({op.algorithm for op in fewer}))
+        low, high = (f"{pick(op.arithmetic for op in fewer):.2g}" for pick in (min, max))
+        times = low if low == high else f"{low} to {high}"
+        yield (
+            f"peak is of what algorithms compute: {len(fewer)} operators by {names} multiply "
+            f"{times} times as often as their direct form"
+        )
     if report.counters:
         counted = ", ".join(f"{name} {value:.4g}" for name, value in report.counters.items())
         yield f"hardware counters of a run: {counted}"
@@ -91,12 +99,12 @@ def _operators(report: ProfileReport, ops: Sequence[OperatorTime], width: int) -
     columns = list(zip(header, *rows, strict=True))
     free = width - sum(_GAP + max(map(len, c)) for c in columns[1:]) - _GAP
     operator = max([len("operator"), *(len(op.operator) for op in ops)]) if wide else 0
-    needed = max((cell_len(op.name) + len(_more(op)) for op in ops), default=0)
+    needed = max((cell_len(op.label) + len(_more(op)) for op in ops), default=0)
     operator = min(operator, 18, max(8, free - min(needed, 2 * _NARROWEST)))
     room = min(30 if wide else 24, max(_NARROWEST, free - operator))
     table = _table(*header, *(["operator"] if wide else []))
     for op, cells in zip(ops, rows, strict=True):
-        name = _middle(op.name, room - len(_more(op))) + _more(op)
+        name = _middle(op.label, room - len(_more(op))) + _more(op)
         named = [_middle(op.operator, operator)] if wide else []
         table.add_row(*map(_styled, [name, *cells[1:], *named]))
     return table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Kind = Literal["kernel", "conversion", "host", "move", "loop"]
@@ -39,6 +40,10 @@ class OperatorTime:
         sources: names of all of the model's nodes whose work it does.
         roofline_us: the least that arithmetic and memory allow.
         inside: the loop or branch it is in.
+        part: of a node that several operators do the work of, which of it this is.
+        algorithm: of its schedule, "" where there is one only.
+        arithmetic: what that multiplies and adds, as a share of the operator's own `flops`;
+            `share_of_peak` and `roofline_us` are of it.
     """
 
     name: str
@@ -61,6 +66,14 @@ class OperatorTime:
     roofline_us: float | None = None
     threads: int = 1
     inside: str = ""
+    part: str = ""
+    algorithm: str = ""
+    arithmetic: float = 1.0
+
+    @property
+    def label(self) -> str:
+        """What tells it from all others."""
+        return f"{self.name} ({self.part})" if self.part else self.name
 
     @property
     def gain_us(self) -> float:
@@ -70,6 +83,28 @@ class OperatorTime:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "sources": list(self.sources)}
+
+
+def parted(ops: Iterable[OperatorTime]) -> list[OperatorTime]:
+    """Operators with parts of those that have one name: "main" computes most, others are called
+    by what they do, and numbered where that is the same."""
+    given = list(ops)
+    by_name: dict[str, list[int]] = {}
+    for number, op in enumerate(given):
+        by_name.setdefault(op.name, []).append(number)
+    for places in by_name.values():
+        if len(places) == 1:
+            continue
+        most = max(places, key=lambda place: (given[place].flops, -place))
+        kinds = Counter(given[place].operator for place in places if place != most)
+        seen: Counter[str] = Counter()
+        for place in places:
+            kind = given[place].operator
+            seen[kind] += place != most
+            again = f" {seen[kind]}" if kinds[kind] > 1 else ""
+            part = "main" if place == most else f"{kind}{again}"
+            given[place] = replace(given[place], part=part)
+    return given
 
 
 def rounded(us: float) -> str:

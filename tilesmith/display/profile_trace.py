@@ -37,6 +37,8 @@ def _told(ops: Iterable[OperatorTime]) -> Mapping[tuple[str, str], dict[str, Any
     return {
         (op.name, op.workload): {
             "operator": op.operator,
+            "part": op.part,
+            "algorithm": op.algorithm,
             "nodes": list(op.sources),
             "workload": op.workload,
             "config": op.config,

@@ -36,6 +36,11 @@ _USER_ONLY = (1 << 5) | (1 << 6)
 _TIMES = (1 << 0) | (1 << 1)
 """PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING: where counters take turns, counts are scaled."""
 
+_TOLD = struct.Struct("=QQQ")
+"""What a read gives: count, and nanoseconds that it was enabled and did count."""
+_CLOSED_ON_EXEC = 1 << 3
+"""PERF_FLAG_FD_CLOEXEC."""
+
 _WHY = {
     errno.EACCES: "it asks for more rights (kernel.perf_event_paranoid, CAP_PERFMON)",
     errno.EPERM: "it asks for more rights (kernel.perf_event_paranoid, CAP_PERFMON)",
@@ -69,12 +74,18 @@ class Counters:
             self.why = "this system has no perf_event_open"
             return self
         for name, config in EVENTS.items():
+            files: list[int] = []
             for thread in _threads():
                 found = _opened(number, config, thread)
-                if found < 0:
+                if found >= 0:
+                    files.append(found)
+                elif found != -errno.ESRCH:  # a thread that has ended counts nothing
                     self.why = self.why or _WHY.get(-found, os.strerror(-found))
+                    _close(files)  # of some threads only, it would say too little
+                    files = []
                     break
-                self._open.setdefault(name, []).append(found)
+            if files:
+                self._open[name] = files
         return self
 
     def __exit__(
@@ -84,11 +95,19 @@ class Counters:
         trace: TracebackType | None,
     ) -> None:
         for name, files in self._open.items():
-            self.counts[name] = sum(map(_read, files))
-            for file in files:
-                os.close(file)
+            counted = [_read(file) for file in files]
+            _close(files)
+            if any(running for _, running in counted):
+                self.counts[name] = sum(count for count, _ in counted)
         if self.counts:
             self.why = ""
+        elif self._open:
+            self.why = "it lent the counters to others all the time"
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 def _threads() -> list[int]:
@@ -99,17 +118,26 @@ def _opened(number: int, config: int, thread: int) -> int:
     """A counter's file, or an error's number below 0."""
     attributes = bytearray(_SIZE)
     struct.pack_into("=IIQQQQQ", attributes, 0, 0, _SIZE, config, 0, 0, _TIMES, _USER_ONLY)
+    return _called(number, attributes, thread)
+
+
+def _called(number: int, attributes: bytearray, thread: int) -> int:
+    """The system call, on whatever core the thread is, in no group."""
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall.restype = ctypes.c_long
-    buffer = (ctypes.c_char * _SIZE).from_buffer(attributes)
+    buffer = (ctypes.c_char * len(attributes)).from_buffer(attributes)
     found = library.syscall(
         ctypes.c_long(number), buffer, ctypes.c_int(thread), ctypes.c_int(-1), ctypes.c_int(-1),
-        ctypes.c_ulong(0),
+        ctypes.c_ulong(_CLOSED_ON_EXEC),
     )  # fmt: skip
     return int(found) if found >= 0 else -ctypes.get_errno()
 
 
-def _read(file: int) -> float:
-    """What was counted, scaled where the counter had no turn all the time."""
-    count, enabled, running = struct.unpack("=QQQ", os.read(file, 24))
-    return count * enabled / running if running else 0.0
+def _read(file: int) -> tuple[float, int]:
+    """What was counted, scaled where the counter had no turn all the time; and the nanoseconds that
+    it had."""
+    told = os.read(file, _TOLD.size)
+    if len(told) < _TOLD.size:  # the kernel took the counter away
+        return 0.0, 0
+    count, enabled, running = _TOLD.unpack(told)
+    return (count * enabled / running if running else 0.0), running

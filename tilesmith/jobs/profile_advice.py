@@ -109,7 +109,7 @@ def _counted(found: Sequence[object], name: str) -> str:
 
 def _slowest(ops: Sequence[OperatorTime], most: int = 3) -> str:
     slow = sorted(ops, key=lambda op: -op.gain_us)[:most]
-    return ", ".join(f"{op.name} ({rounded(op.us)} us)" for op in slow)
+    return ", ".join(f"{op.label} ({rounded(op.us)} us)" for op in slow)
 
 
 def _conversions(report: ProfileReport) -> list[Advice]:
@@ -161,7 +161,7 @@ def _waits(report: ProfileReport) -> list[Advice]:
         return []
     spent = report.wait_us
     slow = sorted(report.ops, key=lambda op: -op.wait_us)[:3]
-    names = ", ".join(f"{op.name} ({rounded(op.wait_us)} us)" for op in slow)
+    names = ", ".join(f"{op.label} ({rounded(op.wait_us)} us)" for op in slow)
     return [
         Advice(
             "waits",

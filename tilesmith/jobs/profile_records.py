@@ -48,7 +48,7 @@ def _advice(
     mine = [op for op in ops if op.workload in keys]
     if not mine:
         return []
-    names = ", ".join(f"{op.name} ({rounded(op.us)} us)" for op in mine[:3])
+    names = ", ".join(f"{op.label} ({rounded(op.us)} us)" for op in mine[:3])
     text = (
         f"the database has {len(keys)} of the untuned workloads {where} ({which}): {names}; a "
         "search here starts from what was best there"

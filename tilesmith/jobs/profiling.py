@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tilesmith.display.profile_report import Kind, OperatorTime, ProfileReport
+from tilesmith.codegen.structures import space_of
+from tilesmith.display.profile_report import Kind, OperatorTime, ProfileReport, parted
 from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.profile_advice import advised
@@ -20,9 +21,10 @@ from tilesmith.jobs.subjects import is_model
 from tilesmith.jobs.timing import pinned
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import InputError, TilesmithError
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import HOST, Target
-from tilesmith.search_space.template import template_of
+from tilesmith.search_space.template import compute_of, template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import SimulationResult, simulators
 
@@ -124,7 +126,7 @@ def _measured(
         counts, why = _counted(executable, inputs)
     oracle = _Oracle(target)
     ops = [_operator(times, recipe, oracle) for times in found.steps]
-    ops = [replace(op, share=op.us / max(found.total_us, 1e-9)) for op in ops]
+    ops = parted(replace(op, share=op.us / max(found.total_us, 1e-9)) for op in ops)
     report = ProfileReport(
         recipe.name,
         recipe.target.name,
@@ -186,7 +188,12 @@ def _notes(recipe: Recipe, found: Profile) -> tuple[str, ...]:
 # -- what was foretold --------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Foretold:
-    """Of one call: seconds as microseconds, what bounds it, and the roofline's two sides."""
+    """Of one call: microseconds, what bounds it, and the roofline's two sides.
+
+    Attributes:
+        compute_us: of what the algorithm of the schedule computes.
+        arithmetic: that, as a share of the operator's own operations.
+    """
 
     us: float | None
     bound: str
@@ -194,6 +201,8 @@ class _Foretold:
     memory_us: float | None
     flops: int
     nbytes: int
+    algorithm: str = ""
+    arithmetic: float = 1.0
 
 
 class _Oracle:
@@ -217,17 +226,30 @@ class _Oracle:
         flops = template.flops(workload)
         simulator = simulators[self.target.family].on_threads(threads)
         us, bound, compute, memory = None, "", None, None
+        algorithm, arithmetic = "", 1.0
         try:
             roof = simulator.simulate(workload, self.target, None, "roofline", None)
             compute, memory = (
                 roof.latency_us * roof.engines.get(side, 0.0) for side in ("compute", "memory")
             )
             chosen = Config.from_json(config)
+            algorithm = str(chosen.get("algorithm", ""))
+            arithmetic = _arithmetic(workload, self.target, chosen)
+            compute = compute * arithmetic
             found = simulator.simulate(workload, self.target, chosen, "analytical", None)
             us, bound = found.latency_us, found.bound
         except (TilesmithError, ArithmeticError):  # a schedule of other sizes, or of no model
             pass
-        return _Foretold(us, bound, compute, memory, flops, nbytes)
+        return _Foretold(us, bound, compute, memory, flops, nbytes, algorithm, arithmetic)
+
+
+def _arithmetic(workload: Workload, target: Target, config: Config) -> float:
+    """What a schedule multiplies and adds, as a share of what the operator is: Winograd's is less,
+    that of padded tiles more."""
+    direct = compute_of(workload).multiply_adds
+    structure = space_of(workload, target).structure(config)
+    chosen = scheduler_of(workload, target).schedule(workload, target, structure).compute
+    return chosen.multiply_adds / direct if direct and chosen.multiply_adds else 1.0
 
 
 def _operator(times: StepTimes, recipe: Recipe, oracle: _Oracle) -> OperatorTime:
@@ -258,6 +280,8 @@ def _operator(times: StepTimes, recipe: Recipe, oracle: _Oracle) -> OperatorTime
         share_of_peak=_share(told.compute_us, times.us, calls) if told.flops else 0.0,
         origin=step.origin,
         kind=kind,
+        algorithm=told.algorithm,
+        arithmetic=told.arithmetic,
         workload=step.workload,
         config=step.config,
         flops=round(told.flops * calls),
@@ -299,7 +323,7 @@ def _simulated(recipe: Recipe, result: SimulationResult) -> ProfileReport:
         recipe.report.precision,
         "simulator",
         total,
-        tuple(replace(op, share=op.us / max(total, 1e-9)) for op in ops),
+        tuple(parted(replace(op, share=op.us / max(total, 1e-9)) for op in ops)),
         between=_BETWEEN_SIMULATED,
         notes=result.notes,
     )

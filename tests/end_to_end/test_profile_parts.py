@@ -1,0 +1,45 @@
+"""Names of a profile's rows, and what share of peak is of."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilesmith.codegen.structures import space_of
+from tilesmith.display.profile_report import OperatorTime, parted
+from tilesmith.jobs.profiling import _arithmetic
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.workload import Workload
+
+
+def test_rows_of_one_node_are_told_apart() -> None:
+    ops = [
+        OperatorTime("a", "transpose", 1.0), OperatorTime("a", "matmul", 2.0, flops=9),
+        OperatorTime("b", "matmul", 2.0, flops=9), OperatorTime("a", "transpose", 1.0),
+        OperatorTime("a", "elementwise", 1.0, flops=3),
+        OperatorTime("a", "matmul", 1.0, flops=4),
+    ]  # fmt: skip
+    labels = [op.label for op in parted(ops)]
+    assert labels == ["a (transpose 1)", "a (main)", "b", "a (transpose 2)", "a (elementwise)",
+                      "a (matmul)"]  # fmt: skip
+    assert len({*labels}) == len(ops)
+
+
+@pytest.mark.parametrize(("algorithm", "side", "share"), [
+    ("channels", 0, 1.0), ("im2col", 0, 1.0), ("winograd2", 2, None), ("winograd4", 4, None),
+])  # fmt: skip
+def test_share_of_peak_is_of_what_the_algorithm_multiplies(
+    algorithm: str, side: int, share: float | None
+) -> None:
+    workload = Workload.parse("conv2d n=1 c=16 h=14 w=14 oc=32 kh=3 kw=3 pad=1 const=weight")
+    target = load_target("neoverse_n1")
+    space = space_of(workload, target)
+    config = next(
+        next(iter(type(space)((one,))))
+        for one in space.subspaces
+        if Config.of(dict(one.fixed)).get("algorithm") == algorithm
+    )
+    if share is None:  # (m + 2)^2 products for each tile and pair of channels, not 9 m^2
+        tiles = -(-14 // side) * -(-14 // side)
+        share = tiles * (side + 2) ** 2 / (14 * 14 * 9)
+    assert _arithmetic(workload, target, config) == pytest.approx(share)
