@@ -64,6 +64,15 @@ def test_float32_is_checked_as_models_compute_it() -> None:
     assert found.max_error is not None and 0 < found.max_error < 2e-3
 
 
+@pytest.mark.parametrize("expression", ["sqrt(x0)", "log(x0)"])
+def test_what_has_no_value_is_right_where_the_reference_has_the_same(
+    expression: str,
+) -> None:
+    text = f"elementwise shape=16x16 expression={expression}"
+    found = succeed("measure", "--op", text, "--target", "trn1")
+    assert found["numbers"] == "right" and found["max_error"] < 1e-3
+
+
 def test_wrong_numbers_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     real = measuring._computed
 

@@ -273,11 +273,14 @@ def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
 
     inputs = {n: a.astype(np.float32) if a.dtype.kind == "V" else a
               for n, a in random_inputs(workload).items()}  # fmt: skip
-    want = _reference(workload, inputs, np.float64)
+    want = np.asarray(_reference(workload, inputs, np.float64), np.float64)
     sums = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-    scale = max(float(np.abs(x).max(initial=0)) for x in (want, _plain(workload, sums)))
-    difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    difference = np.where(np.isnan(want.astype(np.float64)) & np.isnan(got), 0.0, difference)
+    sizes = [np.abs(x[np.isfinite(x)]) for x in (want, _plain(workload, sums))]
+    scale = max(float(size.max(initial=0)) for size in sizes)
+    computed = got.astype(np.float64)
+    same = (computed == want) | (np.isnan(computed) & np.isnan(want))  # infinities, too
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(computed - want))
     off = float(np.nan_to_num(difference, nan=np.inf).max(initial=0)) / (scale or 1.0)
     kind = got.dtype.kind
     allowed = 0.0 if kind in "iub" else TOLERANCE.get(inside.dtype, _FLOAT32)
@@ -304,7 +307,7 @@ def _plain(workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[An
     """The operator without its epilogue, NaN where it is undefined."""
     with np.errstate(all="ignore"):
         found = np.asarray(template_of(workload.operator).reference(workload, inputs), np.float64)
-    return np.nan_to_num(found)
+    return np.nan_to_num(found, posinf=0.0, neginf=0.0)
 
 
 def _inside(workload: Workload, target: Target) -> Workload:
