@@ -86,6 +86,8 @@ class Backend(ABC):
     """The precision of kernels of an fp32 model, unless another is asked for."""
     widens_floats: ClassVar[bool] = False
     """Whether models of 16-bit floats are computed in float32, unless a precision is asked for."""
+    image_layouts: ClassVar[tuple[str, ...]] = ()
+    """Layouts of images, channels last, that elementwise kernels and joins can work in, too."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

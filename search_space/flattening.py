@@ -56,6 +56,20 @@ def flatten(shape: Sequence[ExprLike], operands: Sequence[Sequence[ExprLike]]) -
     return Flattened(tuple(sizes), tuple(zip(*patterns, strict=True)) if padded else ())
 
 
+def flatten_rows(shape: Sequence[ExprLike], operands: Sequence[Sequence[ExprLike]]) -> Flattened:
+    """`flatten` for memories of rows: the last axis stays by itself, the others merge."""
+    rank = len(shape)
+    if rank < 2:
+        return flatten(shape, operands)
+    padded = [(1,) * (rank - len(operand)) + tuple(operand) for operand in operands]
+    lead = flatten(shape[:-1], [operand[:-1] for operand in padded])
+    last = tuple(operand[-1] != 1 for operand in padded)
+    if lead.shape == (1,):
+        return Flattened((shape[-1],), tuple((own,) for own in last))
+    varies = tuple((*own, along) for own, along in zip(lead.varies, last, strict=True))
+    return Flattened((*lead.shape, shape[-1]), varies)
+
+
 def check_broadcast(operator: str, name: str, shape: Sequence[int], full: Sequence[int]) -> None:
     """Raise `WorkloadError` unless `shape` broadcasts to `full` (aligned right, 1 or equal)."""
     tail = full[len(full) - len(shape) :]

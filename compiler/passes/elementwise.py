@@ -18,7 +18,7 @@ from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import is_narrow
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import flatten
+from tilesmith.search_space.flattening import flatten, flatten_rows
 from tilesmith.search_space.formula import (
     formula_text,
     number,
@@ -168,18 +168,24 @@ def _workload(
 
 
 def elementwise_workload(
-    formula: Scalar, operands: Sequence[Shape], shape: Shape, dtypes: Sequence[str]
+    formula: Scalar,
+    operands: Sequence[Shape],
+    shape: Shape,
+    dtypes: Sequence[str],
+    *,
+    rows: bool = False,
 ) -> Workload:
     """The elementwise workload of a formula, axes merged.
 
     Args:
         operands: shapes of x0, x1, ..., broadcast to `shape`.
         dtypes: of the result, and of x0, x1, ...
+        rows: leave the last axis by itself (`Backend.keeps_rows`).
     """
     dtype, *types = dtypes
     if type_of(formula, types) == NUMBER:
         formula = settled(formula, dtype)
-    flat = flatten(shape, operands)
+    flat = (flatten_rows if rows else flatten)(shape, operands)
     parameters: dict[str, int | str] = {
         "shape": shape_text(flat.shape),
         "expression": formula_text(formula),

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
+from tilesmith.compiler.settling.channels_last import channels_last, is_concatenation
 from tilesmith.compiler.settling.chooser import Chooser, Origin, Schedule
 from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
 from tilesmith.search_space.instruction_set import vector_width
@@ -47,7 +49,7 @@ def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
     if node.kind in ("join", "view"):
         return _alias_options(graph, node, chooser.target)
     assert node.workload is not None
-    if is_elementwise(node):
+    if is_elementwise(node) or is_concatenation(node):
         return _elementwise_options(graph, node, chooser)
     return [
         _option(node.workload, pair, schedule)
@@ -82,8 +84,16 @@ def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Op
 def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
     """Elementwise work is the same in every layout that all full operands share."""
     found = []
-    for layout in (PLAIN, *_image_layouts(chooser.target)):
-        inner = blocked_elementwise(graph, node, layout)
+    ways = [
+        blocked_elementwise(graph, node, layout) if is_elementwise(node) else None
+        for layout in _image_layouts(chooser.target)
+    ]
+    last = backend_of(chooser.target).image_layouts
+    ways += [channels_last(graph, node, layout) for layout in last]
+    assert node.workload is not None
+    ways.insert(0, (node.workload, (PLAIN,) * len(node.inputs)))
+    layouts = (PLAIN, *_image_layouts(chooser.target), *last)
+    for layout, inner in zip(layouts, ways, strict=True):
         if inner is None:
             continue
         changed, operands = inner
@@ -139,8 +149,6 @@ def blocked_elementwise(
     """
     workload = node.workload
     assert workload is not None
-    if layout == PLAIN:
-        return workload, (PLAIN,) * len(node.inputs)
     dims = graph.info(node.writes[0]).dims
     size = block(layout)
     if len(dims) != 4 or dims[1] % size:

@@ -5,7 +5,7 @@ VXM computes in float32 and int32 and has few functions; the others are put toge
     1 / x         y = rsqrt(|x|), y * y with the sign of x            sigmoid   1/2 + tanh(x/2) / 2
     sqrt(x)       x * rsqrt(x), 0 at 0                                 a >= b    a > b or a = b
     round(x)      to int32 and back, below 2^31                        floor     round, then less 1
-    erf(x)        Abramowitz and Stegun 7.1.26, to 1.5e-7
+    erf(x)        Abramowitz and Stegun 7.1.26, to 1.5e-7            log, powers: `series`
 
 Converting to whole numbers rounds to even and saturates there, where the loop IR cuts towards zero;
 what is whole already is converted at once.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.codegen.lpu.selection.series import logarithm, power
 from tilesmith.codegen.lpu.selection.vectors import Applied, Number, Vectors
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import CodegenError
@@ -208,6 +209,7 @@ _UNARY: dict[str, Callable[[Algebra, Vectors], Vectors]] = {
     "floor": lambda g, x: g.floor(x),
     "ceil": lambda g, x: g.apply("negate", g.floor(g.apply("negate", g.floating(x)))),
     "erf": lambda g, x: g.erf(x),
+    "log": logarithm,
     "not": lambda g, x: g.apply("not", g.flag(x), dtype="bool"),
     "is_nan": lambda g, x: g.apply("not", g.compare("equal", x, x), dtype="bool"),
     "is_inf": lambda g, x: g.compare(
@@ -274,6 +276,8 @@ def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vecto
         case Call("divide", (a, b)):
             top, below = build(g, a, leaf), build(g, b, leaf)
             return g.binary("multiply", top, g.reciprocal(below))
+        case Call("power", (base, Const(exponent))):
+            return power(g, build(g, base, leaf), exponent)
         case Call(name, arguments) if name in (
             *_BINARY,
             *_DIRECT,

@@ -8,6 +8,7 @@ one below zero counts from the end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -47,10 +48,13 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
     index = _numbers(state, nest, Grid.of(picked, around), atom)
     table = state.buffers[block.value.buffer]
     rows = shape_of(table)[position]
-    if rows > MOST_ROWS:
-        raise CodegenError(f"a table of {rows} rows does not fit a bank of {MOST_ROWS}")
     tensor = state.names[table.name]
-    state.chains.tensors[tensor] = replace(state.chains.tensors[tensor], block=rows)
+    together = min(rows, MOST_ROWS)
+    state.chains.tensors[tensor] = replace(state.chains.tensors[tensor], block=together)
+    if rows > MOST_ROWS:
+        index = state.chains.stored(
+            f"{nest.block.stage}.rows", index, Grid.of(picked, around).count
+        )
     target = state.buffers[block.buffer]
     first_of = Load(table.name, tuple(
         ZERO if i == position else e for i, e in enumerate(block.value.indices)
@@ -63,8 +67,36 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
         for first in range(0, extent, LANES):
             chunk = first // LANES
             start = int(base.rows[0]) + chunk * places_of(table)
-            value = Picked(tensor, index, rows, table.dtype, start)
+            value = _rows_of(state, table.dtype, (tensor, start, rows), index)
             state.write(block.stage, target, where.rows + chunk * places_of(target), value)
+
+
+def _rows_of(state: State, dtype: str, table: tuple[str, int, int], index: Vectors) -> Vectors:
+    """Rows of a table: (tensor, its first row there, rows), of each block that it lies in."""
+    tensor, start, rows = table
+    if rows <= MOST_ROWS:
+        return Picked(tensor, index, rows, dtype, start)
+    algebra, found = state.algebra, None
+    for first, end in _blocks(start, start + rows):
+        below = algebra.number(float(first - start), "int32")
+        own = algebra.binary("subtract", index, below) if first > start else index
+        for function, limit in (("maximum", 0), ("minimum", end - first - 1)):
+            own = algebra.binary(function, own, algebra.number(float(limit), "int32"))
+        part: Vectors = Picked(tensor, own, end - first, dtype, first)
+        if found is not None:
+            before = algebra.compare("greater", below, index)
+            part = algebra.select(before, found, part)
+        found = part
+    assert found is not None, "a table has rows"
+    return found
+
+
+def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Rows of a tensor, cut where its blocks end."""
+    while start < end:
+        reached = min((start // MOST_ROWS + 1) * MOST_ROWS, end)
+        yield start, reached
+        start = reached
 
 
 def _picked(access: Load) -> tuple[int, Atom]:

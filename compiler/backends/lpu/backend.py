@@ -18,10 +18,13 @@ from tilesmith.codegen.lpu.selection.prologue import prepare
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
+from tilesmith.compiler.backends.lpu.bands import BandsAsProducts
 from tilesmith.compiler.backends.lpu.estimates import seconds
 from tilesmith.compiler.backends.lpu.instructions import wrong_instruction
+from tilesmith.compiler.backends.lpu.keeping_rows import KeepRows
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
+from tilesmith.compiler.backends.lpu.narrow_indices import NarrowIndices
 from tilesmith.compiler.backends.lpu.program import linked
 from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
 from tilesmith.compiler.graph_pass import Pass
@@ -32,6 +35,7 @@ from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.schedules.lpu.blocks import SIDES, Block
 from tilesmith.search_space.schedules.lpu.machine import check_slices, has_slices
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
@@ -51,6 +55,7 @@ class LpuBackend(Backend):
     falls_back = True
     multiplies_bytes = True
     computes_in = "fp16"
+    image_layouts = tuple(Block(*sides).layout for sides in SIDES)
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(scheduled(*which))
     }
@@ -61,7 +66,8 @@ class LpuBackend(Backend):
                 f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
             )
         scheduled = target if has_slices(target) else load_target(DESCRIBED)
-        return (LowerPrecision(self.computes_in), MarkKnown(), FallBack(scheduled))
+        rows = (BandsAsProducts(), KeepRows(), LowerPrecision(self.computes_in), MarkKnown())
+        return (*rows, NarrowIndices(scheduled), FallBack(scheduled))
 
     def check(self, target: Target) -> None:
         """The target has to describe a chip that is complete and possible."""

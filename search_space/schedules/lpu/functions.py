@@ -1,8 +1,8 @@
 """Functions that VXM computes, in float32 and int32; why it does not compute others.
 
 The others are put together of VXM's own (`codegen.lpu.selection.expressions`), which are few: there
-is no logarithm, no sine, no shift of bits, and whole numbers are neither divided nor wrapped around
-in fewer than 32 bits.
+are no sine and no shift of bits, powers are those of one number that is not whole, and whole
+numbers are neither divided nor wrapped around in fewer than 32 bits.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ CONVERTED = frozenset({"to_bool", "to_float32", "to_int32", "to_int8", "to_uint8
 
 FLOATING = WHOLE | {
     "divide", "exp", "tanh", "reciprocal", "sqrt", "sigmoid", "round", "floor", "ceil", "erf",
+    "log", "power",
 }  # fmt: skip
 """Arithmetic of floating numbers."""
 
@@ -63,6 +64,8 @@ def _refused(value: Scalar, compute: ComputeDefinition) -> str | None:
                 return inside
             if name not in COMPUTED:
                 return f"'{name}'"
+            if name == "power" and not _broken(arguments[1]):
+                return "'power' with an exponent that is whole or not known"
             kinds = {kind for a in arguments if (kind := kind_of(a, compute))}
             whole = set() if any(map(is_floating, kinds)) else kinds - {"bool"}
             if name in FLOATING and whole and (name not in WHOLE or whole - {"int32"}):
@@ -70,6 +73,11 @@ def _refused(value: Scalar, compute: ComputeDefinition) -> str | None:
             if name in ("to_int8", "to_uint8") and whole - {name[3:]}:
                 return f"'{name}' of {min(whole)}"
     return None
+
+
+def _broken(exponent: Scalar) -> bool:
+    """Whether an exponent is a number that is not whole."""
+    return isinstance(exponent, Const) and exponent.value != round(exponent.value)
 
 
 def kind_of(value: Scalar, compute: ComputeDefinition) -> str | None:

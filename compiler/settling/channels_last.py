@@ -1,0 +1,96 @@
+"""Elementwise kernels and concatenations of images whose channels lie last in memory.
+
+    elementwise shape=64x56x56            NCHW    -->  shape=3136x64              NHWC
+    concat shape=1x96x56x56 axis=1        NCHW    -->  shape=56x56x96 axis=2      NHWC
+
+so that images stay as convolutions leave them. In blocks of pixels (`NHW2h2wC`) a row has the
+channels of several pixels one behind the other, which is all the same to what is elementwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
+from tilesmith.compiler.settling.layouts import PLAIN
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload, shape_text
+
+Shape = tuple[int, ...]
+
+
+def is_concatenation(node: Node) -> bool:
+    """Whether a node puts tensors one behind the other, as a kernel."""
+    return node.workload is not None and node.workload.operator == "concat"
+
+
+def channels_last(graph: Graph, node: Node, layout: str) -> tuple[Workload, tuple[str, ...]] | None:
+    """A kernel's workload where its images are in `layout`, and all layouts.
+
+    None where it cannot be said: no images, blocks that do not divide them, an operand that
+    broadcasts otherwise than along channels of single pixels, parts that are not channels.
+    """
+    dims = graph.info(node.writes[0]).dims
+    physical = _physical(layout, dims)
+    if physical is None:
+        return None
+    if is_elementwise(node):
+        return _elementwise(graph, node, layout, physical)
+    return _concatenation(graph, node, layout)
+
+
+def _physical(layout: str, dims: Shape) -> Shape | None:
+    """Pixels or blocks of them, and a row's lanes; None if there is an incomplete block."""
+    if len(dims) != 4:
+        return None
+    found = Layout.parse(layout)
+    shape = found.concrete_shape(dims)
+    if math.prod(shape) != math.prod(dims):
+        return None
+    return (*shape[:3], math.prod(shape[3:]))
+
+
+def _elementwise(
+    graph: Graph, node: Node, layout: str, physical: Shape
+) -> tuple[Workload, tuple[str, ...]] | None:
+    workload = node.workload
+    assert workload is not None
+    dims = graph.info(node.writes[0]).dims
+    shapes: list[Shape] = []
+    layouts: list[str] = []
+    for name in node.inputs:
+        own = graph.info(name).dims
+        padded = (1,) * (4 - len(own)) + own
+        if own == dims:
+            shapes.append(physical)
+            layouts.append(layout)
+            continue
+        if math.prod(padded) == 1:
+            shapes.append((1,))
+        elif padded == (1, dims[1], 1, 1) and physical[3] == dims[1]:
+            shapes.append((dims[1],))
+        else:
+            return None
+        layouts.append(PLAIN)
+    operands = template_of(workload.operator).operands(workload)
+    dtypes = (workload.dtype, *(operand.dtype for operand in operands))
+    changed = elementwise_workload(formula_in(workload), shapes, physical, dtypes, rows=True)
+    return replace(changed, constants=workload.constants), tuple(layouts)
+
+
+def _concatenation(
+    graph: Graph, node: Node, layout: str
+) -> tuple[Workload, tuple[str, ...]] | None:
+    workload = node.workload
+    assert workload is not None
+    dims = graph.info(node.writes[0]).dims
+    pixels = Layout.parse(layout).concrete_shape(dims)
+    if len(pixels) != 4 or workload.integer("axis") != 1 or workload.shape("shape") != dims:
+        return None
+    parts = "x".join(map(str, workload.shape("parts")))
+    parameters: dict[str, int | str] = {"shape": shape_text(pixels), "axis": 3, "parts": parts}
+    changed = Workload.of("concat", parameters, dtype=workload.dtype)
+    return replace(changed, constants=workload.constants), (layout,) * len(node.inputs)

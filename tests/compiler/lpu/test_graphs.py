@@ -1,0 +1,96 @@
+"""What graphs go through for an LPU-like chip: rows kept, nothing on the host that need not be."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compiler.model_builder import model_of, random
+from tilesmith.compiler.build import build
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import HostStep, KernelStep
+from tilesmith.search_space.target import load_target
+
+TARGET = load_target("lpu1")
+
+
+def built(model: onnx.ModelProto) -> Executable:
+    """Compiled, with nothing on the host."""
+    executable = build(import_model(model), TARGET)
+    assert not [s.name for s in executable.recipe.steps if isinstance(s, HostStep)]
+    return executable
+
+
+def kernels(executable: Executable) -> list[str]:
+    return [s.workload for s in executable.recipe.steps if isinstance(s, KernelStep)]
+
+
+def local_response(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
+    """The formula of ONNX's LRN, channel by channel."""
+    found = np.empty_like(x)
+    for c in range(x.shape[1]):
+        low, high = max(0, c - (size - 1) // 2), min(x.shape[1] - 1, c + size // 2)
+        total = (x[:, low : high + 1] ** 2).sum(axis=1)
+        found[:, c] = x[:, c] / (bias + alpha / size * total) ** beta
+    return found
+
+
+@pytest.mark.parametrize(("rows", "width"), [(100, 96), (4103, 24), (4100, 330)])
+def test_rows_of_tables_are_picked_by_the_callers_numbers(rows: int, width: int) -> None:
+    table = random(rows, width)
+    text = f"e (int64[2, 3] i) => (float[2, 3, {width}] y) {{ y = Gather(t, i) }}"
+    given = np.array([[0, rows - 1, -1], [-rows, min(4096, rows - 2), 63]])
+    got = built(model_of(text, t=table)).run({"i": given})["y"]
+    assert np.array_equal(got, table.astype(np.float16)[given].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("y = Log(x)", np.log),
+        ("y = Softplus(x)", lambda x: np.log1p(np.exp(x))),
+        ("y = Pow(x, p)", lambda x: x**-0.75),
+    ],
+)
+def test_logarithms_and_powers_run_on_the_chip(body: str, wanted: object) -> None:
+    x = np.exp(random(4, 33)).astype(np.float16).astype(np.float32)
+    text = f"e (float[4, 33] x) => (float[4, 33] y) {{ {body} }}"
+    got = built(model_of(text, p=np.array(-0.75, np.float32))).run({"x": x})["y"]
+    want = wanted(x)  # type: ignore[operator]
+    assert np.abs(got - want).max() <= 1e-3 * np.abs(want).max()
+
+
+def test_local_response_normalisation_is_a_product_with_a_band() -> None:
+    x = 3 * random(1, 20, 9, 9)
+    text = (
+        "lrn (float[1, 20, 9, 9] x) => (float[1, 20, 9, 9] y) "
+        "{ y = LRN<size = 4, alpha = 0.1, beta = 0.75, bias = 2.0>(x) }"
+    )
+    executable = built(model_of(text))
+    assert not any(name.startswith("pool2d") for name in kernels(executable))
+    want = local_response(x, 4, 0.1, 0.75, 2.0)
+    assert np.abs(executable.run({"x": x})["y"] - want).max() <= 4e-3 * np.abs(want).max()
+
+
+def test_images_stay_as_convolutions_leave_them_where_they_are_put_together() -> None:
+    text = (
+        "cnn (float[1, 8, 8, 8] x) => (float[1, 16, 8, 8] y) "
+        "{ a = Conv<pads=[1,1,1,1]>(x, w1) s = Sigmoid(a) b = Mul(a, s) c = Conv(x, w2) "
+        "  d = Concat<axis=1>(b, c) y = Conv<pads=[1,1,1,1]>(d, w3) }"
+    )
+    weights = {"w1": random(40, 8, 3, 3) / 8, "w2": random(50, 8, 1, 1), "w3": random(16, 90, 3, 3)}
+    executable = built(model_of(text, **weights))
+    moves = [name for name in kernels(executable) if name.startswith("layout_transform")]
+    assert sum("dst=NCHW " in name for name in moves) == 1, "only what the caller gets"
+    other = build(import_model(model_of(text, **weights)), load_target("trn1"))
+    given = {"x": random(1, 8, 8, 8)}
+    want = other.run(given)["y"]
+    assert np.abs(executable.run(given)["y"] - want).max() <= 4e-3 * np.abs(want).max()
+
+
+def test_elementwise_kernels_keep_rows() -> None:
+    text = "e (float[5, 7, 40] x) => (float[5, 7, 40] y) { s = Sigmoid(x) y = Mul(x, s) }"
+    (name,) = kernels(built(model_of(text)))
+    assert "shape=35x40" in name
