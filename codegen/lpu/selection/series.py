@@ -12,12 +12,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tilesmith.codegen.lpu.selection.vectors import Vectors
 
-if TYPE_CHECKING:
-    from tilesmith.codegen.lpu.selection.expressions import Algebra
+
+class Algebra(Protocol):
+    """What builds graphs of ALU functions (`expressions.Algebra`)."""
+
+    def number(self, value: float, dtype: str) -> Vectors: ...
+    def apply(self, function: str, *operands: Vectors, dtype: str = "float32") -> Vectors: ...
+    def floating(self, value: Vectors) -> Vectors: ...
+    def compare(self, function: str, a: Vectors, b: Vectors) -> Vectors: ...
+    def select(self, condition: Vectors, then: Vectors, otherwise: Vectors) -> Vectors: ...
+    def reciprocal(self, x: Vectors, positive: bool = False) -> Vectors: ...
+
 
 _ROOTS = 6
 

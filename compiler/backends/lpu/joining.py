@@ -36,6 +36,9 @@ from tilesmith.compiler.program import KernelStep, Place
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
 
+TABLE = ".table"
+"""What marks tensors that rows are picked from."""
+
 
 @dataclass(frozen=True, eq=False)
 class Joined:
@@ -100,10 +103,12 @@ class _Joining:
         touched = code.touched()
         names = {name: f"{number}.{name}" for name in code.flow.tensors}
         *operands, result = zip(code.parameters, step.arguments, strict=True)
+        tables = _tables(code)
         for parameter, place in operands:
             if parameter.name in touched:
                 tensor = code.flow.tensors[parameter.name]
-                names[parameter.name] = self.operand(step, parameter, place, tensor)
+                kind = TABLE if parameter.name in tables else ""
+                names[parameter.name] = self.operand(step, parameter, place, tensor, kind)
         parameter, place = result
         names[parameter.name] = self.result(parameter, place, code.flow.tensors[parameter.name])
         given = {p.name for p in code.parameters}
@@ -129,8 +134,11 @@ class _Joining:
                 found[parameter.name] = held.reshape(-1, parameter.shape[-1])[:, 0]
         return found
 
-    def operand(self, step: KernelStep, of: Parameter, place: Place, tensor: Tensor) -> str:
-        """The program's tensor that a kernel reads."""
+    def operand(
+        self, step: KernelStep, of: Parameter, place: Place, tensor: Tensor, kind: str
+    ) -> str:
+        """The program's tensor that a kernel reads; a table that rows are picked from lies in one
+        piece, and is no other reader's."""
         wanted = Held(f"{place.region}.{place.offset}", place, of.shape, of.dtype)
         if place.region == "arena":
             met = [held for held in self.written.values() if held.meets(wanted)]
@@ -140,19 +148,21 @@ class _Joining:
                 self.tensors[given.tensor] = replace(tensor, name=given.tensor, role="input")
                 met = [given, *met]
             if met:
-                return self.made(step, met, wanted, tensor)
-        cut = f"{rows_like(wanted)}.{tensor.block}"
+                return self.made(step, met, wanted, tensor, kind)
+        cut = f"{rows_like(wanted)}.{tensor.block}{kind}"
         found = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
         self.inputs[found.tensor] = found
         return self.known(found.tensor, tensor)
 
-    def made(self, step: KernelStep, met: Sequence[Held], wanted: Held, tensor: Tensor) -> str:
+    def made(
+        self, step: KernelStep, met: Sequence[Held], wanted: Held, tensor: Tensor, kind: str
+    ) -> str:
         """The tensor of what kernels before made: as one wrote it, or in the rows of the reader."""
         last, place = met[-1], wanted.place
-        alike = last.place == place and rows_like(last) == rows_like(wanted)
+        alike = not kind and last.place == place and rows_like(last) == rows_like(wanted)
         if alike and self.tensors[last.tensor].block == tensor.block:
             return self.known(last.tensor, tensor)
-        key = (place.offset, rows_like(wanted), tensor.block)
+        key = (place.offset, rows_like(wanted), tensor.block, kind)
         if key in self.cut:
             return self.known(self.cut[key].tensor, tensor)
         found = replace(wanted, tensor=f"cut.{len(self.chains)}.{place.offset}")
@@ -191,6 +201,12 @@ class _Joining:
             Dataflow(name, self.tensors, tuple(self.chains)), self.literals,
             tuple(self.inputs.values()), tuple(outputs), tuple(self.owners),
         )  # fmt: skip
+
+
+def _tables(code: KernelCode) -> frozenset[str]:
+    """Names of the tensors that some chain picks rows from."""
+    steps = (step for chain in code.flow.chains for step in chain.steps)
+    return frozenset(step.table for step in steps if isinstance(step, Gather))
 
 
 def _renamed(step: Step, names: Mapping[str, str], known: Mapping[str, NDArray[Any]]) -> Step:

@@ -27,6 +27,18 @@ def kernels(executable: Executable) -> list[str]:
     return [s.workload for s in executable.recipe.steps if isinstance(s, KernelStep)]
 
 
+def test_a_table_may_be_weights_too() -> None:
+    table = random(64, 48)
+    text = (
+        "tied (int64[1, 5] i) => (float[1, 5, 64] y) "
+        "{ h = Gather(t, i) u = Transpose<perm=[1, 0]>(t) y = MatMul(h, u) }"
+    )
+    given = np.array([[3, 63, 0, 9, 9]])
+    want = table[given] @ table.T
+    got = built(model_of(text, t=table)).run({"i": given})["y"]
+    assert np.abs(got - want).max() <= 4e-3 * np.abs(want).max()
+
+
 def local_response(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
     """The formula of ONNX's LRN, channel by channel."""
     found = np.empty_like(x)
