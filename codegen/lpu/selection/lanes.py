@@ -10,14 +10,25 @@ Where one lane is wanted on all, the others are set to zero before they are adde
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tilesmith.codegen.lpu.dataflow import LANES, SUPERLANE, Ints, Movement
+from tilesmith.codegen.lpu.dataflow import LANES, SUPERLANE, Ints, Movement, Rows
 from tilesmith.codegen.lpu.selection.state import State
-from tilesmith.codegen.lpu.selection.vectors import Moved, Stored, Vectors
+from tilesmith.codegen.lpu.selection.vectors import (
+    Moved,
+    Pass,
+    Stored,
+    Total,
+    Vectors,
+    sum_type,
+)
 
 FUNCTIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
+
+SERIES = 2
+"""Passes of MXM in one chain that add up lanes."""
 
 STEPS = (1, 2, 4, 8)
 """Rotations within superlanes."""
@@ -30,8 +41,12 @@ FEW_ROWS = 16
 
 
 def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int) -> Vectors:
-    """The reduction of all lanes, in every lane."""
-    if value.dtype in ("float16", "int8", "uint8", "bool"):
+    """The reduction of all lanes, in every lane.
+
+    The largest of float16 is one of them: so they are moved as they are, half as wide.
+    """
+    narrow = value.dtype == "float16" and reducer != "sum" and count > FEW_ROWS
+    if value.dtype in ("int8", "uint8", "bool") or (value.dtype == "float16" and not narrow):
         value = state.algebra.converted(value, "float32")
     if count <= FEW_ROWS:
         for moves in ((4, 8, 12, 16), (20, 40, 60), (80, 160, 240), (1, 2, 3)):
@@ -78,7 +93,7 @@ def _step(
     held = state.chains.stored(name, value, count)
     state.copied(held.tensor)
     parts: list[Vectors] = [held, *(Moved(kind, held, lanes) for kind, lanes in moves)]
-    return combined(state, reducer, parts)
+    return state.algebra.converted(combined(state, reducer, parts), held.dtype)
 
 
 def combined(state: State, reducer: str, parts: Sequence[Vectors]) -> Vectors:
@@ -90,6 +105,20 @@ def combined(state: State, reducer: str, parts: Sequence[Vectors]) -> Vectors:
             for pair in pairs
         ]
     return parts[0]
+
+
+def summed(state: State, name: str, parts: list[tuple[Stored, int]], count: int) -> Vectors:
+    """The sum of all lanes of rows of float16, in every lane: products with ones, exact but for the
+    rounding of the sum.
+
+    Args:
+        parts: rows, and how many of their lanes count.
+    """
+    ones = state.chains.literal("ones", np.ones((LANES, LANES), np.float16), "float16")
+    state.chains.tensors[ones] = replace(state.chains.tensors[ones], block=LANES)
+    weights = Rows.of(ones, 0, (LANES, 1))
+    passes = tuple(Pass(rows, weights, lanes) for rows, lanes in parts)
+    return state.chains.stored(name, Total(passes, sum_type("float16"), SERIES), count)
 
 
 def one_lane(state: State, name: str, value: Stored, lanes: Ints) -> Vectors:

@@ -10,11 +10,11 @@ import numpy as np
 
 from tilesmith.codegen.lpu.dataflow import LANES, Ints
 from tilesmith.codegen.lpu.selection.accesses import Environment, Grid, chunks_of, place, places_of
-from tilesmith.codegen.lpu.selection.lanes import FUNCTIONS, all_lanes, combined
+from tilesmith.codegen.lpu.selection.lanes import FEW_ROWS, FUNCTIONS, all_lanes, combined, summed
 from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
 from tilesmith.codegen.lpu.selection.pointwise import Piece, section
 from tilesmith.codegen.lpu.selection.state import Flow, State
-from tilesmith.codegen.lpu.selection.vectors import Number, Vectors
+from tilesmith.codegen.lpu.selection.vectors import Number, Stored, Vectors
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.program import Loop
 from tilesmith.search_space.ir.scalar import REDUCERS, loads
@@ -40,11 +40,20 @@ def reduce(state: State, nest: Nest, around: Environment) -> None:
     if along is None:
         _over_rows(state, nest, around, (rows, outside), others)
         return
+    plain: list[tuple[Stored, int]] = []
     for number in range(others.count):
         here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
-        parts += _along(state, nest, Grid.of(rows, here), along)
-    value = combined(state, block.reducer, parts)
-    value = all_lanes(state, f"{block.stage}.lanes", block.reducer, value, grid.count)
+        for row, count in _along(state, nest, Grid.of(rows, here), along):
+            if isinstance(row, Stored) and row.dtype == "float16" and not row.frame:
+                plain.append((row, count))
+            parts.append(_counting(state, block.reducer, row, count, grid.count))
+    name, narrow = f"{block.stage}.lanes", len(plain) == len(parts) and grid.count > FEW_ROWS
+    if block.reducer == "sum" and narrow:
+        value = summed(state, name, plain, grid.count)
+    else:
+        value = combined(state, block.reducer, parts)
+        value = state.algebra.converted(value, "float16") if narrow else value
+        value = all_lanes(state, name, block.reducer, value, grid.count)
     buffer = state.buffers[block.buffer]
     target = place(write, buffer, grid, outside)
     if outside == "" and buffer.shape and (target.lane != 0).any():
@@ -60,23 +69,29 @@ def _moves(access: object, loop: Loop) -> bool:
     return any(loop.variable in index.variables() for index in indices)
 
 
-def _along(state: State, nest: Nest, grid: Grid, along: Loop) -> list[Vectors]:
-    """What is reduced along the lanes, a part for each row of them."""
+def _along(state: State, nest: Nest, grid: Grid, along: Loop) -> list[tuple[Vectors, int]]:
+    """What is reduced along the lanes, a part for each row of them, and how many lanes count."""
     extent = int(Grid(grid.around).evaluate(along.extent))
-    found: list[Vectors] = []
-    reducer = nest.block.reducer or "sum"
+    found: list[tuple[Vectors, int]] = []
     for first in range(0, extent, LANES):
         count = min(LANES, extent - first)
         cut = section(nest, along.variable, first, count)
         piece = Piece(state, cut, grid, along.variable, count, 0)
-        value = piece.value(cut.block.value)
-        if count < LANES:
-            mask = np.zeros((1, LANES), bool)
-            mask[0, :count] = True
-            nothing = state.algebra.number(REDUCERS[reducer], value.dtype)
-            value = state.algebra.select(piece.pattern(mask, "bool"), value, nothing)
-        found.append(value)
+        found.append((piece.value(cut.block.value), count))
     return found
+
+
+def _counting(state: State, reducer: str, value: Vectors, lanes: int, count: int) -> Vectors:
+    """Vectors whose lanes that do not count hold what changes nothing."""
+    if lanes == LANES:
+        return value
+    mask = np.zeros((1, LANES), bool)
+    mask[0, :lanes] = True
+    flags = Stored(
+        state.chains.literal("position", mask, "bool"), np.zeros(count, np.int64), "bool"
+    )
+    nothing = state.algebra.number(REDUCERS[reducer], value.dtype)
+    return state.algebra.select(flags, value, nothing)
 
 
 def _over_rows(

@@ -103,7 +103,7 @@ class RowsSpace:
         return (axes[0].extent.constant or 1) if len(axes) > 1 else 1
 
     def space(self) -> SearchSpace:
-        parts = {-(-self.rows // parts) for parts in (1, 2, 3, 4, 8)}
+        parts = {-(-self.rows // parts) for parts in (1, 2, 3, 4, 8, 16)}
         return SearchSpace((Subspace((("algorithm", "rows"),), (tile("rows", parts),)),))
 
     def default(self) -> Config:
@@ -154,9 +154,20 @@ class MapOnLpu(RowsOnLpu):
         return map_compute(workload)
 
 
+FEW_ROWS = 16
+"""Rows up to which sums along the lanes are taken by rotations, in a few steps."""
+
+
 @schedules("softmax", on="lpu")
 class SoftmaxOnLpu(RowsOnLpu):
-    """See the module's docstring."""
+    """See the module's docstring. Powers are 1 at most: in float16, products add them up."""
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        compute = compute_of(workload)
+        if workload.dtype != "float16" or product(workload.shape("shape")[:-1]) <= FEW_ROWS:
+            return compute
+        stages = (replace(s, dtype="float16") if s.name == "e" else s for s in compute.stages)
+        return replace(compute, stages=tuple(stages))
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
         shape, place = workload.shape("shape"), workload.integer("axis")
