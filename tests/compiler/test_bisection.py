@@ -12,12 +12,22 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.compiler.defect_models import LAYERS
-from tests.compiler.defects import DEFECTS, Defect, cleared, code_without_a_tail
+from tests.compiler.defect_models import GATED, LAYERS
+from tests.compiler.defects import (
+    DEFECTS,
+    Defect,
+    another_number,
+    cleared,
+    code_without_a_tail,
+)
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import invoke, refuse
+from tilesmith.codegen.trainium.kernel.builder import Kernel as TrainiumKernel
+from tilesmith.display.comparison_table import comparison_text
 from tilesmith.jobs.bisecting import BisectOptions, bisected
+from tilesmith.jobs.comparing import CompareOptions, compared
 from tilesmith.jobs.request import Request
+from tilesmith.search_space.errors import VerificationError
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +103,26 @@ def test_large_weights_are_computed_by_the_model(monkeypatch: pytest.MonkeyPatch
 def test_random_numbers_are_nobodys_fault() -> None:
     report = bisected(Request(DRAWN), BisectOptions())
     assert report.clean and "outputs y are made of random numbers" in report.notes[0]
+
+
+def test_a_comparison_ends_in_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    another_number(monkeypatch)
+    report = compared(Request(GATED, "trn1"), CompareOptions(reference="onnx"))
+    assert report.instruction is not None and not report.clean
+    assert report.instruction.repair == "right with 0.5 in place of a number"
+    assert report.instruction.sentence in comparison_text(report)
+    assert report.to_json()["instruction"]["engine"] in ("scalar", "vector", "gpsimd")
+
+
+def test_a_kernel_that_breaks_a_law_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(self: object) -> None:
+        raise VerificationError("instruction 3 writes over instruction 2")
+
+    monkeypatch.setattr(TrainiumKernel, "finish", lambda self, *_, **__: refusing(self))
+    report = compared(Request(GATED, "trn1"), CompareOptions(reference="onnx"))
+    assert report.clean and any("breaks a law" in note for note in report.notes)
+    found = bisected(Request(GATED, "trn1"), BisectOptions(reference="onnx"))
+    assert found.clean and any("breaks a law" in note for note in found.notes)
 
 
 def test_what_a_model_is_not_made_of_is_refused(tmp_path: Path) -> None:
