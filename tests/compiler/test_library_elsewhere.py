@@ -12,6 +12,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+import tilesmith as ts
 from tests.compiler.c_libraries import emitted, recipe
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tests.compiler.test_control import CASES, X
@@ -19,7 +20,7 @@ from tilesmith.codegen.host import cpu_target
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.target import load_target
 
-HARNESS = Path(__file__).with_name("run_library.c")
+HARNESS, SIZES = (Path(__file__).with_name(f"run_{what}.c") for what in ("library", "sizes"))
 ARM, TRIPLE = "aarch64-linux-gnu", "aarch64-unknown-linux-gnu"
 COMPILER, EMULATOR, ROOT = f"{ARM}-gcc", "qemu-aarch64", Path(f"/usr/{ARM}")
 
@@ -127,3 +128,27 @@ def test_a_processor_without_what_it_needs_is_told_so(tmp_path: Path, processor:
     )
     sentence = "init: this processor lacks instructions that the library needs: sve, vectors of 32 "
     assert (status, said) == (1, f"{sentence}bytes\n")
+
+
+def test_sizes_that_vary_are_set_elsewhere_too(tmp_path: Path) -> None:
+    """Weights are packed here for kernels with extents that vary, and threads of the library's own
+    run them."""
+    model = model_of(
+        "g (float[n, 33] x) => (float[n, 70] y) { m = MatMul(x, w) y = Softmax(m) }",
+        w=random(33, 70),
+    )
+    made = ts.emit_library(
+        model, tmp_path / "m.a", "aarch64", kind="archive", prefix="m", shapes={"n": (2, 9)},
+        threads=2,
+    )  # fmt: skip
+    program = tmp_path / "main"
+    command = [COMPILER, "-static", "-DMODEL=m", "-include", made.header, str(SIZES), made.path]
+    subprocess.run([*command, "-o", str(program), "-lpthread", "-lm"], check=True)
+    done = subprocess.run([EMULATOR, str(program)], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    for line in lines:
+        rows, *found = line.split()
+        x = (np.arange(int(rows) * 33) % 13 / 8 - 1).astype(np.float32).reshape(-1, 33)
+        got = np.array(found, np.float32).reshape(-1, 70)
+        assert_close({"y": got}, expected(model, {"x": x}))

@@ -116,7 +116,11 @@ class CpuBackend(Backend):
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         code, unread = _compiled(workload, target, config)
         nbytes = {buffer.name: _nbytes(buffer) for buffer in code.parameters}
-        return self._ready(code, unread, nbytes, lambda: _packing(code, workload, target, config))
+
+        def first() -> Program:
+            return lowered(workload, target, config)
+
+        return self._ready(code, unread, nbytes, lambda: _packing(code, target, first))
 
     def compile_varying(
         self,
@@ -128,11 +132,10 @@ class CpuBackend(Backend):
     ) -> Compiled:
         code, unread = _compiled(workload, target, config, sizes, typical)
 
-        def packing() -> KernelCode:
-            self.check(target)  # constants are packed here and now
-            return code
+        def first() -> Program:
+            return lowered_varying(workload, sizes, typical, target, config)
 
-        return self._ready(code, unread, {}, packing)
+        return self._ready(code, unread, {}, lambda: _packing(code, target, first))
 
     def _ready(
         self,
@@ -239,7 +242,7 @@ def _compiled(
     return code, unread
 
 
-def _packing(code: KernelCode, workload: Workload, target: Target, config: Config) -> KernelCode:
+def _packing(code: KernelCode, target: Target, program: Callable[[], Program]) -> KernelCode:
     """Code that packs weights for a target on this machine: its own, or the same program's here.
 
     Programs say what is computed, lane by lane, whatever the processor; so weights for a processor
@@ -248,8 +251,9 @@ def _packing(code: KernelCode, workload: Workload, target: Target, config: Confi
     try:
         backends["cpu"].check(target)
     except TargetError:
-        first = lowered(workload, target, config).compile_time()
-        assert first is not None, f"{workload} has no weights to pack"
+        whole = program()
+        first = whole.compile_time()
+        assert first is not None, f"{whole.name} has no weights to pack"
         here = host_target()
         plain = cpu_target("packing", "generic", here.text("isa.triple"))
         made = compile_program(first, plain)
