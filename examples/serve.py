@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 import tilesmith as ts
-from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import InputError, TilesmithError
 
 try:
     from starlette.applications import Starlette
@@ -39,11 +40,12 @@ PATH = "TILESMITH_SERVED"
 
 def application(model: Any) -> Starlette:
     """What answers requests with a model (`ts.load`, `ts.compile`)."""
-    dtypes = {info.name: info.dtype for info in model.inputs}
+    dtypes = {info.name: to_numpy(info.dtype) for info in model.inputs}
 
     def run(inputs: dict[str, Any]) -> dict[str, Any]:
-        arrays = {name: np.asarray(v, dtypes.get(name)) for name, v in inputs.items()}
-        return {name: array.tolist() for name, array in model.run(arrays).items()}
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            arrays = {name: np.asarray(v, dtypes.get(name)) for name, v in inputs.items()}
+        return {name: plain(array) for name, array in model.run(arrays).items()}
 
     async def answer(request: Request) -> JSONResponse:
         try:
@@ -54,6 +56,8 @@ def application(model: Any) -> Starlette:
                 str(error) if isinstance(error, InputError) else "not of the form {inputs: {...}}"
             )
             return JSONResponse({"error": text}, status_code=400)
+        except TilesmithError as error:  # an index out of range, memory that is not there
+            return JSONResponse({"error": str(error)}, status_code=422)
         return JSONResponse({"outputs": outputs})
 
     def describe(request: Request) -> JSONResponse:
@@ -66,6 +70,14 @@ def application(model: Any) -> Starlette:
         )
 
     return Starlette(routes=[Route("/run", answer, methods=["POST"]), Route("/model", describe)])
+
+
+def plain(array: Any) -> Any:
+    """Lists of what JSON can write: null for a number that is infinite or none."""
+    if array.dtype.kind in "biuSUO":
+        return array.tolist()
+    wide = array.astype(np.float64)
+    return np.where(np.isfinite(wide), wide, None).tolist()
 
 
 def served() -> Starlette:

@@ -57,6 +57,8 @@ def test_a_model_is_served_to_many_at_once() -> None:
             status, found = await _asked(application, "/run", wrong)
             assert status == 400
             assert found["error"]
+        status, found = await _asked(application, "/run", {"inputs": {"x": [[3.4e38] * 8] * 2}})
+        assert status == 200 and None in found["outputs"]["y"][0], "JSON has no infinity"
 
     asyncio.run(session())
 
