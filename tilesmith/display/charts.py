@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,39 @@ class Axis:
             if len(inside) <= most:
                 return inside
         return inside[:: -(-len(inside) // most)]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point of a chart; where others are many, "base" and "front" stand above them."""
+
+    x: float
+    y: float
+    title: str
+    kind: Literal["base", "front", "other"] = "other"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Dots, lines, or both, between two axes: what `templates/chart.html` draws.
+
+    Attributes:
+        lines: a style ("line", or another for a dashed one) and the points of a polyline.
+        marks: where a bound stands on the x axis, and what it is.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    dots: Sequence[Dot] = ()
+    lines: Sequence[tuple[str, str]] = ()
+    marks: Sequence[tuple[float, str]] = ()
+
+
+SIDES, ENDS = (52.0, 410.0), (240.0, 10.0)
+"""Where the axes of a chart begin and end."""
 
 
 def number(value: float) -> str:

@@ -6,11 +6,10 @@ import csv
 import io
 import math
 
-from tilesmith.display.charts import Axis, path, staircase
+from tilesmith.display.charts import ENDS, SIDES, Axis, Chart, Dot, path, staircase
 from tilesmith.display.pages import rendered
 from tilesmith.exploration.report import Design, Exploration, columns
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 410.0, 10.0, 240.0
 _MOST_DOTS = 3000
 _MOST_ROWS = 500
 
@@ -41,7 +40,7 @@ def page(found: Exploration, command: str) -> str:
     )
 
 
-def _chart(found: Exploration, model: str | None) -> dict[str, object]:
+def _chart(found: Exploration, model: str | None) -> Chart:
     """Cost against the score, or against one model's latency, of every design."""
 
     def value(design: Design) -> float:
@@ -49,22 +48,18 @@ def _chart(found: Exploration, model: str | None) -> dict[str, object]:
 
     able = [design for design in found.designs if math.isfinite(value(design))]
     shown = [d for n, d in enumerate(able) if n < _MOST_DOTS or d.on_front]
-    x = Axis.over([d.spent(found.budget) for d in shown], _LEFT, _RIGHT, logarithmic=True)
-    y = Axis.over([value(d) for d in shown], _BOTTOM, _TOP, logarithmic=True)
+    x = Axis.over([d.spent(found.budget) for d in shown], *SIDES, logarithmic=True)
+    y = Axis.over([value(d) for d in shown], *ENDS, logarithmic=True)
     line = staircase([(d.spent(found.budget), value(d)) for d in found.front])
-    return {
-        "title": "All models: latency to the base's" if model is None else f"{model}: latency, us",
-        "x_label": f"{found.budget} of one {found.piece}, {found.unit}",
-        "x_ticks": x.ticks(),
-        "y_ticks": y.ticks(),
-        "line": path(line, x, y),
-        "dots": [
-            {
-                "x": x.at(d.spent(found.budget)),
-                "y": y.at(value(d)),
-                "title": ", ".join(f"{n} {v}" for n, v in d.settings) + f": {value(d):.4g}",
-                "kind": "base" if d is found.designs[0] else "front" if d.on_front else "other",
-            }
-            for d in shown
-        ],
-    }
+    dots = [
+        Dot(
+            x.at(d.spent(found.budget)),
+            y.at(value(d)),
+            ", ".join(f"{n} {v}" for n, v in d.settings) + f": {value(d):.4g}",
+            "base" if d is found.designs[0] else "front" if d.on_front else "other",
+        )
+        for d in shown
+    ]
+    title = "All models: latency to the base's" if model is None else f"{model}: latency, us"
+    label = f"{found.budget} of one {found.piece}, {found.unit}"
+    return Chart(title, label, "", x.ticks(), y.ticks(), dots, [("line", path(line, x, y))])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import Any
+from operator import itemgetter
 
-from tilesmith.display.charts import Axis, path, staircase
+from tilesmith.display.charts import ENDS, SIDES, Axis, Chart, Dot, path, staircase
 from tilesmith.display.output import table
 from tilesmith.display.pages import rendered
 from tilesmith.exploration.request import UNITS
 from tilesmith.exploration.sweep_report import Point, Sweep
-
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 410.0, 10.0, 240.0
 
 
 def sweep_text(found: Sweep, subject: str) -> str:
@@ -98,22 +96,23 @@ def sweep_page(found: Sweep, subject: str, command: str) -> str:
     )
 
 
-def _against_cost(found: Sweep) -> dict[str, Any]:
+def _against_cost(found: Sweep) -> Chart:
     able = [p for p in found.rows if math.isfinite(p.latency_us) and p.cost is not None]
-    x = Axis.over([p.spent(found.budget) for p in able], _LEFT, _RIGHT, logarithmic=True)
-    y = Axis.over([p.latency_us for p in able], _BOTTOM, _TOP, logarithmic=True)
+    x = Axis.over([p.spent(found.budget) for p in able], *SIDES, logarithmic=True)
+    y = Axis.over([p.latency_us for p in able], *ENDS, logarithmic=True)
     best = sorted((p.spent(found.budget), p.latency_us) for p in able if p.on_front)
-    return {
-        "title": f"latency, us, against {found.budget}; the line is the front",
-        "x_label": f"{found.budget} of one {found.piece}, {UNITS[found.budget]}",
-        "x_ticks": x.ticks(),
-        "y_ticks": y.ticks(),
-        "lines": [path(staircase(best), x, y)],
-        "dots": [_dot(found, p, x.at(p.spent(found.budget)), y.at(p.latency_us)) for p in able],
-    }
+    return Chart(
+        f"latency, us, against {found.budget}; the line is the front",
+        f"{found.budget} of one {found.piece}, {UNITS[found.budget]}",
+        "",
+        x.ticks(),
+        y.ticks(),
+        [_dot(found, p, x.at(p.spent(found.budget)), y.at(p.latency_us)) for p in able],
+        [("line", path(staircase(best), x, y))],
+    )
 
 
-def _against(found: Sweep, name: str) -> dict[str, Any] | None:
+def _against(found: Sweep, name: str) -> Chart | None:
     """One number against latency: a line for each combination of the others; None of a text."""
     others: dict[tuple[str, ...], list[tuple[float, Point]]] = {}
     for point in found.rows:
@@ -127,23 +126,17 @@ def _against(found: Sweep, name: str) -> dict[str, Any] | None:
     every = [pair for line in others.values() for pair in line]
     if len({value for value, _ in every}) < 2:
         return None
-    x = Axis.over([value for value, _ in every], _LEFT, _RIGHT, logarithmic=True)
-    y = Axis.over([point.latency_us for _, point in every], _BOTTOM, _TOP, logarithmic=True)
+    x = Axis.over([value for value, _ in every], *SIDES, logarithmic=True)
+    y = Axis.over([point.latency_us for _, point in every], *ENDS, logarithmic=True)
     lines = [
-        path([(v, p.latency_us) for v, p in sorted(line, key=lambda pair: pair[0])], x, y)
+        ("line", path([(v, p.latency_us) for v, p in sorted(line, key=itemgetter(0))], x, y))
         for line in others.values()
     ]
-    return {
-        "title": f"latency, us, against {name}",
-        "x_label": name,
-        "x_ticks": x.ticks(),
-        "y_ticks": y.ticks(),
-        "lines": lines,
-        "dots": [_dot(found, p, x.at(v), y.at(p.latency_us)) for v, p in every],
-    }
+    dots = [_dot(found, p, x.at(v), y.at(p.latency_us)) for v, p in every]
+    return Chart(f"latency, us, against {name}", name, "", x.ticks(), y.ticks(), dots, lines)
 
 
-def _dot(found: Sweep, point: Point, x: float, y: float) -> dict[str, Any]:
-    kind = "base" if point is found.baseline else "front" if point.on_front else "other"
-    title = f"{'baseline: ' if kind == 'base' else ''}{_named(point)}: {point.latency_us:.4g} us"
-    return {"x": x, "y": y, "title": title, "kind": kind}
+def _dot(found: Sweep, point: Point, x: float, y: float) -> Dot:
+    base = point is found.baseline
+    title = f"{'baseline: ' if base else ''}{_named(point)}: {point.latency_us:.4g} us"
+    return Dot(x, y, title, "base" if base else "front" if point.on_front else "other")

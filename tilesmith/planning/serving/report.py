@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilesmith.display.charts import Axis, Tick, path
+from tilesmith.display.charts import Axis, Chart, Dot, path
 from tilesmith.display.pages import rendered
 from tilesmith.planning.serving.answer import Answer
 from tilesmith.planning.serving.prices import Price
@@ -36,32 +36,6 @@ TITLES = {
     "ttft": ("Time to first token", "ms to the first token", "tokens/s per chip"),
     "cost": ("Cost", "ms per output token", "$ per million tokens"),
 }
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A point of a chart."""
-
-    x: float
-    y: float
-    title: str
-    on_front: bool
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Dots, lines, or both, between two axes."""
-
-    title: str
-    x_label: str
-    y_label: str
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
-    dots: Sequence[Dot] = ()
-    lines: Sequence[tuple[str, str]] = ()
-    """A style and the points of a polyline."""
-    marks: Sequence[tuple[float, str]] = ()
-    """Where a bound stands on the x axis, and what it is."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +117,8 @@ def front_chart(sweep: Sweep, name: str) -> Chart | None:
     x = Axis.over([p[0] for p in placed], _LEFT, _SIZE[0] - _RIGHT, logarithmic=True)
     y = Axis.over([p[1] for p in placed], _SIZE[1] - _BOTTOM, _TOP, logarithmic=True)
     front = sorted({(a, b) for a, b, point in placed if name in point.fronts})
-    dots = [Dot(x.at(a), y.at(b), _words(p, a, b), name in p.fronts) for a, b, p in placed]
-    dots.sort(key=lambda dot: dot.on_front)
+    dots = [Dot(x.at(a), y.at(b), _words(p, a, b), "front" if name in p.fronts else "other")
+            for a, b, p in placed]  # fmt: skip
     lines = [("line", path(front, x, y))]
     return Chart(title, x_label, y_label, x.ticks(6), y.ticks(6), dots, lines)
 
