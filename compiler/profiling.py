@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.program import DeviceStep, HostStep, KernelStep, Step
-from tilesmith.compiler.timed import MET, RAN, STARTED, Notes, TimedSteps, numbered
+from tilesmith.compiler.timed import MET, RAN, STARTED, Notes, TimedSteps, cost_of_notes, numbered
 from tilesmith.compiler.workspace import Arrays, Segment, Values, Workspace
 from tilesmith.search_space.errors import JobError
 
@@ -132,8 +132,7 @@ class _Part:
     run: Callable[[Values], None] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Some models take less than a microsecond: what runs native code does no more than
-        `workspace.Segment` does."""
+        """Native code may take a microsecond: `workspace.Segment` does as much beside it."""
         self.run = self._host if self.timed is None else self._native
 
     def _native(self, values: Values) -> None:
@@ -326,19 +325,22 @@ class _Rounds:
             del part.starts[-runs:], part.stops[-runs:]
 
     def _result(self) -> Profile:
-        timed = [stop - start for start, stop in self.spans]
-        wholes = np.array(timed, dtype=np.float64)
+        wholes = np.diff(np.array(self.spans, dtype=np.float64)).ravel()
         order = np.argsort(wholes, kind="stable")
         cut = len(order) // 4
         kept = np.sort(order[cut : len(order) - cut])
         steps = tuple(times for part in self.parts for times in _times(part, kept))
+        room = [0.0 if isinstance(s.step, HostStep) else s.us - s.wait_us for s in steps]
+        looked = (float(np.median(wholes)) - statistics.median(self.plain)) / 1e3
+        off = cost_of_notes([one.calls for one in steps], room, looked)
+        steps = tuple(replace(one, us=one.us - us) for one, us in zip(steps, off, strict=True))
         return Profile(
             steps,
-            float(wholes[kept].mean()) / 1e3,
-            len(timed),
+            float(wholes[kept].mean()) / 1e3 - sum(off),
+            len(wholes),
             len(kept),
             statistics.median(self.plain) / 1e3,
-            statistics.median(timed) / 1e3,
+            float(np.median(wholes)) / 1e3,
             statistics.median(self.calls) / 1e3,
             self.threads,
             float(np.ptp(wholes[kept]) / max(wholes[kept].mean(), 1.0)),
@@ -361,7 +363,6 @@ class _Rounds:
 
 
 def _span(run: Callable[[], object]) -> tuple[int, int]:
-    """When a call began and ended."""
     start = time.perf_counter_ns()
     run()
     return start, time.perf_counter_ns()

@@ -7,7 +7,7 @@ of bodies behind the loop or branch that they are in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,22 @@ AROUND = -1
 RAN, MET, BEGUN, STARTED = range(4)
 """Kinds of notes: a step is over; all threads met after it; a loop or branch, which the note names,
 begins its steps; the whole of the steps begins."""
+
+
+NOTE_US = 0.015
+"""What a note takes at most: reading the counter, two stores."""
+
+
+def cost_of_notes(calls: Sequence[float], us: Sequence[float], cost: float) -> list[float]:
+    """What looking cost each step: of every call as much, never more than a note can take.
+
+    Args:
+        calls: of each step.
+        us: microseconds that it took, of which its cost is a part.
+        cost: what looking cost a run, in microseconds; what is measured may be below 0.
+    """
+    each = min(max(0.0, cost) / max(sum(calls), 1.0), NOTE_US)
+    return [min(each * often, max(0.0, took)) for often, took in zip(calls, us, strict=True)]
 
 
 def numbered(steps: Iterable[DeviceStep]) -> Iterator[DeviceStep]:

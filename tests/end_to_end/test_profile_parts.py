@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilesmith.codegen.structures import space_of
+from tilesmith.compiler.timed import cost_of_notes
 from tilesmith.display.profile_report import OperatorTime, parted
 from tilesmith.jobs.profiling import _arithmetic
 from tilesmith.search_space.spaces.config import Config
@@ -23,6 +26,19 @@ def test_rows_of_one_node_are_told_apart() -> None:
     assert labels == ["a (transpose 1)", "a (main)", "b", "a (transpose 2)", "a (elementwise)",
                       "a (matmul)"]  # fmt: skip
     assert len({*labels}) == len(ops)
+
+
+def test_what_looking_costs_is_taken_off_by_calls_and_never_more_than_a_note_takes() -> None:
+    assert cost_of_notes([1, 20, 4], [5.0, 5.0, 0.01], 0.25) == [0.01, 0.2, 0.01]
+    assert cost_of_notes([1, 1], [5.0, 5.0], 3.0) == [0.015, 0.015]
+    assert cost_of_notes([1, 1], [5.0, 5.0], -3.0) == [0.0, 0.0]
+    assert cost_of_notes([], [], 1.0) == []
+
+
+def test_what_is_faster_than_memory_allows_may_gain_by_arithmetic() -> None:
+    cached = OperatorTime("a", "matmul", 2.0, roofline_us=9.0, share_of_peak=0.25)
+    assert cached.gain_us == pytest.approx(1.5)
+    assert replace(cached, roofline_us=1.5).gain_us == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("algorithm", "side", "share"), [
