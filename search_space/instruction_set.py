@@ -51,6 +51,7 @@ from typing import Any
 from tilesmith.search_space.dtypes import NAMES, size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.search_space.target import Target
 
 OPERATIONS = {
@@ -327,6 +328,7 @@ class _Table:
         self._name = name
         self._prefix = prefix
         self.entries = dict(entries)
+        self._known: list[str] = []
 
     def error(self, key: str, found: object, expected: str) -> TargetError:
         return TargetError(
@@ -335,6 +337,7 @@ class _Table:
         )
 
     def _take(self, key: str, default: Any, kind: type, expected: str) -> Any:
+        self._known.append(key)
         found = self.entries.pop(key, default)
         if found is None:
             raise TargetError(
@@ -385,7 +388,9 @@ class _Table:
     def finish(self) -> None:
         """Raise `TargetError` for a key that nobody took."""
         if self.entries:
+            key = min(self.entries)
+            known = f"; keys there are {', '.join(self._known)}" if self._known else ""
             raise TargetError(
-                f"instruction set '{self._name}' has the unknown key "
-                f"'{self._prefix}{min(self.entries)}'"
+                f"instruction set '{self._name}' has the unknown key '{self._prefix}{key}'{known}"
+                f"{did_you_mean(key, self._known)}"
             )

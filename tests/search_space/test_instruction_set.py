@@ -100,7 +100,7 @@ def test_a_file_is_read() -> None:
         ("registers = 8", "", "lacks vector.registers, a whole number from 4 to 128"),
         ("registers = 8", "registers = 8\nfused = 1", "vector.fused = 1; true or false"),
         ("registers = 8", "registers = 8\nlanes = 8", "the unknown key 'vector.lanes'"),
-        ("vector = ", "vectors = ", "the unknown key 'assembly.vectors'"),
+        ("vector = ", "vectors = ", "the unknown key 'assembly.vectors'.*mean 'vector'"),
         ('"scale_by_power"', '"twist"', r"intrinsics\[0\].operation = 'twist'; one of scale_by"),
         ('"i32 4"', '"y"', r"intrinsics\[0\].arguments = 'y'; x, n or 'i32 4' is expected"),
         ('"int32"', '"int33"', r"dot_products\[0\].accumulator = 'int33'; one of float32"),

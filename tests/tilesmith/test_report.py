@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -72,6 +73,8 @@ def test_a_report_gathers_curve_failures_and_time(database: Database) -> None:
     assert task.flops == 2 * 16 * 32 * 8
     assert task.bytes_ == 4 * (16 * 8 + 8 * 32 + 16 * 32)
     assert task.roofline_s is not None and 0 < task.roofline_s < task.best_s
+    assert task.bound in ("compute", "memory")
+    assert re.search(rf"{task.bound}: [\d.]+ G(FLOP|B)/s</text>", page(found)), "a labelled peak"
     assert task.elapsed_s == 10.0
     assert task.spread == pytest.approx(0.4), "of the one trial with several samples"
     (failure,) = found.failures
@@ -195,7 +198,11 @@ def test_nothing_is_drawn_where_there_is_nothing_to_see(database: Database) -> N
     assert "Nothing worked" in text
     job = second(database, record(DEFAULT, "ok", (4e-6,), 30))
     text = page(gather(database, job))
-    assert "polyline" not in text and "Convergence" not in text and "circle" in text
+    assert (
+        text.count("<polyline") == text.count('class="peak"') == 1
+        and "Convergence" not in text
+        and "circle" in text
+    )
 
 
 def test_a_job_beside_another(database: Database, tmp_path: Path) -> None:
@@ -220,7 +227,9 @@ def test_a_job_beside_another(database: Database, tmp_path: Path) -> None:
     }
     parser = Page()
     parser.feed(output.read_text())
-    assert parser.open == [] and parser.loaded == [] and parser.seen.count("polyline") == 2
+    assert parser.open == [] and parser.loaded == [] and parser.seen.count("polyline") == 3, (
+        "curves and a peak"
+    )
     assert "tilesmith tune &lt;y&gt;" in output.read_text()
     result = CliRunner().invoke(command_line, [*arguments[:-1], "77", "-o", str(output)])
     assert result.exit_code == 2 and "no job 77" in result.stderr

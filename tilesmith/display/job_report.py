@@ -41,6 +41,7 @@ class TaskCurve:
         elapsed_s: seconds its trials took.
         spread: median over trials of (largest - smallest sample) / median sample.
         weight: how often the model runs it; None where the job did not keep that.
+        bound: what that roofline is of, as the simulator calls it; "" where it cannot say.
 
     Latencies of a job that found some in the database are those it told of, its own trials or not.
     """
@@ -60,6 +61,7 @@ class TaskCurve:
     elapsed_s: float
     spread: float | None
     weight: float | None = None
+    bound: str = ""
 
     @property
     def gain(self) -> float | None:
@@ -272,6 +274,7 @@ def _curve(trials: Sequence[TuningRecord], target: Target | None) -> TaskCurve:
         if r.latency and len(r.result.samples) > 1
     ]
     started = known.get(default) if default is not None else None
+    roofline_s, bound = _roofline(best, target)
     return TaskCurve(
         first.workload_key,
         first.result.measured_by,
@@ -284,9 +287,10 @@ def _curve(trials: Sequence[TuningRecord], target: Target | None) -> TaskCurve:
         best.layouts if best else ("", ""),
         flops,
         bytes_,
-        _roofline(best, target),
+        roofline_s,
         sum(record.result.elapsed for record in trials),
         median(spreads) if spreads else None,
+        bound=bound,
     )
 
 
@@ -345,16 +349,18 @@ def _elements(shape: Sequence[int]) -> int:
     return count
 
 
-def _roofline(best: TuningRecord | None, target: Target | None) -> float | None:
+def _roofline(best: TuningRecord | None, target: Target | None) -> tuple[float | None, str]:
+    """The least seconds, and what they are of."""
     from tilesmith.simulator import simulate
 
     if best is None or target is None:
-        return None
+        return None, ""
     try:
         workload: Workload = best.workload
-        return simulate(workload, target, best.config, "roofline").latency_us / 1e6
+        found = simulate(workload, target, best.config, "roofline")
     except TilesmithError:
-        return None
+        return None, ""
+    return found.latency_us / 1e6, found.bound
 
 
 def _failures(trials: Sequence[TuningRecord]) -> tuple[Failure, ...]:

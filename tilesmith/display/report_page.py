@@ -19,6 +19,8 @@ _LABELS = 12
 """Dots of the roofline that are told by number and share; the rest when pointed at."""
 _LABEL = (64.0, 11.0)
 """Room that such a label takes."""
+_MOVES = frozenset(("memory", "mem", "dma", "hbm"))
+"""Bounds by bytes that are moved, as simulators call them; the others are of arithmetic."""
 _CURVE = (300.0, 130.0)
 _ROOF = (640.0, 360.0)
 
@@ -49,10 +51,21 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Peak:
+    """What a machine can do at most: a level line of arithmetic, a rising one of bytes."""
+
+    line: str
+    text: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
 class RoofChart:
     """Operations a second over operations per byte, and the roof above each task."""
 
     dots: Sequence[Dot]
+    peaks: Sequence[Peak]
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
 
@@ -130,7 +143,35 @@ def _roof(tasks: Sequence[TaskCurve]) -> RoofChart | None:
         dots.append(
             Dot(*at, y.at(roof), f"{place}. {task.workload}: {title}", label, free)
         )  # fmt: skip
-    return RoofChart(dots, x.ticks(6), y.ticks(6))
+    return RoofChart(dots, _peaks(known, x, y), x.ticks(6), y.ticks(6))
+
+
+def _peaks(tasks: Sequence[TaskCurve], x: Axis, y: Axis) -> list[Peak]:
+    """The lines that the roofs of tasks lie on: of each bound, the highest that it gives."""
+    pace: dict[str, float] = {}
+    for task in tasks:
+        roof = _speed(task, task.roofline_s)
+        value = roof / (task.flops / task.bytes_) if task.bound in _MOVES else roof
+        pace[task.bound] = max(value, pace.get(task.bound, 0.0))
+    level = max((v for name, v in pace.items() if name and name not in _MOVES), default=y.high)
+    peaks: list[Peak] = []
+    for name, value in sorted(pace.items()):
+        if not name:
+            continue
+        if name in _MOVES:
+            ends = max(x.low, y.low / value), min(x.high, level / value)
+            points = [(at, value * at) for at in ends]
+            middle = (ends[0] * ends[1]) ** 0.5
+            at, text = (middle, value * middle), f"{name}: {number(value)} GB/s"
+        else:
+            bandwidth = max((v for other, v in pace.items() if other in _MOVES), default=0.0)
+            begin = max(x.low, value / bandwidth) if bandwidth else x.low
+            points = [(min(begin, x.high), value), (x.high, value)]
+            at, text = (x.low, value), f"{name}: {number(value)} GFLOP/s"
+        aside = 14.0 if name in _MOVES else -6.0  # below the rising line, above the level one
+        told_at = x.at(at[0]) + 6, max(10.0, y.at(at[1]) + aside)
+        peaks.append(Peak(path(points, x, y), text, *told_at))
+    return peaks
 
 
 def _free(at: tuple[float, float], taken: Sequence[tuple[float, float]], height: float) -> float:
