@@ -112,7 +112,9 @@ def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
         ("--mesh trn1.32xlarge --weights int9", "'int9' is not one of"),
         ("--mesh trn1.32xlarge --csv /no/where.csv", "its folder does not exist"),
         ("--mesh trn1.32xlarge --tp 8 --prices /no.toml --page a.html", "cannot be read"),
-        (f"{LOAD} --requests-per-second 0", "more than no requests"),
+        (f"{LOAD} --requests-per-second 0", "is 0; above 0 and at most 1,000,000"),
+        (f"{LOAD} --requests-per-second 1e300", "is 1e+300; above 0 and at most 1,000,000"),
+        (f"{LOAD} --requests-per-second 1 --ttft-p99 0", "--ttft-p99 is 0 ms, which nothing"),
         (f"{LOAD} --requests-per-second 1 --trace t.csv", "are two loads"),
         (f"{LOAD} --trace t.csv", "--input and its spread are the trace's to say"),
         (f"{LOAD} --requests-per-second 1 --batch 1,2", "--batch has several values"),
@@ -146,3 +148,21 @@ def test_what_is_no_trace_is_named(config: Path, tmp_path: Path, text: str, sent
     result = plan(config, f"--mesh trn1.32xlarge --tp 8 --trace {tmp_path / 'trace.csv'}")
     assert result.exit_code == 2
     assert sentence in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_requests_that_come_all_at_once_need_no_more_than_one_replica(
+    config: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,input,output\n0,10,10\n")
+    result = plan(config, f"--mesh trn1.32xlarge --tp 1 --trace {trace} --json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["chips"] == 1 and "requests that come all at once" in found["load"]
+
+
+def test_a_trace_with_more_values_than_columns(config: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,input,output\n0,10,10,4\n")
+    result = plan(config, f"--mesh trn1.32xlarge --trace {trace}")
+    assert result.exit_code == 2 and "line 2 of trace" in result.stderr

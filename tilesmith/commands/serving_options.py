@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MOST = 10**9
+_FASTEST = 10**6
+"""Requests a second of a load."""
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Of a sweep that names none."""
 _AT_ONCE = 256
@@ -149,8 +151,16 @@ def check_options(asked: Mapping[str, Any]) -> None:
         return
     if asked["requests_per_second"] is not None and asked["trace"] is not None:
         raise click.UsageError("--requests-per-second and --trace are two loads; give one of them")
-    if asked["requests_per_second"] == 0:
-        raise click.UsageError("--requests-per-second is 0; a load has more than no requests")
+    rate = asked["requests_per_second"]
+    if rate is not None and not 0 < rate <= _FASTEST:
+        raise click.UsageError(
+            f"--requests-per-second is {rate:g}; above 0 and at most {_FASTEST:,} are allowed"
+        )
+    for name in _BOUNDS:
+        if asked[name] == 0:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is 0 ms, which nothing keeps; give more"
+            )
     for name in ("input", "output", "batch"):
         if asked[name] is not None and len(asked[name]) > 1:
             raise click.UsageError(f"--{name} has several values; a load has one of them")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tilesmith.display.charts import number
 from tilesmith.display.counting import counting, telling
 from tilesmith.display.output import table
 from tilesmith.planning.architecture import Architecture, Experts
@@ -25,7 +24,7 @@ from tilesmith.planning.serving.report import (
     page,
     requests_csv,
 )
-from tilesmith.planning.serving.sizing import Told, smallest
+from tilesmith.planning.serving.sizing import Told, smallest, spoken
 from tilesmith.planning.serving.split_sizing import smallest_split
 from tilesmith.planning.serving.sweep import COLUMNS, FRONTS, Sweep, sweep
 from tilesmith.planning.serving.traffic import Lengths, read_trace
@@ -250,7 +249,7 @@ def _asked(demand: Demand, load: ServingLoad) -> str:
     """A load in words."""
     lengths = demand.lengths
     means = f"{lengths.inputs} tokens in and {lengths.outputs} out on average"
-    what = f"{number(demand.rate)} requests/s, {means}"
+    what = f"{spoken(demand.rate, 'requests/s')}, {means}"
     if load.trace is not None:
         what = f"the trace {load.trace} of {demand.requests} requests, {what}"
     bounds = [f"{name.replace('_', ' ')} <= {ms:g} ms" for name, ms in load.bounds.given().items()]

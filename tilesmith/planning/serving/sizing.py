@@ -64,10 +64,15 @@ class _Start:
 
     @classmethod
     def at(cls, candidate: Candidate, engine: Engine, capacity: float, rate: float) -> _Start:
-        """With the replicas that a rate needs at least."""
-        needed = rate / capacity
+        """With the replicas that a rate needs at least; requests all at once have no rate."""
+        needed = rate / capacity if math.isfinite(rate) else 0.0
         replicas = _MOST_REPLICAS if needed >= _MOST_REPLICAS else math.floor(needed) + 1
         return cls(candidate, engine, capacity, replicas)
+
+
+def spoken(rate: float, unit: str) -> str:
+    """A rate in words."""
+    return f"{number(rate)} {unit}" if math.isfinite(rate) else "requests that come all at once"
 
 
 class _Search:
@@ -221,7 +226,7 @@ class _Search:
 
     def why_none(self) -> str:
         """One sentence: what misses, and what would do."""
-        asked = f"{number(self.demand.rate)} requests a second"
+        asked = spoken(self.demand.rate, "requests a second")
         if self.too_many:
             chips, label = min(self.too_many)
             return (

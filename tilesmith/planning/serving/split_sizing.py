@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.display.charts import number
 from tilesmith.planning.serving.answer import Answer, Candidate, Miss, Options, PrefillPool
 from tilesmith.planning.serving.batching import Engine
 from tilesmith.planning.serving.demand import LOOKED_AT, Bounds, Demand
 from tilesmith.planning.serving.disaggregation import first_tokens, serve_split
 from tilesmith.planning.serving.served import Served
-from tilesmith.planning.serving.sizing import Told, batches
+from tilesmith.planning.serving.sizing import Told, batches, spoken
 from tilesmith.planning.serving.traffic import Traffic, poisson
 from tilesmith.search_space.errors import InputError
 
@@ -179,7 +178,7 @@ def smallest_split(
     pools = _Pools(demand, bounds, options, told)
     pool = pools.for_prompts(candidates)
     answers = [] if pool is None else pools.for_answers(candidates, pool)
-    asked = f"{number(demand.rate)} requests a second"
+    asked = spoken(demand.rate, "requests a second")
     if not answers:
         nearest = min(pools.misses, key=lambda miss: miss.reached / miss.allowed)
         raise InputError(

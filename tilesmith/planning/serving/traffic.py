@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -125,13 +126,16 @@ def read_trace(path: Path) -> Traffic:
     )
 
 
-def _request(path: Path, line: int, row: dict[str, str]) -> tuple[float, int, int]:
+def _request(path: Path, line: int, row: Mapping[str | None, Any]) -> tuple[float, int, int]:
     try:
+        if None in row:
+            raise ValueError("more values than columns")
         arrival = float(row["arrival"])
         inputs, outputs = int(row["input"]), int(row["output"])
     except (TypeError, ValueError):
         raise InputError(
-            f"line {line} of trace '{path}' is not of the form seconds,tokens,tokens"
+            f"line {line} of trace '{path}' is not of the form that the first line names: "
+            "seconds, tokens and tokens"
         ) from None
     if not (
         0 <= arrival < math.inf and 1 <= inputs <= _MOST_TOKENS and 1 <= outputs <= _MOST_TOKENS
