@@ -125,6 +125,18 @@ def test_a_kernel_that_breaks_a_law_is_told_of(monkeypatch: pytest.MonkeyPatch) 
     assert found.clean and any("breaks a law" in note for note in found.notes)
 
 
+def test_sequences_are_inputs_too() -> None:
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, None)
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 3])
+    node = onnx.helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    graph = onnx.helper.make_graph([node], "g", [sequence], [output])
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    given = {"s": [random(1, 3), random(2, 3)]}
+    assert bisected(Request(model), BisectOptions(inputs=given)).clean
+    assert compared(Request(model), CompareOptions(inputs=given)).clean
+
+
 def test_what_a_model_is_not_made_of_is_refused(tmp_path: Path) -> None:
     onnx.save(LAYERS, str(tmp_path / "layers.onnx"))
     said = refuse("compare", tmp_path / "layers.onnx", "--model", tmp_path / "layers.onnx")

@@ -201,7 +201,8 @@ def _of_one_size(asked: Resolved) -> Executable:
 
 
 def shapes_of(given: Arrays) -> Shapes:
-    return {name: tuple(np.shape(array)) for name, array in given.items()}
+    """Shapes of inputs by name; sequences and what is not given have none."""
+    return {n: array.shape for n, array in given.items() if isinstance(array, np.ndarray)}
 
 
 @dataclass(frozen=True)
