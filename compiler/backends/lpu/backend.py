@@ -20,6 +20,7 @@ from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.lpu.bands import BandsAsProducts
 from tilesmith.compiler.backends.lpu.estimates import seconds
+from tilesmith.compiler.backends.lpu.halves import LowerBesideScales
 from tilesmith.compiler.backends.lpu.instructions import wrong_instruction
 from tilesmith.compiler.backends.lpu.keeping_rows import KeepRows
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
@@ -30,7 +31,6 @@ from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pi
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.fallback import FallBack
-from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
@@ -66,7 +66,7 @@ class LpuBackend(Backend):
                 f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
             )
         scheduled = target if has_slices(target) else load_target(DESCRIBED)
-        rows = (BandsAsProducts(), KeepRows(), LowerPrecision(self.computes_in), MarkKnown())
+        rows = (BandsAsProducts(), LowerBesideScales(self.computes_in), KeepRows(), MarkKnown())
         return (*rows, NarrowIndices(scheduled), FallBack(scheduled))
 
     def check(self, target: Target) -> None:

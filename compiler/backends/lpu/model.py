@@ -198,9 +198,10 @@ def _result(
     kernels: Mapping[tuple[str, str], _Kernel],
 ) -> SimulationResult:
     whole, chip = total.latency + total.host, Chip.of(target)
-    engines = {name: time / whole for name, time in total.engines.items()}
+    share = 1 / max(whole, 1e-9)  # a model of nothing takes no time
+    engines = {name: time * share for name, time in total.engines.items()}
     roofs = sum(kernel.roofline.latency * 1e6 * kernel.weight for kernel in kernels.values())
-    bounds = {**engines, "host": total.host / whole}
+    bounds = {**engines, "host": total.host * share}
     report = recipe.report
     products = sum(k.roofline.compute * 1e6 * k.weight for k in kernels.values())
     chain, doing = _chain(whole, total, products, roofs), _time(total, products)

@@ -39,6 +39,24 @@ def test_a_table_may_be_weights_too() -> None:
     assert np.abs(got - want).max() <= 4e-3 * np.abs(want).max()
 
 
+def test_what_whole_numbers_are_scaled_to_goes_on_in_float16() -> None:
+    text = (
+        "scaled (float[1, 12, 40] x) => (float[1, 24, 12] y) "
+        "{ q = QuantizeLinear(x, sx, zx) d = DequantizeLinear(q, sx, zx) "
+        "  v = DequantizeLinear(w, sw, zw) m = MatMul(d, v) t = Transpose<perm=[0, 2, 1]>(m) "
+        "  n = MatMul(u, t) r = Add(n, b) y = Tanh(r) }"
+    )
+    scales = {"sx": np.array(1 / 16, np.float32), "sw": np.array(1 / 1024, np.float32)}
+    zeros = {"zx": np.array(3, np.int8), "zw": np.array(0, np.int8)}
+    w = np.random.default_rng(5).integers(-90, 90, (40, 16)).astype(np.int8)
+    weights = {"w": w, "u": random(1, 24, 16) / 9, "b": random(12), **scales, **zeros}
+    x = np.round(32 * random(1, 12, 40)) / np.float32(16)  # no ties, which float16 would move
+    data = (np.clip(np.round(x / scales["sx"]) + 3, -128, 127) - 3) * scales["sx"]
+    products = data @ (w * scales["sw"])
+    want = np.tanh(weights["u"] @ products.transpose(0, 2, 1) + weights["b"])
+    assert np.abs(built(model_of(text, **weights)).run({"x": x})["y"] - want).max() <= 4e-3
+
+
 def local_response(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
     """The formula of ONNX's LRN, channel by channel."""
     found = np.empty_like(x)

@@ -1,0 +1,101 @@
+"""Float16 beside float32: what whole numbers are scaled to goes on in the precision of the rest.
+
+    t = Kernel(conv2d uint8 epilogue=correction,rescale)(x, w, ..)      float32, as VXM makes it
+    y = Kernel(transpose dtype=float32)(t)                              before: MXM has no float32
+    h = Kernel(elementwise dtype=float16 types=float32)(t)           after
+    y = Kernel(transpose dtype=float16)(h)
+
+Products of quantised tensors give float32, and take it (residuals). Lowering a model's precision
+leaves whatever is connected with these in float32, which here has no products and turns no lanes.
+So conversions are put between first, each a row of VXM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.precision import LowerPrecision, in_precision, precision_dtype
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload, shape_text
+
+WIDE = "float32"
+
+
+@dataclass(frozen=True)
+class LowerBesideScales(Pass):
+    """See the module's docstring.
+
+    Contract: a lowered graph of float32 in; out, as `LowerPrecision`, but that kernels which can
+    are of the precision, whoever makes what they read.
+    """
+
+    name = "lower-beside-scales"
+
+    precision: str
+
+    def run(self, graph: Graph) -> Graph:
+        narrow = precision_dtype(self.precision)
+        rewriter = Rewriter(graph)
+        for name in _scaled(graph, narrow):
+            _part(rewriter, name, narrow)
+        return LowerPrecision(self.precision).run(rewriter.finish())
+
+
+def _scaled(graph: Graph, narrow: str) -> list[str]:
+    """Tensors that kernels of whole numbers make or take in float32, in order."""
+    found: dict[str, None] = {}
+    for node in graph.nodes:
+        if node.workload is None or _floating(node, narrow):
+            continue
+        template = template_of(node.workload.operator)
+        operands = (*template.operands(node.workload), template.output(node.workload))
+        for name, operand in zip((*node.inputs, *node.outputs), operands, strict=False):
+            if operand.dtype == WIDE and name not in graph.constants and graph.info(name).known:
+                found[name] = None
+    return list(found)
+
+
+def _floating(node: Node, narrow: str) -> bool:
+    """Whether a kernel changes with the precision, or a view or join does."""
+    if node.workload is None:
+        return node.kind in ("view", "join")
+    return in_precision(node.workload, narrow) != node.workload
+
+
+def _part(rewriter: Rewriter, name: str, narrow: str) -> None:
+    """A tensor that stays float32, and one of the precision beside it, for all who want that."""
+    readers = [node for node in rewriter.consumers(name) if _floating(node, narrow)]
+    maker = rewriter.producer(name)
+    made = maker is not None and _floating(maker, narrow)
+    info = rewriter.info(name)
+    if not info.elements or not (readers or made):
+        return
+    half = rewriter.add_tensor(name, narrow, info.dims)
+    if made and maker is not None:
+        rewriter.replace(
+            maker, replace(maker, outputs=_renamed(maker.outputs, name, half)),
+            _conversion(half, name, info.dims, (WIDE, narrow)),
+        )  # fmt: skip
+    for node in readers:
+        rewriter.replace(node, replace(node, inputs=_renamed(node.inputs, name, half)))
+    if not made:
+        assert maker is not None, "the caller's tensors are not scaled"
+        rewriter.replace(maker, maker, _conversion(name, half, info.dims, (narrow, WIDE)))
+
+
+def _conversion(source: str, to: str, dims: tuple[int, ...], types: tuple[str, str]) -> Node:
+    """A kernel that converts a tensor: (to, from)."""
+    parameters = {
+        "shape": shape_text(dims or (1,)),
+        "expression": "to_float32(x0)",
+        "types": types[1],
+    }
+    return kernel(Workload.of("elementwise", parameters, dtype=types[0]), (source,), to, to)
+
+
+def _renamed(names: Iterable[str], old: str, new: str) -> tuple[str, ...]:
+    return tuple(new if name == old else name for name in names)
