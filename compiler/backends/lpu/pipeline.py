@@ -32,7 +32,7 @@ from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.program import TRIES, Program, joined_of, linked
 from tilesmith.compiler.program import KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError, ModelError
+from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.target import Target
 from tilesmith.simulator.lpu.analytical import estimate
 
@@ -245,7 +245,7 @@ class Cutter:
         steps = steps if end < len(self.kernels) else (*steps, *self._last)
         try:
             return linked(self.recipe, steps, self.target, tries)
-        except CodegenError as error:
+        except ModelError as error:
             self._refused = str(error)
             return None
 

@@ -145,7 +145,7 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
     """The shortest schedule that is found.
 
     Raises:
-        CodegenError: there is none.
+        ModelError: there is none.
     """
     found: list[Schedule] = []
     reason: CodegenError | None = None
@@ -155,7 +155,10 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
         except CodegenError as error:
             reason = reason or error
     if not found:
-        raise reason or CodegenError(f"'{flow.name}' has no schedule")
+        raise ModelError(
+            f"'{flow.name}' has no schedule on a chip of '{chip.target.name}': {reason}; cut it "
+            "over several (--chips), or take a smaller one"
+        )
     return min(found, key=lambda one: one.cycles)
 
 
