@@ -115,3 +115,15 @@ def test_norms_of_prompts_are_shared_where_the_engine_does() -> None:
     alone = replace(whole, mesh=mesh.with_settings({"serving.sequence_parallel": False}))
     assert prompt(alone)["norms"] > 60 * prompt(whole)["norms"]
     assert token(alone, 8)["norms"] == token(whole, 8)["norms"]
+
+
+@pytest.mark.parametrize("name", ["Llama 3 8B", "Llama 2 13B", "Mixtral 8x7B", "StarCoder"])
+@pytest.mark.parametrize("tensor", [2, 8, 32])
+def test_a_longer_prompt_never_takes_less(name: str, tensor: int) -> None:
+    """Nor does one sequence more; whatever kernels engines have for which lengths."""
+    model, on = read(PUBLISHED[name][0]), Deployment(load_mesh("trn1.32xlarge"), tensor)
+    lengths = (128, 512, 1024, 2048, 3072, 4095, 4096, 8192)
+    times = [[step_parts(model, on, batch, n, n, n).seconds for n in lengths] for batch in (1, 8)]
+    for one in times:
+        assert all(less < more for less, more in pairwise(one))
+    assert all(few < many for few, many in zip(*times, strict=True))

@@ -236,14 +236,14 @@ class _Step:
     def _fused(self, attention: Attention) -> bool:
         """Whether an engine has one kernel for the attention of such a prompt.
 
-        transformers-neuronx calls one from its Llama graph alone, for long prompts; published
-        times of Llama 2, whose heads are not grouped, are older than that. NxD Inference has it for
-        all (`serving.fused` of a mesh).
+        transformers-neuronx calls one from its Llama graph alone, from 4,096 tokens on: below, it
+        "gives minimal benefit", so what runs there instead is taken to be as fast. Published times
+        of Llama 2, whose heads are not grouped, are older than that. NxD Inference has it for all
+        (`serving.fused` of a mesh).
         """
         if self.architecture.kind != "decoder" or self._says("serving.fused"):
             return True
-        grouped = attention.key_heads < attention.heads and self.architecture.family == "llama"
-        return grouped and self.new_tokens >= self.constant("attention.fused_from")
+        return attention.key_heads < attention.heads and self.architecture.family == "llama"
 
     def _says(self, name: str) -> bool:
         """Whether a mesh says that its engine does so."""
