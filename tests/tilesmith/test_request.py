@@ -9,6 +9,8 @@ import pytest
 
 import tilesmith as ts
 from tilesmith.jobs.request import Asked, AskedOfSearch, Request, TuneRequest
+from tilesmith.jobs.targets import resolve_target
+from tilesmith.search_space.errors import TargetError
 
 WORKLOAD = ts.Workload.parse("matmul m=16 n=16 k=16")
 
@@ -49,3 +51,10 @@ def test_trials_are_unlimited_only_where_time_is_not() -> None:
     assert TuneRequest(WORKLOAD, trials=7, time_limit=5.0).options(0.0).trials == 7
     with pytest.raises(ts.InputError, match="trials = 0 is out of range"):
         TuneRequest(WORKLOAD, trials=0).options(0.0)
+
+
+def test_a_target_file_of_an_unknown_family_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('family = "sistolic"\n[array]\nrows = 3\n')
+    with pytest.raises(TargetError, match=r"unknown family 'sistolic'.*did you mean 'systolic'"):
+        resolve_target(str(file))

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.scheduler import scheduler_of
+from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.search_space.target import (
     HOST,
     Fact,
@@ -20,6 +23,16 @@ from tilesmith.search_space.target import (
     target_names,
 )
 from tilesmith.search_space.workload import Workload
+
+
+def _of_known_family(target: Target) -> Target:
+    """The target; `TargetError` if no family of that name is installed."""
+    if target.family not in families:
+        raise TargetError(
+            f"target '{target.name}' is of the unknown family '{target.family}'; one of "
+            f"{', '.join(families)} is expected{did_you_mean(target.family, list(families))}"
+        )
+    return target
 
 
 def resolve_target(
@@ -56,7 +69,7 @@ def resolve_target(
         others = {"isa.name": target.partition(":")[2], **(settings or {})}
         return resolve_target(HOST, others, calibrate=calibrate)
     else:
-        found = _recorded(target, database) or load_target(target)
+        found = _recorded(target, database) or _of_known_family(load_target(target))
     if not settings:
         return found
     simulator = simulators.find(found.family)
