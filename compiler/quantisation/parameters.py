@@ -38,12 +38,14 @@ class Calibration:
         seen: the values of every tensor that may be in bytes.
         method: how ranges are taken from them.
         symmetric: whether zero is to be 0.
+        even: whether zero is to be even (`ranges.Affine.over`).
     """
 
     model: FloatModel
     seen: Mapping[str, Histogram]
     method: Method
     symmetric: bool
+    even: bool = False
     _weights: dict[tuple[str, float], ByteWeights] = field(default_factory=dict, compare=False)
 
     def parameters(self, plan: Plan) -> Parameters:
@@ -52,7 +54,7 @@ class Calibration:
         for members in plan.members.values():
             ranges = [self.method.range_of(self.seen[name], self.symmetric) for name in members]
             low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
-            affine = Affine.over(low, high, self.symmetric)
+            affine = Affine.over(low, high, self.symmetric, self.even)
             tensors.update(dict.fromkeys(members, affine))
         layers = {layer.node: self._layer(layer, tensors[layer.source]) for layer in plan.layers}
         return Parameters(plan, tensors, layers)

@@ -47,7 +47,8 @@ class QuantiseOptions:
         weights: "int4" or "int8": weights of products alone, in blocks; "": layers in bytes.
         block: rows of a block.
         equalise: balance channels between layers first (`equalisation`).
-        fuse_residuals: what a layer gives to a sum alone is not rounded before it (`plan`).
+        fuse_residuals: what a layer gives to a sum alone is not rounded before it (`plan`), and
+            zero points are even.
     """
 
     method: str = "minmax"

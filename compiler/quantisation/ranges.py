@@ -117,13 +117,27 @@ class Affine:
         return (0, 255) if self.dtype == "uint8" else (-128, 127)
 
     @classmethod
-    def over(cls, low: float, high: float, symmetric: bool) -> Affine:
-        """Of a range that holds zero: uint8, or where zero is to be 0 int8."""
+    def over(cls, low: float, high: float, symmetric: bool, even: bool = False) -> Affine:
+        """Of a range that holds zero: uint8, or where zero is to be 0 int8.
+
+        Args:
+            even: whether zero is to be an even byte, which may be added before a number is rounded
+                to even as well as behind; the range grows by a byte's step at most.
+        """
         if symmetric:
             return cls(_scale(max(-low, high) / 127), 0, "int8")
         scale = _scale((high - low) / 255)
-        zero = int(np.clip(np.rint(-low / np.float64(scale)), 0, 255))
-        return cls(scale, zero, "uint8")
+        place = -low / np.float64(scale)
+        if even and place > 0:
+            near = 2 * int(min(place, 253.0) // 2)
+            steps = {
+                zero: max(-low / zero, high / (255 - zero))
+                for zero in (near, near + 2)
+                if 0 < zero < 255
+            }
+            zero = min(steps, key=steps.__getitem__)
+            return cls(_scale(steps[zero]), zero, "uint8")
+        return cls(scale, int(np.clip(np.rint(place), 0, 255)), "uint8")
 
     def rounded(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """The numbers that bytes of the values mean."""

@@ -89,7 +89,9 @@ class WithBytes(Way):
     def calibrate(self, floats: Floats, samples: Sequence[Arrays]) -> None:
         """Look at samples; before anything else is asked."""
         seen = observed(floats, self.seen, samples)
-        self._calibration = Calibration(self.model, seen, self._method, self._symmetric)
+        self._calibration = Calibration(
+            self.model, seen, self._method, self._symmetric, self._fuse_residuals
+        )
 
     def _plan(self, layers: Iterable[Layer]) -> Plan:
         return Plan.of(self.model, layers, self._operators, self._kept, self._fuse_residuals)

@@ -136,3 +136,13 @@ def test_channels_of_zeros_and_of_tiny_weights_keep_their_bias() -> None:
 def test_weights_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ModelError, match="not finite"):
         byte_weights(LAYER, np.full((1, 1, 1, 1), np.nan, np.float32), None, np.float32(1))
+
+
+@given(low=st.floats(1e-6, 1e3), high=st.floats(1e-6, 1e3))
+def test_even_zero_points_cover_the_range_in_steps_hardly_larger(low: float, high: float) -> None:
+    even, plain = (Affine.over(-low, high, False, even) for even in (True, False))
+    assert even.zero % 2 == 0
+    ends = [(byte - even.zero) * float(even.scale) for byte in even.bounds]
+    assert ends[0] <= -low * (1 - 1e-6)
+    assert ends[1] >= high * (1 - 1e-6)
+    assert even.scale <= plain.scale * (255 / 253) * (1 + 1e-6)

@@ -144,10 +144,11 @@ def test_int8_is_of_quantised_models_or_takes_data(model: Path, tmp_path: Path) 
     assert "is of models and of products" in refuse(
         "tune", *map(str, operator), "--precision", "int8"
     )
-    wanted = ts.compile(ts.quantize(model, ROWS).model).run({"x": ROWS[0]})["y"]
+    quantised = ts.quantize(model, ROWS, fuse_residuals=True).model
+    wanted = ts.compile(quantised).run({"x": ROWS[0]})["y"]
     for compiled in (
         ts.compile(model, precision="int8", calibration=ROWS),
-        ts.compile(ts.quantize(model, ROWS).model, precision="int8"),
+        ts.compile(quantised, precision="int8"),
     ):
         assert np.array_equal(compiled.run({"x": ROWS[0]})["y"], wanted)
     artifact = tmp_path / "small.tsm"

@@ -8,8 +8,6 @@ a chain needs of MXM's planes is appended to them; all else may go into gaps.
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,8 +18,7 @@ from tilesmith.codegen.lpu.dataflow import (
     Chain,
     Dataflow,
     Product,
-    Shuffle,
-    Transpose,
+    Read,
     Value,
     types_of,
 )
@@ -38,8 +35,9 @@ from tilesmith.codegen.lpu.scheduling.requests import (
     chain_request,
     load_request,
 )
-from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
+from tilesmith.codegen.lpu.scheduling.rigid import Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, probe, settle
+from tilesmith.codegen.lpu.scheduling.units import When, choices, weights_key
 from tilesmith.search_space.errors import CodegenError
 
 Order = Literal["critical", "program"]
@@ -216,7 +214,7 @@ class _Scheduler:
         types = types_of(chain, self.flow.tensors)
         best: tuple[int, Candidate] | None = None
         reason: UnfitError | None = None
-        for choice in choices(chain, types, self.board.planes):
+        for choice in choices(chain, types, self.when(chain, types)):
             try:
                 plan = rigid(chain, types, self.chip, choice, self.board.side)
             except UnfitError as error:
@@ -236,6 +234,27 @@ class _Scheduler:
             )
         return best[1]
 
+    def when(self, chain: Chain, types: dict[Value, str]) -> When:
+        """About when a chain's products may begin on planes, once its rows are there."""
+        rows = 0
+        for step in chain.steps:
+            if isinstance(step, Read) and step.rows.tensor in self.board.ready:
+                ready = self.board.ready[step.rows.tensor][step.rows.numbers]
+                rows = max(rows, int(ready[0]), int(ready.max()) - chain.count)
+
+        def found(step: Product, first: int) -> tuple[int, bool]:
+            key, planes = weights_key(step), self.planes(first, types[step.moving])
+            held = all(plane.installed and plane.installed[0] == key for plane in planes)
+            return max(rows, *(self.plane_ready(plane, key) for plane in planes)), not held
+
+        return found
+
+    def plane_ready(self, plane: Plane, key: object) -> int:
+        """About when a plane is free with some weights."""
+        if plane.installed and plane.installed[0] == key:
+            return plane.free
+        return max(plane.buffer_free + LOADING, plane.free) + self.chip.install
+
     def free(self, plan: Rigid, types: dict[Value, str]) -> list[int]:
         """About when each plane of a chain is free, with its weights, as a start of the chain."""
         found = []
@@ -244,11 +263,7 @@ class _Scheduler:
                 continue
             key = weights_key(step)
             for plane in self.planes(plan.choice.planes[number], types[step.moving]):
-                if plane.installed and plane.installed[0] == key:
-                    ready = plane.free
-                else:
-                    ready = max(plane.buffer_free + LOADING, plane.free) + self.chip.install
-                found.append(max(0, ready - (plan.times[number] or 0)))
+                found.append(max(0, self.plane_ready(plane, key) - (plan.times[number] or 0)))
         return found or [0]
 
     def planes(self, first: int, dtype: str) -> list[Plane]:
@@ -316,11 +331,6 @@ def _region(board: Board, name: str, block: int, homes: Homes) -> Region:
     )  # fmt: skip
 
 
-def weights_key(step: Product) -> object:
-    """What tells installed weights apart."""
-    return (step.weights.tensor, step.weights.numbers.tobytes(), step.k)
-
-
 def _progress(chain: Chain, flow: Dataflow) -> float:
     """How far down its tensor a chain writes: of equals the upper ones come first, so that whoever
     reads a part of the rows may soon begin."""
@@ -330,58 +340,3 @@ def _progress(chain: Chain, flow: Dataflow) -> float:
 
 def _touched(chain: Chain) -> set[str]:
     return {name for name, _ in reads_of(chain)} | {name for name, _ in writes_of(chain)}
-
-
-def choices(chain: Chain, types: dict[Value, str], planes: Sequence[Plane]) -> list[Choice]:
-    """Units a chain may take: hemispheres of its products, the side of its SXM steps.
-
-    Of a hemisphere's planes a product takes one with its weights, or the one that is free first.
-    """
-    products = [n for n, step in enumerate(chain.steps) if isinstance(step, Product)]
-    if not products:
-        return [Choice({}, east) for east in (True, False)]
-    shuffled = any(isinstance(s, Shuffle | Transpose) for s in chain.steps)
-    found = []
-    for sides in _hemispheres(chain, products):
-        taken = _planes(chain, types, dict(zip(products, sides, strict=True)), planes)
-        if taken is not None:
-            found.append(Choice(taken, sides[0]))
-            if shuffled:
-                found.append(Choice(taken, not sides[0]))
-    return found
-
-
-def _hemispheres(chain: Chain, products: Sequence[int]) -> Iterator[tuple[bool, ...]]:
-    """Sides that products may be on: what a plane gives goes on to one of the other side."""
-    before = {}
-    for number in products:
-        step = chain.steps[number]
-        added = step.add.step if isinstance(step, Product) and step.add is not None else -1
-        before[number] = added if added in products else -1
-    for sides in itertools.product((False, True), repeat=len(products)):
-        side = dict(zip(products, sides, strict=True))
-        if all(other < 0 or side[other] != side[number] for number, other in before.items()):
-            yield sides
-
-
-def _planes(
-    chain: Chain, types: dict[Value, str], sides: dict[int, bool], planes: Sequence[Plane]
-) -> dict[int, int] | None:
-    """A plane for every product (the first of two in float16), all different; None: too few."""
-    found: dict[int, int] = {}
-    for number, east in sides.items():
-        step = chain.steps[number]
-        assert isinstance(step, Product), "these are"
-        firsts = (2 * east,) if types[step.moving] == "float16" else (2 * east, 2 * east + 1)
-        left = [plane for plane in firsts if plane not in found.values()]
-        if not left:
-            return None
-        key = weights_key(step)
-        found[number] = min(
-            left,
-            key=lambda n: (
-                not (planes[n].installed and planes[n].installed[0] == key),
-                planes[n].free,
-            ),
-        )
-    return found

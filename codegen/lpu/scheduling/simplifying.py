@@ -3,6 +3,7 @@
     (x * a[c]) * b                one product with a[c] * b, rounded once at compile time
     (x * a + y * b) * c           x * (a * c) + y * (b * c)
     x + 0, x * 1                  x
+    round(x) + z, then bytes      x + z, then bytes, of even z: ties round alike
     whole numbers, then bytes     bytes at once: both round to even and saturate
     max(x, 0), then bytes         bytes at once, where the bound is theirs
 
@@ -40,6 +41,9 @@ Content = Callable[[str], NDArray[Any] | None]
 """Rows of a constant tensor, shape (rows, 320), by its name; None if they are not known."""
 
 BOUNDS = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+
+MOST_SHIFT = 255
+"""Of numbers that are added before rounding: a float32 keeps its digits behind the point."""
 
 
 def simplified(flow: Dataflow, content: Content) -> tuple[Dataflow, Mapping[str, NDArray[Any]]]:
@@ -162,6 +166,7 @@ class _Expression:
         return (
             self.neutral(number, operation)
             or self.bytes(number, operation)
+            or self.shifted(number, operation)
             or (self.scale(number, operation))
         )
 
@@ -201,6 +206,29 @@ class _Expression:
             return False
         (inner,) = (o for o in before.operands if o >= 0)
         return self.put(source, inner)
+
+    def shifted(self, number: int, operation: Operation) -> bool:
+        """A conversion to bytes of a rounded number and a whole one: of an even one the sum rounds
+        as its first part does, ties too."""
+        if operation.function != "convert" or operation.dtype not in BOUNDS:
+            return False
+        (source,) = operation.operands
+        total = self.own(source)
+        if total is None or (total.function, total.dtype) != ("add", "int32"):
+            return False
+        if total.immediate is None or total.immediate % 2 or abs(total.immediate) > MOST_SHIFT:
+            return False
+        rounded = max(total.operands)
+        before = self.own(rounded)
+        if before is None or (before.function, before.dtype) != ("convert", "int32"):
+            return False
+        (inner,) = before.operands
+        if inner not in self.operations or self.operations[inner].dtype != "float32":
+            return False
+        del self.operations[rounded]
+        operands = tuple(inner if o == rounded else o for o in total.operands)
+        self.operations[source] = replace(total, operands=operands, dtype="float32")
+        return True
 
     def scale(self, number: int, operation: Operation) -> bool:
         """A number times what is a product, or a sum of products, with constants."""

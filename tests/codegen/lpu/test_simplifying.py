@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilesmith.codegen.lpu.dataflow import (
     Chain,
@@ -107,3 +108,20 @@ def test_what_is_read_twice_and_what_bounds_bytes_stays() -> None:
         Operation("convert", (9,), "uint8"),
     )
     assert left == 7
+
+
+@pytest.mark.parametrize(("zero", "fewer"), [(120.0, 1), (0.0, 2), (121.0, 0)])
+def test_an_even_zero_point_is_added_before_rounding(zero: float, fewer: int) -> None:
+    operations = (
+        Operation("convert", (0,), "float32"),
+        Operation("multiply", (3, -1), "float32", 0.5),  # every other result is a tie
+        Operation("convert", (4,), "int32"),
+        Operation("add", (5, -1), "int32", zero),
+        Operation("convert", (6,), "uint8"),
+    )
+    held, flow = contents(), program(*operations)
+    made, more = simplified(flow, held.get)
+    want, _ = result(flow.chains[0], held)
+    got, left = result(made.chains[0], {**held, **more})
+    np.testing.assert_array_equal(got, want)
+    assert left == len(operations) - fewer
