@@ -5,6 +5,7 @@ import pytest
 
 from tests.codegen.lpu.chains import chip, matmul
 from tilesmith.codegen.lpu.dataflow import ChainBuilder, Dataflow, Operation, Rows, Tensor
+from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.lpu.isa.text import to_text
 from tilesmith.codegen.lpu.scheduling.memory import Memory
@@ -62,6 +63,25 @@ def test_rows_below_zero_are_a_frame_or_zeros() -> None:
     inside = (numbers >= 0)[:, None]
     expected = np.where(inside, x[numbers], 7) + np.where(inside, x[numbers], 0)[::-1]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("readers, homes", [(1, 1), (2, 4)])
+def test_bytes_that_several_chains_read_have_several_homes(readers: int, homes: int) -> None:
+    x = np.random.default_rng(3).integers(-9, 9, (20, 320)).astype(np.int8)
+    rows = (20, 1)
+    tensors = {"x": Tensor("x", 20, "int8", "input"), "t": Tensor("t", 20, "int8")}
+    chains = []
+    for number in range(1 + readers):
+        source, name = ("t", f"y{number}") if number else ("x", "t")
+        b = ChainBuilder(f"copy {number}", 20)
+        b.write(b.read(Rows.of(source, 0, rows)), Rows.of(name, 0, rows))
+        chains.append(b.chain())
+        tensors.setdefault(name, Tensor(name, 20, "int8", "output"))
+    placed = schedule(Dataflow("often", tensors, tuple(chains)), chip())
+    found = execute(placed, {"x": x}, matching=check(placed)).tensors
+    assert all((found[f"y{number}"] == x).all() for number in range(1, 1 + readers))
+    writes = placed.table[(placed.table["op"] == Op.WRITE) & (placed.table["chain"] == 0)]
+    assert len({(row["queue"], row["bank"]) for row in writes}) == homes
 
 
 def test_a_tensor_of_more_blocks_than_slices_is_read_in_any_order() -> None:
