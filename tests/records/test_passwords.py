@@ -9,10 +9,13 @@ from urllib.parse import quote
 
 import click
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 import tilesmith as ts
+from tests.compiler.defects import cleared, code_without_a_tail
+from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import SMALL, save_model
 from tilesmith.command_line import command_line
 from tilesmith.jobs.databases import located
@@ -93,6 +96,25 @@ def test_no_command_prints_a_password(postgres: str, tmp_path: Path, by: str) ->
         assert leaks(said) == [], command
     for file in tmp_path.glob("*"):
         assert leaks(file.read_bytes().decode(errors="replace")) == [], file.name
+
+
+def test_a_folder_that_shows_a_fault_holds_no_password(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILESMITH_CACHE", str(tmp_path / "cache"))
+    cleared()
+    code_without_a_tail(monkeypatch)
+    layers = "g (float[4, 12] x) => (float[4, 50] y) { y = Gemm(x, w) }"
+    onnx.save(model_of(layers, w=random(12, 50)), str(tmp_path / "layers.onnx"))
+    url = postgres.replace("tester@", f"tester:{quote(PASSWORD, safe='')}@")
+    folder = tmp_path / "found"
+    words = ["bisect", str(tmp_path / "layers.onnx"), "--output", str(folder), "--database", url]
+    said = said_by(words, {})
+    cleared()
+    assert "at fault: code generation" in said and "--database" in said
+    written = {file.name: file.read_bytes().decode(errors="replace") for file in folder.iterdir()}
+    assert "tester:***@" in written["README.txt"] and "finding.json" in written
+    assert leaks(said) == leaks("".join(written.values())) == []
 
 
 @pytest.mark.parametrize(

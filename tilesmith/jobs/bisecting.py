@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -287,7 +288,12 @@ def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
 
 
 def options_of(request: Request) -> tuple[str, ...]:
-    """The options of a command that compiles as a request says, shapes left out."""
+    """The options of a command that compiles as a request says, from whatever folder it is run.
+
+    Shapes are left out, as they are the smaller model's own; so are passwords.
+    """
+    from tilesmith.records.urls import without_password
+
     found: list[str] = []
     target = request.target if isinstance(request.target, str) else request.target.name
     found += ["--target", target]
@@ -298,5 +304,7 @@ def options_of(request: Request) -> tuple[str, ...]:
     if request.precision != "fp32":
         found += ["--precision", request.precision]
     if request.database is not None:
-        found += ["--database", str(request.database)]
+        where = str(request.database)
+        where = where if "://" in where else str(Path(where).absolute())
+        found += ["--database", without_password(where)]
     return tuple(found)
