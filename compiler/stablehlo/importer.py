@@ -57,6 +57,11 @@ def model_of(source: str | bytes | Path) -> StableHloModel:
     return StableHloModel(source)
 
 
+def input_names(path: Path) -> list[str]:
+    """The names of the inputs of a module in a file; errors as `import_stablehlo`."""
+    return Translation(parse(read_file(path), path.name), path.name).input_names()
+
+
 def import_stablehlo(
     module: str | bytes, name: str = "model", shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> Graph:

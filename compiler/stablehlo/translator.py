@@ -73,10 +73,12 @@ class Translation:
 
     def fix(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give inputs of open shape the shapes asked for; errors as `passes.with_shapes`."""
-        main = self._main()
-        names = [self._named(argument, n) for n, argument in enumerate(main.arguments)]
-        with_shapes(self._module, main, names, shapes, self.name)
+        with_shapes(self._module, self._main(), self.input_names(), shapes, self.name)
         self._functions = _functions(self._module)
+
+    def input_names(self) -> list[str]:
+        """The inputs' names, in order."""
+        return [self._named(argument, n) for n, argument in enumerate(self._main().arguments)]
 
     def _named(self, argument: Any, number: int) -> str:
         """The name of an input; of one without, that of the function's that it goes to."""

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import (
     SMALL,
     TUNE,
@@ -77,6 +78,25 @@ def test_several_models_are_timed_into_one_table(model: Path, tmp_path: Path) ->
     assert [one["model"] for one in found] == [str(model), str(other)]
     assert all(one["median_ms"] > 0 and one["max_rel_err"] < 1e-4 for one in found)
     assert "several were given" in refuse(*asked, "--model", model)
+
+
+def test_each_of_several_models_takes_its_own_shapes(model: Path, tmp_path: Path) -> None:
+    open_sizes = tmp_path / "open.onnx"
+    text = "g (float[n, 8] z) => (float[n, 6] y) { y = MatMul(z, w) }"
+    onnx.save(model_of(text, w=random(8, 6)), str(open_sizes))
+    asked = ("bench", model, open_sizes, "--seconds", "0.1", "--against", "onnxruntime")
+    for shapes in (("--shape", "n=3"), ("--shape", "z=3x8", "--shape", "x=4x8")):
+        found = succeed(*asked, *shapes)["models"]
+        assert [len(one["peers"]) for one in found] == [1, 1]
+    table = invoke(*asked, "--shape", "n=3").stdout.splitlines()
+    assert table[0].split("  ")[0] == "model" and len(table) == 5
+    said = refuse(*asked, "--shape", "n=3", "--shape", "q=3")
+    assert "no model has an input or a symbolic dimension 'q'" in said and "z, n" in said
+    assert "does not fit" in refuse(*asked, "--shape", "n=3", "--shape", "x=5x8")
+    compiled = tmp_path / "open.tsm"
+    succeed("compile", open_sizes, "-o", compiled, "--shape", "n=1..8")
+    found = succeed("bench", model, compiled, "--seconds", "0.1", "--shape", "n=3")["models"]
+    assert all(one["runs"] > 0 and one["p99_ms"] >= one["p50_ms"] for one in found)
 
 
 def test_bench_without_peers_has_no_error_to_report(model: Path) -> None:

@@ -64,15 +64,23 @@ def bench(
 ) -> None:
     """Time each MODEL on seeded random inputs, threads pinned to cores.
 
-    Several are timed one after the other and stand in one table; --json lists them as `models`.
+    Several are timed one after the other and stand in one table; --json lists them as `models`;
+    each takes of the --shape what it has.
     With --against all take turns within one run, on the same cores, and outputs are compared. With
     --precision outputs are compared with those in fp32, too: on the calibration data where it is
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
-    if source is not None and len(models) > 1:
+    from tilesmith.jobs.varying import shapes_of_each
+
+    if source is not None and len(set(models)) > 1:
         raise click.UsageError("--model is what others run for one MODEL; several were given")
-    results = {name: _timed(name, against, source, seconds, asked) for name in models}
-    if len(models) > 1:
+    distinct = list(dict.fromkeys(models))
+    shapes = shapes_of_each(distinct, dict(asked.pop("shapes")))
+    results = {
+        name: _timed(name, against, source, seconds, {**asked, "shapes": own})
+        for name, own in zip(distinct, shapes, strict=True)
+    }
+    if len(distinct) > 1:
         _tell_several(results, as_json)
         return
     (result,) = results.values()

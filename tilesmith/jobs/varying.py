@@ -5,11 +5,12 @@ asked = varying_of("model.onnx", {"sequence": (1, 2048)})      None where nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilesmith.jobs.subjects import is_artifact
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.workload import shape_text
 
@@ -49,6 +50,49 @@ def varying_of(model: Model, shapes: Shapes) -> Varying | None:
     from tilesmith.compiler.varying.declared import declared_by
 
     return Varying(file, declared_by(file, shapes))
+
+
+def shapes_of_each(models: Sequence[str], shapes: Shapes) -> list[Shapes]:
+    """Of shapes that several models are given at once, those that are each one's own.
+
+    Args:
+        models: paths of models or artifacts.
+
+    Raises:
+        InputError: no model has an input or a size of some name.
+    """
+    if len(models) == 1 or not shapes:
+        return [shapes for _ in models]  # who reads it says what does not fit it
+    known = [_names_of(model) for model in models]
+    for name in shapes:
+        if all(names is not None and name not in names for names in known):
+            each = "; ".join(
+                f"'{model}' has {', '.join(names or ()) or 'none'}"
+                for model, names in zip(models, known, strict=True)
+            )
+            raise InputError(f"no model has an input or a symbolic dimension '{name}': {each}")
+    return [
+        shapes if names is None else {n: said for n, said in shapes.items() if n in names}
+        for names in known
+    ]
+
+
+def _names_of(model: str) -> list[str] | None:
+    """What the shapes of a model are given by; None where it cannot be read."""
+    from tilesmith.compiler.stablehlo.importer import input_names, is_stablehlo
+    from tilesmith.compiler.varying.loading import load
+
+    if is_stablehlo(model):
+        return input_names(Path(model))
+    if is_artifact(model):
+        loaded = load(model)
+        sizes = [size.name for size in getattr(loaded.recipe, "sizes", ())]
+        return [*(info.name for info in loaded.inputs), *sizes]
+    proto = _glance(model)
+    if proto is None:
+        return None
+    dims = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim}
+    return list(dict.fromkeys([*(v.name for v in proto.graph.input), *sorted(dims - {""})]))
 
 
 def _is_fixed(extents: Any) -> bool:
