@@ -219,8 +219,8 @@ def _index(found: Load) -> int:
 
 
 def substituted(formula: Scalar, operands: Mapping[int, Scalar]) -> Scalar:
-    """The formula with a formula in the place of each operand, by number."""
-    return rewrite(formula, lambda index: index, lambda found: operands[_index(found)])
+    """The formula with formulas in the places of operands, by number; the others stay."""
+    return rewrite(formula, lambda index: index, lambda found: operands.get(_index(found), found))
 
 
 def expanded(formula: Scalar, operands: Sequence[Scalar]) -> Scalar:

@@ -141,6 +141,15 @@ def test_whole_numbers_are_not_rounded_on_their_way() -> None:
 
 
 @BOTH
+def test_kernels_read_whole_numbers_beside_narrow_ones(precision: str) -> None:
+    text = """agraph (float[4,16] x, bool[4,16] c) => (float[4,16] y)
+    { h = MatMul(x, w) m = Where(c, h, low) a = MatMul(m, w) y = Add(a, x) }"""
+    model = model_of(text, w=random(16, 16) / 4, low=random(16))
+    given = {"x": random(4, 16), "c": np.arange(64).reshape(4, 16) % 3 > 0}
+    check(model, precision, given)
+
+
+@BOTH
 def test_what_joins_and_views_make_is_converted_once(precision: str) -> None:
     text = """agraph (float[2,8] x) => (float[4,8] y, float[2,16] v, float[16] f)
     { a = MatMul(x, w) b = Relu(x) y = Concat<axis=0>(a, b) v = Concat<axis=1>(a, x)

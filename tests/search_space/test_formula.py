@@ -88,6 +88,9 @@ def test_a_formula_in_the_place_of_an_operand(outer: str, inner: str) -> None:
     inside_once = {n: uses(inside, n) for n in range(3)}
     assert uses(merged, 2) == uses(outside, 0) * inside_once[2]
     assert uses(merged, 1) == uses(outside, 0) * inside_once[1] + uses(outside, 1)
+    assert substituted(outside, {0: inside}) == substituted(
+        outside, {0: inside, 1: operand(1), 2: operand(2)}
+    )
 
 
 @pytest.mark.parametrize(
