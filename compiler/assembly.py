@@ -361,11 +361,12 @@ class _Assembler:
         elif info.name in self.placement.offsets or info.name in self.placement.elsewhere:
             place = self.where(info.name)
         else:
-            return TensorRef(info, Place("value"))
+            place = Place("value")
         outside = self.graph.converted.get(info.name)
         if outside is None:
             return TensorRef(info, place)
-        inside = self.graph.info(info.name).dtype
+        held = place.region != "value"  # else its kernels have fallen back to the host
+        inside = self.graph.info(info.name).dtype if held else ""
         return TensorRef(TensorInfo(info.name, outside, info.shape), place, inside)
 
     def _report(self, steps: tuple[Step, ...]) -> Report:

@@ -247,6 +247,18 @@ def test_what_no_neighbour_can_take_over_runs_on_the_host() -> None:
     assert backend_of(TARGET).simulate(executable.recipe).latency_us > 0
 
 
+def test_host_nodes_read_what_fell_back_to_the_host_in_their_own_type() -> None:
+    """Steps that are cut by sizes no chip can know: a kernel without a schedule, then the host."""
+    text = (
+        "steps (int64[1] n) => (float[m] y) { f = Cast<to=1>(n) g = Sub(f, one) s = Div(two, g) "
+        "e = Squeeze(n) r = Range(zero, e, each) t = Cast<to=1>(r) y = Mul(t, s) }"
+    )
+    numbers = {"one": np.float32([1]), "two": np.float32([2])}
+    model = model_of(text, **numbers, zero=np.int64(0), each=np.int64(1))
+    executable = compared(model, 1e-6, n=np.array([7]))
+    assert executable.run({"n": np.array([7])})["y"].dtype == np.float32
+
+
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
         backend_of(TARGET).check_size(TARGET, "large", 300 << 20)
