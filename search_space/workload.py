@@ -42,6 +42,7 @@ class Signature(Protocol):
 
     parameters: ClassVar[tuple[Parameter, ...]]
     fuses_epilogues: ClassVar[bool]
+    examples: ClassVar[tuple[str, ...]]
 
     def check(self, workload: Workload) -> None:
         """Raise `WorkloadError` for parameters that contradict each other."""
@@ -101,6 +102,8 @@ class Workload:
         known = {p.name: p for p in signature.parameters}
         if unknown := [name for name in parameters if name not in known]:
             meant = did_you_mean(unknown[0], (*known, *_COMMON))
+            if not meant and signature.examples:
+                meant = f", as in '{signature.examples[0]}'"
             raise WorkloadError(
                 f"operator '{operator}' has no parameter '{unknown[0]}'; "
                 f"it takes {', '.join(known)}{meant}"

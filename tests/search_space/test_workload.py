@@ -76,6 +76,7 @@ def test_parameters_are_read() -> None:
         ("matmull m=1 n=1 k=1", "unknown operator 'matmull'; one of .*matmul"),
         ("matmul m=1 n=1", r"needs k= \(columns of a, rows of b\)"),
         ("matmul m=1 n=1 k=1 z=2", "no parameter 'z'; it takes m, n, k"),
+        ("elementwise shape=8 op=relu", "no parameter 'op'; .* as in 'elementwise .*expression="),
         ("matmul m=1 n=1 k=1 m=2", "'m' is given twice"),
         ("matmul m=1 n=1 k", "'k' in .* is not of the form NAME=VALUE"),
         ("softmax shape=3by4", "'shape=3by4' of operator 'softmax' is no list of integers"),
