@@ -110,6 +110,15 @@ def is_narrow(name: str) -> bool:
     return is_floating(name) and size_of(name) < 4
 
 
+def nearest(number: float, dtype: np.dtype) -> float:
+    """A number as elements of a type hold it: whole ones stay in their range, so that the identity
+    of a maximum, minus infinity, is their least."""
+    if dtype.kind not in "iu":
+        return number
+    limits = np.iinfo(dtype)
+    return min(max(number, int(limits.min)), int(limits.max))
+
+
 def widened(name: str) -> str:
     """The element type that elements of a dtype are read as: float32 of narrow ones."""
     return "float32" if is_narrow(name) else name

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.dtypes import nearest, to_numpy
 from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.ir.program import (
     Allocate,
@@ -251,8 +251,8 @@ class _Machine:
         value = self._value(block.value)
         array, place = self._place(block.write)
         value = _REDUCERS[block.reducer](array[place].item(), value)
-        if array.dtype.kind == "i" and math.isinf(value):  # the identity of an integer maximum
-            value = np.iinfo(array.dtype).max if value > 0 else np.iinfo(array.dtype).min
+        if isinstance(value, float) and math.isinf(value):
+            value = nearest(value, array.dtype)
         array[place] = _wrapped(value, array.dtype) if isinstance(value, int) else value
 
     def _value(self, value: Scalar) -> Any:

@@ -65,6 +65,20 @@ def test_reductions(reducer: str) -> None:
     np.testing.assert_allclose(result(lower(Schedule(compute)), {"x": x}), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+@pytest.mark.parametrize("reducer", ["max", "min"])
+def test_extremes_of_whole_numbers(reducer: str, dtype: str) -> None:
+    """They begin from the least, or the largest, that there is."""
+    i, k = axis("i", 3), axis("k", 5)
+    stage = Stage("y", (i,), load("x", i.var, k.var), (k,), reducer, dtype=dtype)
+    compute = ComputeDefinition("r", (Tensor("x", (3, 5), dtype),), (stage,))
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(2).integers(limits.min, limits.max, (3, 5)).astype(dtype)
+    x[1], x[2] = limits.min, limits.max
+    expected = getattr(np, reducer)(x, axis=1)
+    np.testing.assert_array_equal(result(lower(Schedule(compute)), {"x": x}), expected)
+
+
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_extremes_keep_what_is_not_a_number(name: str) -> None:
     """In either place, alone and in a reduction, first, last or between."""

@@ -32,8 +32,8 @@ from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
 from tilesmith.codegen.trainium.kernel.collectives import CollectiveInstructions
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
+    fill_of,
     immediate,
-    number,
     number_of,
     operation,
     tile_or_none,
@@ -185,8 +185,8 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
         self._emit(Op.COPY, engine, out, a)
 
     def memset(self, out: Tile, value: float, engine: str = "vector") -> None:
-        """`out = value`."""
-        self._emit(Op.MEMSET, engine, out, immediates=(number(value), 0.0, 0.0))
+        """`out = value`; whole numbers stay in the range of `out`'s dtype."""
+        self._emit(Op.MEMSET, engine, out, immediates=(fill_of(out, value), 0.0, 0.0))
 
 
 def pipelined(

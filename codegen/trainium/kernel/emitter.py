@@ -43,6 +43,7 @@ from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.scheduling import INTERLEAVING, schedules, shortest
 from tilesmith.codegen.trainium.timing.ways import Choices
+from tilesmith.search_space.dtypes import nearest, to_numpy
 
 Scalar = float | Tile
 
@@ -270,6 +271,11 @@ def number(value: object) -> float:
     if isinstance(value, Tile):
         raise KernelError("a number is expected here, not a tile")
     return immediate(value)  # type: ignore[arg-type]
+
+
+def fill_of(out: Tile, value: object) -> float:
+    """A number that elements of a tile become."""
+    return float(nearest(number(value), to_numpy(out.dtype)))
 
 
 def immediate(value: Scalar) -> float:

@@ -16,8 +16,8 @@ from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import Tile
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
+    fill_of,
     immediate,
-    number,
     operation,
     tile_or_none,
 )
@@ -33,7 +33,7 @@ class SpecialInstructions(Repetition):
         _one_free_axis(out, "select")
         self._emit(
             Op.SELECT, "gpsimd", out, a, function=base, function2=channel,
-            accumulate=step, immediates=(number(fill), 0.0, 0.0),
+            accumulate=step, immediates=(fill_of(out, fill), 0.0, 0.0),
         )  # fmt: skip
 
     def copy_predicated(self, out: Tile, a: Tile, predicate: Tile) -> None:
@@ -46,7 +46,7 @@ class SpecialInstructions(Repetition):
         """`out = a` where `predicate` is not 0, else `fill`; `maxima[P, 1]`: of each row of it."""
         self._emit(
             Op.SELECT_REDUCE, "vector", out, a, predicate, None, maxima,
-            immediates=(number(fill), 0.0, 0.0),
+            immediates=(fill_of(out, fill), 0.0, 0.0),
         )  # fmt: skip
 
     def range_select(
@@ -56,7 +56,7 @@ class SpecialInstructions(Repetition):
         """`out[p, f] = a[p, f] if low[p] <= start + f < high[p] else fill`; bounds are [P, 1]."""
         self._emit(
             Op.RANGE_SELECT, "vector", out, a, low, high, maxima, function=start,
-            immediates=(number(fill), 0.0, 0.0),
+            immediates=(fill_of(out, fill), 0.0, 0.0),
         )  # fmt: skip
 
     # -- statistics and search ----------------------------------------------------------------
@@ -89,7 +89,7 @@ class SpecialInstructions(Repetition):
     def match_replace8(self, out: Tile, a: Tile, values: Tile, fill: float) -> None:
         """`out = a`, one after the other the first place of each of `values[P, 8]` made `fill`."""
         self._emit(
-            Op.MATCH_REPLACE8, "vector", out, a, values, immediates=(number(fill), 0.0, 0.0)
+            Op.MATCH_REPLACE8, "vector", out, a, values, immediates=(fill_of(out, fill), 0.0, 0.0)
         )  # fmt: skip
 
     # -- indices and moves --------------------------------------------------------------------

@@ -176,6 +176,27 @@ def test_other_operators_sampled(text, seed):
     check(workload, config, seed)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+@pytest.mark.parametrize("window", ["kh=3 kw=3 stride=2 pad=1", "kh=2 kw=2 dilation=3 pad=1"])
+def test_the_frame_of_a_maximum_of_whole_numbers_is_their_least(window, dtype):
+    workload = Workload.parse(f"pool2d kind=max c=3 h=9 w=8 {window} dtype={dtype}")
+    limits, rng = np.iinfo(dtype), np.random.default_rng(0)
+    least = max(
+        limits.min, -100
+    )  # all below zero where there are such: a frame of zeros would show
+    image = rng.integers(least, least + 90, (1, 3, 9, 8)).astype(dtype)
+    size = workload.integer("kh")
+    stride, dilation = (workload.shape(name)[0] for name in ("stride", "dilation"))
+    framed = np.pad(image, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=limits.min)
+    reach = (size - 1) * dilation + 1
+    windows = np.lib.stride_tricks.sliding_window_view(framed, (reach, reach), axis=(2, 3))
+    expected = windows[:, :, ::stride, ::stride, ::dilation, ::dilation].max(axis=(4, 5))
+    for config in (default_of(workload, TARGET), *space_of(workload, TARGET).sample(rng, 2)):
+        stream = instruction_stream(workload, TARGET, config)
+        (got,) = execute(stream, physical(stream, workload, config, {"x": image})).values()
+        np.testing.assert_array_equal(got.reshape(expected.shape), expected)
+
+
 def test_means_of_uneven_windows_are_refused():
     with pytest.raises(WorkloadError, match="counts cells of a mean only without padding"):
         default_of(Workload.parse(UNEVEN_MEAN), TARGET)
