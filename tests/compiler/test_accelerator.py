@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
-from tilesmith.codegen.structures import default_of, space_of, structure_program
+from tilesmith.codegen.structures import default_of, inside_of, space_of, structure_program
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.compiler.artifact import read_artifact
 from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
@@ -227,8 +227,8 @@ def test_a_fact_misspelt_in_a_scheduler_is_an_error_and_no_reason_to_use_the_hos
     def ask(scheduler: object, workload: Workload, target: Target, *_: object) -> int:
         return target.integer("sbuf.partitons")
 
-    space_of.cache_clear()
-    structure_program.cache_clear()
+    for known in (space_of, default_of, inside_of, structure_program):
+        known.cache_clear()
     monkeypatch.setattr(type(find_scheduler("pool2d", TRN1.family)), answer, ask)
     with pytest.raises(TargetError, match=r"target 'trn1' has no 'sbuf\.partitons'"):
         built(CNN)
