@@ -26,7 +26,7 @@ from tilesmith.tuner.messages import result_from_json, result_to_json
 from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.pretrained import Pretrained, pretrained
 from tilesmith.tuner.runner import Candidate, DeterministicRunner
-from tilesmith.tuner.search import Search
+from tilesmith.tuner.search import Search, SearchJob
 from tilesmith.tuner.strata import propose_batch
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import Trial, TuningTask
@@ -74,10 +74,9 @@ class Chooser:
         self._seed, self._measured_by = setup["options"]["seed"], setup["measured_by"]
         tasks = [TuningTask(Workload.parse(key)) for key in setup["tasks"]]
         runner = _Absent(self._measured_by, setup["deterministic"])
-        self._search = Search(
-            tasks, target, runner, _Known(setup), TuneOptions(**setup["options"]),
-            _learning(setup, target), lambda: None, CancelToken(),
-        )  # fmt: skip
+        options = TuneOptions(**setup["options"])
+        job = SearchJob(tasks, target, _Known(setup), options, lambda: None, CancelToken())
+        self._search = Search(job, runner, _learning(setup, target))
         self._screening = not setup["model"]
         self._tasks = {task.state.task.workload.key: task for task in self._search.tasks}
         self._search.recall({key: len(told["earlier"]) for key, told in setup["tasks"].items()})

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +47,29 @@ _SCREENING_BATCH = 64
 NOTHING_PLACED: Mapping[Workload, Placed] = {}
 
 
+@dataclass(frozen=True)
+class SearchJob:
+    """What all searches of a job share.
+
+    Attributes:
+        tasks: distinct workloads with their weights.
+        save_all: gives the whole job's state, to be committed with results.
+        cancel: ends measuring at the next trial, choosing at the next question to the predictor.
+    """
+
+    tasks: Sequence[TuningTask]
+    target: Target
+    ledger: Ledger
+    options: TuneOptions
+    save_all: Callable[[], Json]
+    cancel: CancelToken
+
+
 class Search:
     """See the module's docstring.
 
     Args:
-        tasks: distinct workloads with their weights.
         runner: measures; its label is the search's.
-        save_all: gives the whole job's state, to be committed with results.
-        cancel: ends measuring at the next trial, choosing at the next question to the predictor.
 
     Attributes:
         rounds: those under way.
@@ -65,22 +81,11 @@ class Search:
             at once than there is time for. None: nothing depends on the clock.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[TuningTask],
-        target: Target,
-        runner: Runner,
-        ledger: Ledger,
-        options: TuneOptions,
-        learning: Learning,
-        save_all: Callable[[], Json],
-        cancel: CancelToken,
-    ) -> None:
+    def __init__(self, job: SearchJob, runner: Runner, learning: Learning) -> None:
         self.source, self.model = source, model = learning.source, learning.model
-        self.target = target
+        self.target, self.options = job.target, job.options
         self.elsewhere: ProposesElsewhere | None = None
         self.runner = runner
-        self.options = options
         self.trials = 0
         self.rounds = Rounds()
         self.search_s = 0.0
@@ -93,14 +98,12 @@ class Search:
         self.known = learning.known
         self.predictor = Predictor(source, learner, bool(model), self.known.model)
         self.pace = PaceLog(self.predictor)
-        self._scheduler = schedulers[options.scheduler]()
-        self._ledger = ledger
-        self._measuring = SharedMeasuring(runner, ledger)
-        self._save_all = save_all
-        self._cancel = cancel
-        self.tasks = [self._opened(task, target) for task in tasks]
+        self._scheduler = schedulers[job.options.scheduler]()
+        self._ledger, self._save_all, self._cancel = job.ledger, job.save_all, job.cancel
+        self._measuring = SharedMeasuring(runner, job.ledger)
+        self.tasks = [self._opened(task, job.target) for task in job.tasks]
         keeps = any(t.strategy.save() is not None or t.state.task.given for t in self.tasks)
-        self.chooses = not options.choosing or keeps
+        self.chooses = not job.options.choosing or keeps
 
     # -- life -------------------------------------------------------------------------------------
     def begin(

@@ -35,7 +35,7 @@ from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSum
 from tilesmith.tuner.publish import confirm
 from tilesmith.tuner.reporting import failures, final_report, report
 from tilesmith.tuner.runner import Runner
-from tilesmith.tuner.search import Search
+from tilesmith.tuner.search import Search, SearchJob
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import TuningTask, merge_tasks
 from tilesmith.tuner.threads import one_thread
@@ -136,10 +136,11 @@ class _Job:
         if judging.evaluator is not None:
             self.model = WholeModel(judging.evaluator, options, self._start, cancel)
         self._placed: Mapping[Workload, Placed] = {}
+        job = SearchJob(tasks, target, ledger, options, self.save, cancel)
         for position, runner in enumerate(runners):
             screening = position < len(runners) - 1
             learning = learning_of(runner, screening, judging, target, options.cost_model)
-            search = Search(tasks, target, runner, ledger, options, learning, self.save, cancel)
+            search = Search(job, runner, learning)
             limit = options.screening_trials * len(tasks) if screening else options.trials
             self.phases.append(_Phase(search, limit, screening))
 
