@@ -110,7 +110,7 @@ class Algebra:
     def _as(self, value: Vectors, dtype: str) -> Vectors:
         """A value that is chosen as one of a type: numbers saturate."""
         if not isinstance(value, Number):
-            return self.floating(value) if dtype == "float32" else value
+            return self.floating(value) if is_floating(dtype) else value
         if value.source is not None:
             return self.held(*value.source, dtype)
         number = value.value
