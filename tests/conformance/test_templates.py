@@ -75,7 +75,7 @@ def test_configurations_compute_the_reference(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_threads_share_the_work(name: str) -> None:
+def test_three_threads_compute_the_reference(name: str) -> None:
     workload, target = Workload.parse(templates[name].examples[0]), host_target()
     config = default_of(workload, target)
     check_config(workload, config, np.random.default_rng(0), threads=3)

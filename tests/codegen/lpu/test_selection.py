@@ -7,12 +7,14 @@ of float16 and bytes there, beside that on workloads of their own.
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from tests.codegen.lpu.selection_checks import TARGET, check
 from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
 from tilesmith.codegen.lpu.verification.checker import check as prove
 from tilesmith.codegen.structures import default_of, space_of
@@ -147,4 +149,13 @@ def test_a_chain_reads_the_frame_from_one_home() -> None:
     chosen = {"input_layout": "NHW8h8wC", "output_layout": "NHWC", "rows": 5, "series": 1}
     space = space_of(workload, TARGET)
     config = next(c for c in space if all(c[n] == v for n, v in chosen.items()))
-    prove(schedule(selected(workload, TARGET, config).dataflow, Chip.of(TARGET)))
+    made = schedule(selected(workload, TARGET, config).dataflow, Chip.of(TARGET))
+    prove(made)
+    frame = next(n for n, place in enumerate(made.places) if place.name == "frame")
+    homes = defaultdict(set)
+    for burst in made:
+        if burst["op"] == Op.READ and burst["tensor"] == frame:
+            homes[burst["chain"]].add((burst["queue"], burst["bank"], burst["address"]))
+    known = {(home,) for r in made.regions if r.tensor == "frame" for (home,) in r.homes}
+    assert len(homes) > 100 and all(tuple(used) in known for used in homes.values())
+    assert len(set.union(*homes.values())) > 1
