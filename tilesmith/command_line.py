@@ -141,6 +141,9 @@ def command_line(show_traceback: bool) -> None:
     """Tune, compile and run ONNX and StableHLO models with schedules kept in a database."""
 
 
+verbose(command_line)
+
+
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit."""
     if _COMPLETING in os.environ:

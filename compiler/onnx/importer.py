@@ -386,9 +386,10 @@ def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]
         str(d.dim_value) if d.HasField("dim_value") else str(bindings.get(d.dim_param, 1))
         for d in dims
     )
+    ranges = "" if missing == "?" else f", or a range, --shape {missing}=1..8"
     return (
         f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
-        f"give it a value, for example --shape {value.name}={form}"
+        f"give it a value, for example --shape {value.name}={form}{ranges}"
     )
 
 

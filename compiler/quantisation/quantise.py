@@ -235,9 +235,11 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
             raise InputError(f"{unknown_node(name, model)}; leave it out of --keep")
     found = _layers(model, options)
     if not found:
+        which = "MatMul or Gemm" if options.weights else "Conv, MatMul or Gemm"
+        hint = "; without --weights convolutions are quantised, too" if options.weights else ""
         raise ModelError(
-            f"nothing in '{model.name}' can be quantised: it has no Conv, MatMul or Gemm with "
-            "constant weights of float32"
+            f"nothing in '{model.name}' can be quantised: it has no {which} with constant weights "
+            f"of float32{hint}"
         )
     chosen = tuple(
         layer

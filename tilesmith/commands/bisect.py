@@ -60,7 +60,8 @@ def bisect(
 
     First the pass after which the graph computes something else, then the kernel that is wrong on
     its own inputs, then its schedule, loop program or code; or the memory plan, or how kernels are
-    linked. Ends in the smallest model that shows it. Exits with 1 if something is wrong.
+    linked; on simulated accelerators also the first instruction whose output differs. Ends in the
+    smallest model that shows it. Exits with 1 if something is wrong.
     """
     from tilesmith.display.arrays import read_arrays
     from tilesmith.jobs.bisect_folder import check_folder, command_of, write_folder

@@ -63,7 +63,8 @@ def compare(
 ) -> None:
     """Compare every tensor of compiled MODEL with a reference: where is it wrong, and how much.
 
-    Exits with 1 if something is wrong.
+    On simulated accelerators the first instruction whose output differs is named, too. Exits with 1
+    if something is wrong.
     """
     from tilesmith.display.arrays import read_arrays
     from tilesmith.display.comparison_table import comparison_text

@@ -47,7 +47,8 @@ def report(
         both = {} if other is None else {"against": other.to_json()}
         print_json({**found.to_json(), "whole": whole, **both, "file": str(output)})
         return
-    note(f"{output}: job {found.job.id}, {found.trials} trials")
+    trials = f"{found.trials} trial{'s' if found.trials != 1 else ''}"
+    note(f"{output}: job {found.job.id}, {trials}")
     for way, here, there in () if other is None else other.sums:
         note(
             f"by {way}: {duration(here)} beside {duration(there)} of job {against}, "

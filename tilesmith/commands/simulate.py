@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     help="How closely to look; analytical unless given, for a model on an accelerator timeline.",
 )
 @click.option(
-    "--trace", type=click.Path(path_type=Path), help="Write a Chrome/Perfetto trace (JSON) here."
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Write a Chrome/Perfetto trace (JSON) here, or a picture where the name ends in .html.",
 )
 @what_if_options
 @chips_option
@@ -87,6 +89,8 @@ def simulate(
         raise InputError("--trace is of one target; give one --target")
     asked_of = [request_of(subject, {**asked, "target": target}) for target in targets]
     result, *others = [simulated(request, fidelity, trace) for request in asked_of]
+    if trace is not None:
+        note(f"trace: {trace}")
     if others:
         _compare([result, *others], as_json)
         return

@@ -173,7 +173,7 @@ def tune(
             f"'{failed[0].workload}'; 'tilesmith db query --database {database} --status "
             "failed' shows why"
         )
-    note(f"{report.trials} trials in {report.wall_s:.1f} s")
+    note(f"{report.trials} trial{'s' if report.trials != 1 else ''} in {report.wall_s:.1f} s")
 
 
 def _tune_several(

@@ -15,11 +15,11 @@ _NAME = "tilesmith's command line"
 
 
 def verbose(command: click.Command) -> click.Command:
-    """The command, and those below it, with `-v`."""
+    """The command, and those below it, with `-v`, which may stand behind any of them."""
     if isinstance(command, click.Group):
         for one in command.commands.values():
             verbose(one)
-    elif not any({*_OPTIONS} & {*param.opts} for param in command.params):
+    if not any({*_OPTIONS} & {*param.opts} for param in command.params):
         told = "Tell on stderr what is done; -vv in detail."
         option = click.Option(
             _OPTIONS, count=True, expose_value=False, callback=_tell, help=told, is_eager=True

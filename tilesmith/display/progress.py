@@ -72,7 +72,7 @@ def headline(progress: Progress) -> str:
     parts = [
         progress.measured_by,
         f"{started} of {len(progress.tasks)} tasks",
-        f"{progress.trials}{limit} trials",
+        f"{progress.trials}{limit} trial{'s' if limit or progress.trials != 1 else ''}",
     ]
     if progress.workers:
         ready = sum(worker.state in ("idle", "busy") for worker in progress.workers)

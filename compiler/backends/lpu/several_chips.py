@@ -158,8 +158,9 @@ def _stages(row: dict[str, Any]) -> list[str]:
     ]
     for number, stage in enumerate(row["stages"], 1):
         names = stage["kernels"]
+        kernels = f"{len(names)} kernels, {names[0]} to {names[-1]}"
         lines.append(
-            f"  chip {number}: {len(names)} kernels, {names[0]} to {names[-1]}; "
+            f"  chip {number}: {kernels if len(names) > 1 else f'1 kernel, {names[0]}'}; "
             f"{stage['us']:.2f} us, {stage['weights_mib']:.1f} MiB of weights, "
             f"{stage['transfer_us']:.2f} us to send on"
         )
