@@ -77,6 +77,7 @@ class _Meaning:
         self.within: list[list[Arrays]] = []
         self.read: dict[str, dict[int, Arrays]] = defaultdict(dict)
         self.weights: list[Arrays] = []
+        self.lanes: set[tuple[int, ...]] = set()
         self.written: dict[str, dict[int, Arrays]] = defaultdict(dict)
 
     def nearest(self, found: Arrays, values: Sequence[Arrays] | None = None) -> Arrays | None:
@@ -93,6 +94,30 @@ class _Meaning:
             return 1 + int((np.ascontiguousarray(value).view(np.uint8) != mine).sum())
 
         return min(alike, key=bytes_apart)
+
+    def first_apart(self, values: Sequence[Arrays]) -> tuple[int | None, Arrays | None]:
+        """Which result of a unit's operations is the first to differ, and what it would be.
+
+        A step of as many operations says so by its own results, the one that agrees longest; else
+        the result may be any that some step has within.
+        """
+        alike = [
+            part
+            for part in self.within
+            if [(v.shape, v.dtype) for v in part] == [(v.shape, v.dtype) for v in values]
+        ]
+        firsts = [
+            next((n for n, v in enumerate(values) if _apart(v, part[n]).any()), len(values))
+            for part in alike
+        ]
+        if firsts and max(firsts) < len(values):
+            return max(firsts), alike[int(np.argmax(firsts))][max(firsts)]
+        known = [v for part in self.within for v in part]
+        for number, value in enumerate(values):
+            closest = self.nearest(value, known)
+            if closest is None or _apart(value, closest).any():
+                return number, closest
+        return None, None
 
 
 class _WrongError(Exception):
@@ -156,6 +181,8 @@ def _note(meaning: _Meaning, chain: Chain, values: Values, tensors: Tensors) -> 
                 taken = [values[v] for v in inputs]
                 every = range(len(inputs), len(inputs) + len(operations))
                 meaning.within.append(computed(operations, list(every), taken))
+            case Shuffle(lanes=lanes):
+                meaning.lanes.add(tuple(lanes))
             case _:
                 pass
 
@@ -243,15 +270,27 @@ class _Checking(Player):
         if table["op"][row] == Op.ALU:
             unit, mine = self.schedule.units[int(table["unit"][row])], int(table["unit"][row])
             every = range(len(unit.inputs), len(unit.inputs) + len(unit.operations))
-            taken = self.last
-            for at, value in enumerate(computed(unit.operations, list(every), taken)):
-                known = [v for part in meaning.within for v in part]
-                closest = meaning.nearest(value, known)
-                if closest is None or _apart(value, closest).any():
-                    rows = np.flatnonzero((table["unit"] == mine) & (table["step"] == at))
-                    closest = nearest if closest is None else closest
-                    raise _WrongError(_told(int(rows[0]), value, closest, reason))
+            values = computed(unit.operations, list(every), self.last)
+            at, wanted = meaning.first_apart(values)
+            if at is not None:
+                rows = np.flatnonzero((table["unit"] == mine) & (table["step"] == at))
+                wanted = nearest if wanted is None else wanted
+                self.moved_wrongly(row, meaning, values[at], wanted)
+                raise _WrongError(_told(int(rows[0]), values[at], wanted, reason))
         raise _WrongError(_told(row, found, nearest, reason))
+
+    def moved_wrongly(self, row: int, meaning: _Meaning, found: Arrays, wanted: Arrays) -> None:
+        """Raise at a burst of the same chain that moves lanes as no step does.
+
+        Where lanes repeat, what it gives may still be what another step gives, so that only what is
+        computed of it differs.
+        """
+        table = self.schedule.table
+        alike = (table["op"] == Op.SHUFFLE) & (table["chain"] == table["chain"][row])
+        for other in np.flatnonzero(alike).tolist():
+            if self.schedule.units[int(table["unit"][other])].lanes not in meaning.lanes:
+                reason = "no step of its chain moves lanes so"
+                raise _WrongError(_told(other, found, wanted, reason))
 
     def result(self, row: int, op: Op, unit: Any, operands: list[Arrays]) -> list[Arrays]:
         self.last = operands
