@@ -34,8 +34,9 @@ def _model(text: str, weights: dict[str, NDArray[np.float32]]) -> onnx.ModelProt
     return model
 
 
-def _random(*shape: int) -> NDArray[np.float32]:
-    made = np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+def _random(layer: int, *shape: int) -> NDArray[np.float32]:
+    """Weights of a layer, other ones in each: equal weights would be kept once."""
+    made = np.random.default_rng([layer, *shape]).standard_normal(shape).astype(np.float32)
     return made / np.float32(np.prod(shape[1:]) ** 0.5)
 
 
@@ -43,7 +44,7 @@ def perceptron(layers: int = 16, rows: int = 64, width: int = 640) -> onnx.Model
     """`layers` of Gemm and Relu, all `width` wide."""
     weights, body = {}, ""
     for n in range(layers):
-        weights[f"w{n}"], weights[f"b{n}"] = _random(width, width), _random(1, width)[0]
+        weights[f"w{n}"], weights[f"b{n}"] = _random(n, width, width), _random(n, 1, width)[0]
         body += f"h{n} = Gemm(a{n}, w{n}, b{n}) a{n + 1} = Relu(h{n}) "
     body = body.replace("a0,", "x,").replace(f"a{layers} ", "y ")
     shapes = f"(float[{rows}, {width}] x) => (float[{rows}, {width}] y)"
@@ -54,7 +55,8 @@ def convolutional(layers: int = 8, side: int = 8, channels: int = 64) -> onnx.Mo
     """`layers` of 3 x 3 Conv and Relu on images of `side` by `side`."""
     weights, body, depth = {}, "", 3
     for n in range(layers):
-        weights[f"w{n}"], weights[f"b{n}"] = _random(channels, depth, 3, 3), _random(1, channels)[0]
+        weights[f"w{n}"] = _random(n, channels, depth, 3, 3)
+        weights[f"b{n}"] = _random(n, 1, channels)[0]
         body += f"h{n} = Conv<pads=[1,1,1,1]>(a{n}, w{n}, b{n}) a{n + 1} = Relu(h{n}) "
         depth = channels
     body = body.replace("a0,", "x,").replace(f"a{layers} ", "y ")
