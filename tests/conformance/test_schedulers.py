@@ -128,5 +128,6 @@ def test_a_fact_misspelt_in_a_scheduler_is_an_error(monkeypatch: pytest.MonkeyPa
     scheduler = scheduler_of(workload, target)
     monkeypatch.setattr(type(scheduler), "default", lambda *_: target.integer("vector.byts"))
     assert is_scheduled(workload, target)
+    default_of.cache_clear()
     with pytest.raises(TargetError, match=r"has no 'vector\.byts'"):
         default_of(workload, target)

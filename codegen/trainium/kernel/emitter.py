@@ -274,7 +274,9 @@ def number(value: object) -> float:
 
 
 def fill_of(out: Tile, value: object) -> float:
-    """A number that elements of a tile become."""
+    """A number that elements of a tile become; what is no tile is refused where it is emitted."""
+    if not isinstance(out, Tile):
+        return number(value)
     return float(nearest(number(value), to_numpy(out.dtype)))
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node, kernel
-from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.precision import LowerPrecision, in_precision, precision_dtype
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.template import template_of
@@ -26,7 +25,7 @@ WIDE = "float32"
 
 
 @dataclass(frozen=True)
-class LowerBesideScales(Pass):
+class LowerBesideScales(LowerPrecision):
     """See the module's docstring.
 
     Contract: a lowered graph of float32 in; out, as `LowerPrecision`, but that kernels which can
@@ -35,14 +34,12 @@ class LowerBesideScales(Pass):
 
     name = "lower-beside-scales"
 
-    precision: str
-
     def run(self, graph: Graph) -> Graph:
         narrow = precision_dtype(self.precision)
         rewriter = Rewriter(graph)
         for name in _scaled(graph, narrow):
             _part(rewriter, name, narrow)
-        return LowerPrecision(self.precision).run(rewriter.finish())
+        return super().run(rewriter.finish())
 
 
 def _scaled(graph: Graph, narrow: str) -> list[str]:
