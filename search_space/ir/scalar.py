@@ -172,6 +172,19 @@ def loads(value: Scalar) -> Iterator[Load]:
             yield from loads(otherwise)
 
 
+def constants(value: Scalar) -> Iterator[float]:
+    """Every number in a scalar, left to right; those of a condition are not looked at."""
+    match value:
+        case Const(number):
+            yield float(number)
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from constants(argument)
+        case Select(then=then, otherwise=otherwise):
+            yield from constants(then)
+            yield from constants(otherwise)
+
+
 def expressions(value: Scalar) -> Iterator[Expr]:
     """Every index expression in a scalar."""
     match value:

@@ -34,7 +34,7 @@ from tilesmith.codegen.lpu.dataflow import (
 from tilesmith.codegen.lpu.selection.tracing import Instance, Traced, rows_of_places
 from tilesmith.search_space.in_arrays import Written, differs, run
 from tilesmith.search_space.ir.program import Program, Statement, blocks
-from tilesmith.search_space.ir.scalar import Call, Const, Scalar, Select
+from tilesmith.search_space.ir.scalar import constants
 from tilesmith.simulator.lpu.chains import Tensors, run_chain
 
 Arrays = NDArray[Any]
@@ -357,18 +357,6 @@ def _constants_of(program: Program) -> set[float]:
     """Numbers in a program's expressions, their opposites and inverses."""
     found = {0.0, 1.0, -1.0}
     for block in blocks(program.body):
-        found |= _constants(block.value)
+        found |= set(constants(block.value))
     found |= {-value for value in found} | {1 / value for value in found if value}
     return {value for value in found if np.isfinite(value)}
-
-
-def _constants(value: Scalar) -> set[float]:
-    match value:
-        case Const(number):
-            return {float(number)}
-        case Call(arguments=arguments):
-            return {n for argument in arguments for n in _constants(argument)}
-        case Select(then=then, otherwise=otherwise):
-            return _constants(then) | _constants(otherwise)
-        case _:
-            return set()

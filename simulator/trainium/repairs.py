@@ -27,7 +27,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
 )
 from tilesmith.codegen.trainium.isa.text import access_text
 from tilesmith.search_space.ir.program import Block
-from tilesmith.search_space.ir.scalar import Call, Const, Scalar, Select
+from tilesmith.search_space.ir.scalar import constants
 from tilesmith.simulator.trainium.replaying import Replay
 
 Array = NDArray[Any]
@@ -120,7 +120,7 @@ def _numbers(
     row: Instruction, slot: int, block: Block, context: tuple[int, Sequence[Instruction], Looks]
 ) -> Iterator[float]:
     """Numbers of the nest's expression, and one that fits."""
-    known = {0.0, 1.0, -1.0, *_constants(block.value)}
+    known = {0.0, 1.0, -1.0, *constants(block.value)}
     known |= {-value for value in known} | {1 / value for value in known if value}
     old = row.immediates[slot]
     yield from sorted(value for value in known if value != old)
@@ -146,18 +146,6 @@ def _numbers(
             return
         yield value
         step = max(abs(move) * 0.1, 1e-6 * max(1.0, abs(value)))
-
-
-def _constants(value: Scalar) -> set[float]:
-    match value:
-        case Const(number):
-            return {float(number)}
-        case Call(arguments=arguments):
-            return {n for argument in arguments for n in _constants(argument)}
-        case Select(then=then, otherwise=otherwise):
-            return _constants(then) | _constants(otherwise)
-        case _:
-            return set()
 
 
 def _places(stream: InstructionStream, row: Instruction, access: Access) -> list[Access]:

@@ -141,28 +141,18 @@ def swept(
         TilesmithError: whatever keeps the subject from running on the target as it is.
         DependencyError, JobError: as `mapped_over`.
     """
-    count = math.prod(len(several) for _, several in values)
-    if count > MOST:
-        raise InputError(
-            f"these settings make {count:,} points, and a sweep has at most {MOST:,}; "
-            "'tilesmith explore' searches among more"
-        )
+    texts, names = _settings(values), tuple(name for name, _ in values)
     request = replace(request, settings=None)
     base = base_of(request)
-    names = tuple(name for name, _ in values)
-    texts = [
-        tuple(zip(names, combination, strict=True))
-        for combination in itertools.product(*(several for _, several in values))
-    ]
     own = tuple((name, own_text(base, name)) for name in names)
     told(0, len(texts) + 1)
     with mapped_over(min(spread.jobs, len(texts)), spread.workers) as mapped:
         play = player_of(request, base, own, fidelity, schedules)
-        found = play.searched(texts, mapped) if schedules == "searched" else [{}] * (count + 1)
+        found = play.searched(texts, mapped) if schedules == "searched" else [{}] * (len(texts) + 1)
         baseline = Point(own, play.result(base, found[0]), cost_of(base))
         others = [number for number, text in enumerate(texts) if text != own]
         answers = mapped(played, [(play, texts[n], found[n + 1]) for n in others])
-        points = [baseline] * count
+        points = [baseline] * len(texts)
         for done, (number, point) in enumerate(zip(others, answers, strict=True), 1):
             points[number] = point
             told(done, len(others) + 1)
@@ -179,6 +169,25 @@ def swept(
     if (said := _unlike(rows, schedules)) is not None:
         notes.append(said)
     return Sweep(base.name, names, rows[0], tuple(rows[1:]), schedules, budget, tuple(notes))
+
+
+def _settings(values: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[tuple[str, str], ...]]:
+    """Names and values of every point of a product of settings.
+
+    Raises:
+        InputError: there are too many.
+    """
+    count = math.prod(len(several) for _, several in values)
+    if count > MOST:
+        raise InputError(
+            f"these settings make {count:,} points, and a sweep has at most {MOST:,}; "
+            "'tilesmith explore' searches among more"
+        )
+    names = [name for name, _ in values]
+    return [
+        tuple(zip(names, combination, strict=True))
+        for combination in itertools.product(*(several for _, several in values))
+    ]
 
 
 def base_of(request: Request) -> Target:
