@@ -133,7 +133,15 @@ class Generator:
         self.gathers = Gathers(self.kernel, self.operands.tiles, self.operands.views)
         self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
 
-    # -- statements ---------------------------------------------------------------------------
+    def walk(self, program: Program) -> None:
+        """Give parameters a place in HBM, and emit all statements."""
+        for buffer in program.parameters:
+            shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
+            make = self.kernel.output if buffer.role == "output" else self.kernel.input
+            self.operands.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
+            self.buffers[buffer.name] = buffer
+        self.run(program.body, {})
+
     def run(self, statement: Statement, env: Environment) -> None:
         """Emit a statement."""
         found = self.nest(statement)
@@ -237,7 +245,6 @@ class Generator:
         self.operands.tiles[buffer.name] = tile
         self.operands.started[tile.allocation] = set()
 
-    # -- nests --------------------------------------------------------------------------------
     def emit(self, found: Selected, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
         match found.nest:
@@ -389,11 +396,5 @@ def generate(program: Program | Plans, core: Core, settings: Settings = ()) -> I
     program = plans.program
     verify_settings(program, core.target, settings)
     kernel = Kernel(program.name, core)
-    generator = Generator(kernel, plans, settings)
-    for buffer in program.parameters:
-        shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
-        make = kernel.output if buffer.role == "output" else kernel.input
-        generator.operands.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
-        generator.buffers[buffer.name] = buffer
-    generator.run(program.body, {})
+    Generator(kernel, plans, settings).walk(program)
     return kernel.finish(lambda name: written(program, name))

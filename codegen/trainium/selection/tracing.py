@@ -19,7 +19,7 @@ from tilesmith.codegen.trainium.isa.instructions import InstructionStream
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.selection.from_program import Generator, Plans
-from tilesmith.codegen.trainium.selection.nests import Environment, integer
+from tilesmith.codegen.trainium.selection.nests import Environment
 from tilesmith.search_space.in_arrays import nest_of
 from tilesmith.search_space.ir.program import Buffer, Loop, Program, Statement
 from tilesmith.search_space.ir.scalar import loads
@@ -114,10 +114,5 @@ def trace(program: Program, core: Core) -> Traced:
     """The stream of a bound program once more; errors as `from_program.generate`."""
     kernel = _Kernel(program.name, core)
     generator = _Generator(kernel, _Plans(program, core.target))
-    for buffer in program.parameters:
-        shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
-        make = kernel.output if buffer.role == "output" else kernel.input
-        generator.operands.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
-        generator.buffers[buffer.name] = buffer
-    generator.run(program.body, {})
+    generator.walk(program)
     return Traced(kernel.draft(), tuple(generator.instances), tuple(kernel.owners))
