@@ -50,12 +50,11 @@ def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
                 "again with fewer --jobs"
             ) from error
         except BaseException:  # what was asked for is of no use any more
-            working = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in working:
+            for process in list((pool._processes or {}).values()):
                 process.terminate()
-            for process in working:
-                process.join()
+            # The pool's own thread joins them: of two that wait for one process only one learns
+            # how it ended, and the other would take it for alive.
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
