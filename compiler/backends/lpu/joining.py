@@ -61,13 +61,13 @@ class Joined:
 def join(
     name: str,
     parts: Sequence[tuple[KernelStep, KernelCode]],
-    outside: frozenset[int],
+    outside: tuple[Held, ...],
     constants: Memory,
 ) -> Joined:
     """Kernels in their order as one program.
 
     Args:
-        outside: offsets in the arena of what is read after the program.
+        outside: what others read in the arena: the caller, the host, other programs.
         constants: where numbers that become part of operations are looked up.
 
     Raises:
@@ -81,7 +81,7 @@ def join(
 
 @dataclass
 class _Joining:
-    outside: frozenset[int]
+    outside: tuple[Held, ...]
     constants: Memory
     tensors: dict[str, Tensor] = field(default_factory=dict)
     literals: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -191,9 +191,8 @@ class _Joining:
         return name
 
     def is_read_outside(self, held: Held) -> bool:
-        """Whether the caller, the host or another program reads from there, if only a part."""
-        first = held.place.offset
-        return any(first <= offset < first + max(held.nbytes, 1) for offset in self.outside)
+        """Whether others read from there, if only a part, or a whole that it is a part of."""
+        return any(held.meets(other) for other in self.outside)
 
     def joined(self, name: str) -> Joined:
         outputs = [held for held in self.written.values() if self.is_read_outside(held)]

@@ -20,7 +20,7 @@ Invariants: every kernel is in one stage; more chips never make the period longe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,8 +28,7 @@ from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import LANES, Chain
 from tilesmith.codegen.lpu.scheduling.scheduler import Options
 from tilesmith.compiler.backends.lpu.entrance import entering, leaving
-from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
-from tilesmith.compiler.backends.lpu.program import TRIES, Program, joined_of, linked
+from tilesmith.compiler.backends.lpu.program import TRIES, Program, codes_of, joined_of, linked
 from tilesmith.compiler.program import KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
@@ -154,7 +153,7 @@ class Cutter:
     @cached_property
     def _estimated(self) -> list[float]:
         """Cycles of each kernel by the closed form of its chains, those that cut rows anew too."""
-        joined = joined_of(self.recipe, self.kernels, _codes(self.recipe, self.kernels))
+        joined = joined_of(self.recipe, self.kernels, codes_of(self.recipe, self.kernels))
         mine: list[list[Chain]] = [[] for _ in self.kernels]
         for chain, owner in zip(joined.flow.chains, joined.owners, strict=True):
             mine[owner].append(chain)
@@ -165,7 +164,7 @@ class Cutter:
     def _sent(self) -> list[int]:
         """Cycles on the links of what crosses a cut before each kernel, and behind the last."""
         lives: list[_Life] = []
-        codes = _codes(self.recipe, self.kernels)
+        codes = codes_of(self.recipe, self.kernels)
         for number, step in enumerate(self.kernels):
             *operands, made = codes[step.code].parameters
             for parameter, place in zip(operands, step.arguments, strict=False):
@@ -298,13 +297,9 @@ def _run_of(recipe: Recipe) -> tuple[KernelStep, ...]:
     return tuple(step for step in between if isinstance(step, KernelStep))
 
 
-def _codes(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, KernelCode]:
-    return {n: KernelCode.from_bytes(recipe.codes[n].code) for n in {s.code for s in steps}}
-
-
 def _weights(recipe: Recipe, steps: Sequence[KernelStep]) -> list[dict[int, int]]:
     """Bytes of MEM of every kernel's constants, by their place among the recipe's."""
-    codes, found = _codes(recipe, steps), []
+    codes, found = codes_of(recipe, steps), []
     for step in steps:
         code = codes[step.code]
         touched, held = code.touched(), dict[int, int]()

@@ -33,7 +33,7 @@ from tilesmith.compiler.backends.lpu.entrance import entering, hand_over, leavin
 from tilesmith.compiler.backends.lpu.joining import Joined, join
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.recutting import Held
-from tilesmith.compiler.program import HostStep, KernelStep, Place, Recipe
+from tilesmith.compiler.program import HostStep, KernelStep, Recipe, TensorRef
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import CodegenError, ModelError
 from tilesmith.search_space.target import Target
@@ -79,6 +79,7 @@ def _view(memory: Memory, held: Held) -> NDArray[Any]:
 
 Key = tuple[int, int, str, int]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
+_codes: WeakKeyDictionary[Recipe, dict[int, KernelCode]] = WeakKeyDictionary()
 
 
 def segments(recipe: Recipe, target: Target | None = None) -> list[Program | HostStep]:
@@ -118,7 +119,7 @@ def linked(
     known = _programs.setdefault(recipe, {})
     key = id(steps[0]), len(steps), repr(target), len(tries)
     if key not in known:
-        codes = {n: KernelCode.from_bytes(recipe.codes[n].code) for n in {s.code for s in steps}}
+        codes = codes_of(recipe, steps)
         first, last = entering(recipe, steps), leaving(recipe, steps)
         inner = tuple(steps)[len(first) : len(steps) - len(last)]
         joined = joined_of(recipe, inner, codes)
@@ -176,19 +177,42 @@ def _simplified(joined: Joined, constants: Memory) -> Joined:
     return replace(joined, flow=flow, literals={**joined.literals, **made})
 
 
-def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> frozenset[int]:
-    """Offsets in the arena of what others than these steps read: the caller, the host, later
-    programs."""
+def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, KernelCode]:
+    """The chains of the kernels of some steps, by the number of their code; each is read once.
+
+    Raises:
+        ModelError: one cannot be read (a damaged artifact).
+    """
+    known = _codes.setdefault(recipe, {})
+    wanted = {step.code for step in steps}
+    for number in sorted(wanted - known.keys()):
+        known[number] = KernelCode.from_bytes(recipe.codes[number].code)
+    return {number: known[number] for number in wanted}
+
+
+def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[Held, ...]:
+    """What others than these steps read in the arena: the caller, the host, other programs."""
     mine = set(map(id, steps))
-    places: list[Place] = [ref.place for ref in recipe.outputs]
+    found = [_seen(ref) for ref in recipe.outputs]
+    others: list[KernelStep] = []
     for step in recipe.steps:
         if isinstance(step, HostStep):
-            places += [ref.place for ref in step.inputs]
-        elif isinstance(step, KernelStep) and id(step) not in mine:
-            places += step.arguments
-        elif not isinstance(step, KernelStep):
+            found += [_seen(ref) for ref in step.inputs]
+        elif isinstance(step, KernelStep):
+            others += [step] if id(step) not in mine else []
+        else:
             raise ModelError(
                 f"'{recipe.name}' has compiled loops, which family 'lpu' does not run; "
                 "compile the model again"
             )
-    return frozenset(place.offset for place in places if place.region == "arena")
+    codes = codes_of(recipe, others)
+    for step in others:
+        for parameter, place in zip(codes[step.code].parameters, step.arguments, strict=True):
+            found.append(Held(parameter.name, place, parameter.shape, parameter.dtype))
+    return tuple(held for held in found if held.place.region == "arena")
+
+
+def _seen(ref: TensorRef) -> Held:
+    """What the host or the caller reads; of no known shape where it is no tensor of the arena."""
+    shape = ref.info.shape or () if ref.place.region == "arena" else ()
+    return Held(ref.info.name, ref.place, shape, ref.stored or ref.info.dtype)

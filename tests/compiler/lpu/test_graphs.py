@@ -39,6 +39,19 @@ def test_a_table_may_be_weights_too() -> None:
     assert np.abs(got - want).max() <= 4e-3 * np.abs(want).max()
 
 
+def test_who_reads_a_whole_gets_all_parts_that_are_written_into_it() -> None:
+    text = (
+        "parts (float[2, 64] x, float[3, 64] z) => (float[5, 64] y, int64[n, 2] k) "
+        "{ a = Sigmoid(x) b = Tanh(z) y = Concat<axis=0>(a, b) k0 = NonZero(y) "
+        "  k = Transpose<perm=[1, 0]>(k0) }"
+    )
+    x, z = random(2, 64), random(3, 64)
+    want = np.concatenate([1 / (1 + np.exp(-x)), np.tanh(z)])
+    found = build(import_model(model_of(text)), TARGET).run({"x": x, "z": z})
+    assert np.abs(found["y"] - want).max() <= 1e-3
+    assert np.array_equal(found["k"], np.argwhere(want))
+
+
 def test_what_whole_numbers_are_scaled_to_goes_on_in_float16() -> None:
     text = (
         "scaled (float[1, 12, 40] x) => (float[1, 24, 12] y) "
