@@ -25,7 +25,8 @@ venv: $(STAMP)  ## make the virtual environment .venv and install Tilesmith into
 demo: $(STAMP)  ## tune ResNet-50 on this CPU for 3 minutes, compile it, compare and time it
 	$(BIN)/python examples/demo.py
 
-test: lint types layers docs tests  ## everything continuous integration checks
+test: $(STAMP)  ## everything continuous integration checks, two things at a time
+	@$(MAKE) --no-print-directory -j 2 lint layers types docs tests
 
 lint: $(STAMP)  ## ruff: style and formatting
 	$(BIN)/ruff check .
