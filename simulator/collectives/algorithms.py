@@ -13,16 +13,14 @@ same time. `share`s are fractions of the whole tensor of the collective.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tilesmith.search_space.mesh import Level
 from tilesmith.simulator.collectives.network import ravel, unravel
-
-Transfer = tuple[int, int, float]
-"""Sending core, receiving core, share of the tensor."""
-
-Lane = tuple[int, ...]
+from tilesmith.simulator.collectives.transfers import Lane, Lanes, Transfers, Ways
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Step:
     """
 
     level: str
-    transfers: tuple[Transfer, ...]
+    transfers: Transfers
     times: int = 1
     reduces: bool = False
     passes: float = 1.0
@@ -45,37 +43,36 @@ class Step:
     at_target: float = 1.0
 
 
-def step(level: Level, transfers: Sequence[Transfer], times: int, reduces: bool) -> Step:
+def step(level: Level, transfers: Transfers, times: int, reduces: bool) -> Step:
     """A step that copies; or adds what arrives to what is there, reading both and writing once."""
     if reduces:
-        return Step(level.name, tuple(transfers), times, True, passes=2.0, at_target=2.0)
-    return Step(level.name, tuple(transfers), times)
+        return Step(level.name, transfers, times, True, passes=2.0, at_target=2.0)
+    return Step(level.name, transfers, times)
 
 
 Steps = tuple[Step, ...]
-Algorithm = Callable[[Level, Sequence[Lane], float, bool], Steps]
+Algorithm = Callable[[Level, Lanes, float, bool], Steps]
 """Steps of a gather (or with True, a sum that is scattered) of a share over lanes of a level."""
 
 
-def ring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+def ring(level: Level, lanes: Lanes, share: float, reduces: bool) -> Steps:
     """p - 1 steps, each member sending one p-th to the next, split over the cycles there are."""
-    transfers = []
+    parts = []
     for lane in lanes:
-        cycles = cycles_of(level, lane)
+        cycles = np.array(cycles_of(level, lane))
         part = share / len(lane) / len(cycles)
-        for cycle in cycles:
-            transfers += [(core, cycle[(i + 1) % len(cycle)], part) for i, core in enumerate(cycle)]
-    return (step(level, transfers, len(lanes[0]) - 1, reduces),)
+        parts.append(Transfers(Ways.of(cycles, np.roll(cycles, -1, axis=1)), part))
+    return (step(level, Transfers.joined(parts), len(lanes[0]) - 1, reduces),)
 
 
-def mesh(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+def mesh(level: Level, lanes: Lanes, share: float, reduces: bool) -> Steps:
     """One step: everybody sends one p-th to everybody else.
 
     What is summed is written where it is read p-fold, with the receiver's own part; in a chip the
     receiver reads it where it is.
     """
     p = len(lanes[0])
-    transfers = tuple((one, other, share / p) for lane in lanes for one, other in _pairs(lane))
+    transfers = Transfers(lanes.pairs, share / p)
     if not reduces:
         return (Step(level.name, transfers),)
     reads, writes = p / (p - 1), 1 / (p - 1)
@@ -84,37 +81,32 @@ def mesh(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> St
     return (Step(level.name, transfers, 1, True, 1 + reads, 1, 1 + reads + writes),)
 
 
-def recursive(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+def recursive(level: Level, lanes: Lanes, share: float, reduces: bool) -> Steps:
     """log2 p steps along the axes: halves, quarters, ... when it sums, and back when it gathers.
 
     Lanes begin with different axes, so that the cores of a chip do not all take the same link.
     """
-    found = []
     bits = len(lanes[0]).bit_length() - 1
-    orders = [axes_of(level, lane) for lane in lanes]
-    for number_of_step in range(bits):
-        part = share / 2 ** (number_of_step + 1)
-        transfers = []
-        for number, (lane, order) in enumerate(zip(lanes, orders, strict=True)):
-            place = {member: i for i, member in enumerate(order)}
-            flip = 1 << (number_of_step + _turn(number, len(lanes), bits)) % bits
-            transfers += [(core, lane[order[place[i] ^ flip]], part) for i, core in enumerate(lane)]
+    cores, rows = lanes.cores, np.arange(len(lanes))[:, None]
+    orders = np.array([axes_of(level, lane) for lane in lanes])
+    places = np.argsort(orders, axis=1)
+    turns = rows * max(1, bits // len(lanes))  # spread evenly over the axes
+    found = []
+    for number in range(bits):
+        flips = 1 << (number + turns) % bits
+        targets = cores[rows, orders[rows, places ^ flips]]
+        transfers = Transfers(Ways.of(cores, targets), share / 2 ** (number + 1))
         found.append(step(level, transfers, 1, reduces))
     return tuple(found if reduces else reversed(found))
 
 
-def _turn(lane: int, lanes: int, bits: int) -> int:
-    """Where a lane begins among the axes: lanes spread evenly over them."""
-    return lane * max(1, bits // lanes)
-
-
-def single_step(level: Level, lanes: Sequence[Lane], share: float) -> Steps:
+def single_step(level: Level, lanes: Lanes, share: float) -> Steps:
     """An all-reduce in one step: everybody sends all it has to everybody else, and adds."""
     (parts,) = mesh(level, lanes, share * len(lanes[0]), True)
     return (parts,)
 
 
-def kangaring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+def kangaring(level: Level, lanes: Lanes, share: float, reduces: bool) -> Steps:
     """A ring of chips all of whose cores take part: no steps inside a chip.
 
     Sums: a core reads what came and the parts of all cores of its chip, and sends their sum on.
@@ -127,24 +119,20 @@ def kangaring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) 
     cells: dict[int, list[Lane]] = {}
     for lane in lanes:
         cells.setdefault(lane[0] // level.inside, []).append(lane)
-    transfers = []
+    parts = []
     for cell in cells.values():
+        cores = np.array(cell)
         cycles = cycles_of(level, cell[0])
         place = {core: i for i, core in enumerate(cell[0])}
+        around = np.array([[place[core] for core in cycle] for cycle in cycles])
+        sources, targets = cores[:, around], cores[:, np.roll(around, -1, axis=1)]
         part = share / len(cell[0]) / len(cycles) / len(cell)
-        for cycle in cycles:
-            for i, core in enumerate(cycle):
-                here, there = place[core], place[cycle[(i + 1) % len(cycle)]]
-                transfers += [(lane[here], lane[there], part) for lane in cell]
-    times, cores = len(lanes[0]) - 1, level.inside
+        parts.append(Transfers(Ways.of(sources, targets), part))
+    transfers, times, members = Transfers.joined(parts), len(lanes[0]) - 1, level.inside
     if reduces:
-        inputs = cores + 1.0  # what came, and the part of each core
-        return (Step(level.name, tuple(transfers), times, True, inputs, inputs),)
-    return (Step(level.name, tuple(transfers), times, at_source=float(cores)),)
-
-
-def _pairs(lane: Lane) -> Iterator[tuple[int, int]]:
-    return ((one, other) for one in lane for other in lane if one != other)
+        inputs = members + 1.0  # what came, and the part of each core
+        return (Step(level.name, transfers, times, True, inputs, inputs),)
+    return (Step(level.name, transfers, times, at_source=float(members)),)
 
 
 ALGORITHMS: dict[str, Algorithm] = {"mesh": mesh, "rdh": recursive, "ring": ring}

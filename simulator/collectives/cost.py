@@ -9,7 +9,6 @@ mesh, kind and group; a look-up is a minimum over a few of them.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,8 +16,9 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind, Mesh
 from tilesmith.search_space.suggestions import unknown
 from tilesmith.simulator.collectives.algorithms import Step, Steps
-from tilesmith.simulator.collectives.network import MEMORY, Network, Resource
+from tilesmith.simulator.collectives.network import MEMORY, Network
 from tilesmith.simulator.collectives.stages import Stage, plans_of
+from tilesmith.simulator.collectives.transfers import Transfers
 
 
 @dataclass(frozen=True)
@@ -193,13 +193,20 @@ def lines_of(
 def _beside(steps: Steps, others: list[list[list[Stage]]], where: tuple[int, int, str]) -> Steps:
     """Steps with the transfers of other groups' same steps, as far as they have them."""
     i, j, name = where
-    found = list(steps)
-    for plans in others:
-        stage = plans[i][j] if i < len(plans) and j < len(plans[i]) else None
-        same = () if stage is None else stage.alternatives.get(name, ())
-        for k, other in enumerate(same[: len(found)]):
-            found[k] = replace(found[k], transfers=found[k].transfers + other.transfers)
-    return tuple(found)
+    same = [
+        plans[i][j].alternatives.get(name, ())
+        for plans in others
+        if i < len(plans) and j < len(plans[i])
+    ]
+    return tuple(
+        replace(
+            step,
+            transfers=Transfers.joined(
+                [step.transfers, *(other[k].transfers for other in same if k < len(other))]
+            ),
+        )
+        for k, step in enumerate(steps)
+    )
 
 
 def _line(
@@ -220,22 +227,11 @@ def _line(
 
 def step_rate(network: Network, step: Step) -> tuple[float, float, str]:
     """Seconds a byte of the tensor that a step takes, that DMA engines do, and what binds it."""
-    mesh = network.mesh
-    links: defaultdict[Resource, float] = defaultdict(float)
-    memories: defaultdict[Resource, float] = defaultdict(float)
-    passes = passes_of(mesh, step)
-    for source, destination, share in step.transfers:
-        for resource, rate in network.route(source, destination):
-            own = passes if is_engine(resource) else 1.0
-            links[resource] += own * share / rate
-        memories[network.memory_of(source)] += step.at_source * share / network.memory_rate
-        memories[network.memory_of(destination)] += step.at_target * share / network.memory_rate
-    busiest = max(links, key=lambda resource: links[resource])
-    wire, memory = links[busiest], max(memories.values())
-    slices = mesh.number("collective.slices")
-    left = min(wire, memory) / slices if step.reduces else 0.0
-    bound = MEMORY if memory > wire else "engines" if is_engine(busiest) else "links"
-    engines = max((load for resource, load in links.items() if is_engine(resource)), default=0.0)
+    engines, links, memory = network.busiest(step.transfers, step.at_source, step.at_target)
+    engines *= passes_of(network.mesh, step)
+    wire = max(engines, links)
+    left = min(wire, memory) / network.mesh.number("collective.slices") if step.reduces else 0.0
+    bound = MEMORY if memory > wire else "engines" if engines >= links else "links"
     return max(wire, memory) + left, engines, bound
 
 
@@ -244,8 +240,3 @@ def passes_of(mesh: Mesh, step: Step) -> float:
     return (
         step.passes * mesh.number("collective.reduce_passes") / 2 if step.reduces else step.passes
     )
-
-
-def is_engine(resource: Resource) -> bool:
-    """Whether it is what a core itself sends with, rather than a link."""
-    return len(resource) == 3 and resource[2] == "out"

@@ -14,13 +14,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.search_space.mesh import Level, Mesh
+from tilesmith.simulator.collectives.transfers import Cores, Shares, Transfers, Ways
 
-Resource = tuple[str | int, ...]
-"""Level's name and where it is; `("memory", chip)` is the memory of a chip."""
+Resource = int
+"""The engines of core c are c, the memory of chip m is -1 - m, and links follow on the engines."""
 
 MEMORY = "memory"
+
+_DENSE = 2**20
+"""Resources of a level that loads are added up for in one array; beyond, only those that occur."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """A resource on the ways of some transfers, the `rows` of an array of them: for each which it
+    is, and its bytes a second."""
+
+    rows: NDArray[np.int64]
+    resources: NDArray[np.int64]
+    rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """Seconds a byte of the tensor: of the busiest engines and link, and of each chip's memory."""
+
+    engines: float
+    links: float
+    read: Shares
+    written: Shares
 
 
 @dataclass(frozen=True)
@@ -43,74 +71,156 @@ class Network:
         return self.mesh.cores_per_chip
 
     @cached_property
-    def _engines(self) -> Level:
-        return self.mesh.levels[0]
+    def _first(self) -> dict[str, int]:
+        """The first link of each level."""
+        cores = self.mesh.cores
+        sizes = [cores // level.owner * _ports(level) for level in self.mesh.levels]
+        starts = accumulate(sizes, initial=cores)
+        return dict(zip((level.name for level in self.mesh.levels), starts, strict=False))
+
+    @cached_property
+    def _engines(self) -> bool:
+        """Whether the innermost level is the engines of its cores."""
+        inner = self.mesh.levels[0]
+        return inner.shared and inner.topology == "switch" and inner.owner == 1
+
+    def is_engine(self, resource: Resource) -> bool:
+        """Whether it is what a core itself sends with, rather than a link."""
+        return 0 <= resource < self.mesh.cores
 
     def memory_of(self, core: int) -> Resource:
-        return (MEMORY, core // self.per_chip)
+        return -1 - core // self.per_chip
 
-    def route(self, source: int, destination: int) -> tuple[tuple[Resource, float], ...]:
-        """What a transfer occupies, and at how many bytes a second, memories left out."""
-        found: list[tuple[Resource, float]] = []
-        inner = self._engines
-        if inner.shared and inner.topology == "switch" and inner.owner == 1:
-            found.append(((inner.name, source, "out"), inner.gbps * 1e9))
-        at = source
-        for level in reversed(self.mesh.levels):
-            if at // level.inside == destination // level.inside:
-                continue
-            if level is inner and found:
-                at = destination
-                continue
-            rate = level.gbps * 1e9 * self.efficiency
-            for link, share in self._links(level, at, destination):
-                found.append((link, rate * share))
-            if level.owner == level.inside:  # the links are the member's: one enters anywhere
-                at = (
-                    destination
-                    if level.inside > self.per_chip
-                    else self._moved(level, at, destination)
-                )
-            else:
-                at = self._moved(level, at, destination)
-        return tuple(found)
+    def busiest(
+        self, transfers: Transfers, at_source: float, at_target: float
+    ) -> tuple[float, float, float]:
+        """Seconds for which the busiest engines, link and memory work, a byte of the tensor.
 
-    @staticmethod
-    def _moved(level: Level, at: int, destination: int) -> int:
-        """The core like `at` in the member of `destination`."""
-        step = level.member_of(destination) - level.member_of(at)
-        cell = destination // level.cores - at // level.cores
-        return at + step * level.inside + cell * level.cores
-
-    def _links(self, level: Level, at: int, destination: int) -> Iterator[tuple[Resource, float]]:
-        """Links of one level on the way, with each one's share of its owner's bandwidth."""
-        lane = at % level.inside // level.owner
-        cell = at // level.cores
-        here, there = level.member_of(at), level.member_of(destination)
-        if level.topology == "switch":
-            yield (level.name, cell, lane, here, "out"), 1.0
-            yield (level.name, cell, lane, there, "in"), 1.0
-        elif level.topology == "all_to_all":
-            yield (level.name, cell, lane, here, there), 1.0 / (level.members - 1)
+        Args:
+            at_source, at_target: accesses of memory for each byte, at either chip.
+        """
+        if isinstance(transfers.share, float):
+            if transfers.ways not in self._known:
+                self._known[transfers.ways] = self._loads(Transfers(transfers.ways, 1.0))
+            found, share = self._known[transfers.ways], transfers.share
         else:
-            wide = sum(extent > 1 for extent in level.extents)
-            for link in walk(level.extents, here, there):
-                both = level.extents[link[1]] == 2  # two links to the same neighbour
-                yield (level.name, cell, lane, *link), (1.0 if both else 0.5) / wide
+            found, share = self._loads(transfers), 1.0
+        memory = share * (at_source * found.read + at_target * found.written).max()
+        return share * found.engines, share * found.links, float(memory)
+
+    @cached_property
+    def _known(self) -> dict[Ways, Loads]:
+        """Of what moves a whole tensor each way."""
+        return {}
+
+    def _loads(self, transfers: Transfers) -> Loads:
+        engines, links, ways = 0.0, 0.0, transfers.ways
+        for hops in self._by_level(ways):
+            most = _most(hops, transfers)
+            if self.is_engine(int(hops[0].resources[0])):
+                engines = max(engines, most)
+            else:
+                links = max(links, most)
+        readers, writers = ways.sources // self.per_chip, ways.targets // self.per_chip
+        low = min(readers.min(), writers.min())
+        size = max(readers.max(), writers.max()) + 1 - low
+        seconds = transfers.shares / self.memory_rate
+        read = np.bincount(readers - low, seconds, size).astype(np.float64)
+        written = np.bincount(writers - low, seconds, size).astype(np.float64)
+        return Loads(engines, links, read, written)
+
+    def routes(self, ways: Ways) -> list[list[tuple[Resource, float]]]:
+        """What each way occupies, and at how many bytes a second, memories left out."""
+        found: list[list[tuple[Resource, float]]] = [[] for _ in range(len(ways))]
+        for hops in self._by_level(ways):
+            for hop in hops:
+                for row, resource in zip(hop.rows.tolist(), hop.resources.tolist(), strict=True):
+                    found[row].append((resource, hop.rate))
+        return found
+
+    def _by_level(self, ways: Ways) -> Iterator[list[Hop]]:
+        """Hops in the order of the way: engines, then level by level from the outside in."""
+        inner, sources, targets = self.mesh.levels[0], ways.sources, ways.targets
+        at = sources
+        if self._engines:
+            yield [Hop(np.arange(len(sources)), sources, inner.gbps * 1e9)]
+        levels = self.mesh.levels[1:] if self._engines else self.mesh.levels
+        for level in reversed(levels):
+            rows = np.flatnonzero(at // level.inside != targets // level.inside)
+            if not len(rows):
+                continue
+            here, there = at[rows], targets[rows]
+            yield self._hops(level, rows, here, there)
+            at = at.copy()
+            if level.owner == level.inside > self.per_chip:
+                at[rows] = there  # the links are the member's: one enters anywhere
+            else:  # the core like this one in the member where it goes
+                at[rows] = here + (there // level.inside - here // level.inside) * level.inside
+
+    def _hops(self, level: Level, rows: Cores, at: Cores, targets: Cores) -> list[Hop]:
+        """The links of one level, with each one's share of its owner's bandwidth."""
+        rate = level.gbps * 1e9 * self.efficiency
+        lanes = level.inside // level.owner
+        (member, within), goal = np.divmod(at, level.inside), targets // level.inside
+        outer, here = np.divmod(member, level.members)
+        there = here + (goal - member)
+        cell = outer.astype(np.int64) * lanes + within // level.owner
+        base = self._first[level.name] + cell * (level.members * _ports(level))
+        if level.topology == "switch":
+            return [Hop(rows, base + 2 * here, rate), Hop(rows, base + 2 * there + 1, rate)]
+        if level.topology == "all_to_all":
+            links = base + here * level.members + there
+            return [Hop(rows, links, rate / (level.members - 1))]
+        wide = sum(extent > 1 for extent in level.extents)
+        return [
+            # of two members there are two links between them, one way around each
+            Hop(rows[on], base[on] + links, rate * (1 if level.extents[axis] == 2 else 0.5) / wide)
+            for on, axis, links in walk(level.extents, here, there)
+        ]
 
 
-def walk(extents: tuple[int, ...], here: int, there: int) -> Iterator[tuple[int, int, int]]:
-    """The links (member, dimension, direction) of the shortest way around a torus."""
-    at, goal = list(unravel(extents, here)), unravel(extents, there)
-    parity = sum(at) % 2
+def _ports(level: Level) -> int:
+    """Links that begin at one member, by number."""
+    if level.topology == "all_to_all":
+        return level.members
+    return 2 if level.topology == "switch" else 2 * len(level.extents)
+
+
+def _most(hops: list[Hop], transfers: Transfers) -> float:
+    """Seconds for which the busiest of some resources is occupied, for a byte of the tensor."""
+    which = np.concatenate([hop.resources for hop in hops])
+    which -= which.min()
+    if which.max() >= max(_DENSE, 4 * len(which)):
+        which = np.unique(which, return_inverse=True)[1]
+    share, rate = transfers.share, hops[0].rate
+    if isinstance(share, float) and all(hop.rate == rate for hop in hops):
+        return float(np.bincount(which).max()) * (share / rate)
+    shares = transfers.shares
+    load = np.concatenate([shares[hop.rows] / hop.rate for hop in hops])
+    return float(np.bincount(which, load).max())
+
+
+def walk(
+    extents: tuple[int, ...], here: Cores, there: Cores
+) -> Iterator[tuple[NDArray[np.int64], int, Cores]]:
+    """The links of the shortest ways around a torus, step by step.
+
+    Yields:
+        which of the ways take a step, along which dimension, and the number of its link:
+        `(member x dimensions + dimension) x 2`, and 1 more backwards.
+    """
+    at = np.stack(np.unravel_index(here, extents))
+    goal = np.stack(np.unravel_index(there, extents))
+    parity = at.sum(axis=0) % 2
     for axis, extent in enumerate(extents):
         ahead = (goal[axis] - at[axis]) % extent
-        forward = ahead * 2 < extent or (ahead * 2 == extent and parity == 0)
-        if extent == 2:
-            forward = True
-        for _ in range(ahead if forward else extent - ahead):
-            yield ravel(extents, at), axis, 1 if forward else -1
-            at[axis] = (at[axis] + (1 if forward else -1)) % extent
+        forward = (ahead * 2 < extent) | ((ahead * 2 == extent) & (parity == 0)) | (extent == 2)
+        left = np.where(forward, ahead, extent - ahead)
+        for taken in range(int(left.max(initial=0))):
+            on = np.flatnonzero(left > taken)
+            member = np.ravel_multi_index(tuple(at[:, on]), extents)
+            yield on, axis, 2 * (member * len(extents) + axis) + ~forward[on]
+            at[axis, on] = (at[axis, on] + np.where(forward[on], 1, -1)) % extent
 
 
 def unravel(extents: tuple[int, ...], member: int) -> tuple[int, ...]:

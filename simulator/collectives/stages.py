@@ -13,18 +13,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilesmith.search_space.mesh import CollectiveKind, Level, Mesh
 from tilesmith.simulator.collectives.algorithms import (
     ALGORITHMS,
     KANGARING,
     SINGLE_STEP,
-    Lane,
     Step,
     Steps,
     applies,
     kangaring,
     single_step,
 )
+from tilesmith.simulator.collectives.transfers import Lanes, Transfers, Ways
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Span:
     """The lanes of a group on one level, or on several that are taken together."""
 
     level: Level
-    lanes: tuple[Lane, ...]
+    lanes: Lanes
     together: bool = False
 
     @property
@@ -66,7 +68,8 @@ def plans_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> list[l
     """The plans of a collective, each a list of stages in their order."""
     if kind == "send":
         level = _widest(mesh, group)
-        step = Step(level.name, ((group[0], group[1], 1.0),))
+        ways = Ways(np.array(group[:1]), np.array(group[1:]))
+        step = Step(level.name, Transfers(ways, 1.0))
         return [[Stage(level.name, {"direct": (step,)})]]
     spans = spans_of(mesh, group)
     if kind == "all_to_all":
@@ -77,7 +80,7 @@ def plans_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> list[l
 
 def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
     """The levels a group spans, from the inside out, with its lanes on each."""
-    flat = [Span(_widest(mesh, group), (group,))]
+    flat = [Span(_widest(mesh, group), Lanes([group]))]
     found: list[Span] = []
     below = 1
     for level in _levels(mesh):
@@ -88,7 +91,7 @@ def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
         if len(sizes) > 1:
             return flat
         if sizes != {1}:
-            found.append(Span(level, tuple(tuple(sorted(lane)) for lane in lanes.values())))
+            found.append(Span(level, Lanes(tuple(sorted(lane)) for lane in lanes.values())))
     return found if math.prod(span.members for span in found) == len(group) else flat
 
 

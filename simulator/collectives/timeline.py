@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import CollectiveKind, Mesh
 from tilesmith.simulator.collectives.algorithms import Step
-from tilesmith.simulator.collectives.cost import cheapest, is_engine, passes_of, steps_of
+from tilesmith.simulator.collectives.cost import cheapest, passes_of, steps_of
 from tilesmith.simulator.collectives.network import Network, Resource
+
+Way = list[tuple[Resource, float]]
+"""Resources in their order, each with its bytes a second."""
 
 _MOST_SLICES = 200_000
 """Slices of transfers that are played: some seconds."""
@@ -70,7 +73,7 @@ class _Simulation:
     def __init__(self, network: Network, calls: Sequence[Call]) -> None:
         self._network, self._mesh = network, network.mesh
         self._number = int(self._mesh.number("collective.slices"))
-        self._plays = [_Play(call, _steps(self._mesh, call), self._number) for call in calls]
+        self._plays = [_Play(call, _steps(self._mesh, call), network) for call in calls]
         self._hops = {level.name: level.hop_us * 1e-6 for level in self._mesh.levels}
         self._free: defaultdict[Resource, float] = defaultdict(float)
         self._events: list[tuple[float, int, _Slice | tuple[int, int, int], int]] = []
@@ -100,10 +103,11 @@ class _Simulation:
         if step_number == len(play.steps):
             return
         step = play.steps[step_number]
-        outgoing = play.outgoing[step_number][core]
         for _ in range(self._number):
-            for destination, size in outgoing:
-                one = self._slice(step, core, destination, size / self._number)
+            for destination, share, way in play.outgoing[step_number][core]:
+                stations = self._stations(step, core, destination, way)
+                size = share * play.call.bytes / self._number
+                one = [(resource, seconds * size) for resource, seconds in stations]
                 self._push(
                     time + self._hops[step.level],
                     _Slice(number, step_number, core, destination, one, step.reduces),
@@ -111,18 +115,16 @@ class _Simulation:
                 )
         self._arrived(number, step_number, core, time)
 
-    def _slice(
-        self, step: Step, source: int, destination: int, size: float
+    def _stations(
+        self, step: Step, source: int, destination: int, way: Way
     ) -> list[tuple[Resource, float]]:
+        """What a byte occupies on its way, and for how many seconds."""
         network, passes = self._network, passes_of(self._mesh, step)
         rate = network.memory_rate
         return [
-            (network.memory_of(source), step.at_source * size / rate),
-            *(
-                (link, size * (passes if is_engine(link) else 1.0) / speed)
-                for link, speed in network.route(source, destination)
-            ),
-            (network.memory_of(destination), step.at_target * size / rate),
+            (network.memory_of(source), step.at_source / rate),
+            *((on, (passes if network.is_engine(on) else 1.0) / speed) for on, speed in way),
+            (network.memory_of(destination), step.at_target / rate),
         ]
 
     def _pass(self, time: float, one: _Slice, station: int) -> None:
@@ -150,17 +152,19 @@ class _Simulation:
 class _Play:
     """One collective that is going on: what each core sends and waits for in each step."""
 
-    def __init__(self, call: Call, steps: list[Step], slices: int) -> None:
+    def __init__(self, call: Call, steps: list[Step], network: Network) -> None:
         self.call, self.steps, self.end = call, steps, 0.0
-        self.outgoing: list[defaultdict[int, list[tuple[int, float]]]] = []
+        self.outgoing: list[defaultdict[int, list[tuple[int, float, Way]]]] = []
         self.missing: list[dict[int, int]] = []
         self.ready: list[defaultdict[int, float]] = []
+        slices = int(network.mesh.number("collective.slices"))
+        ways = {id(step): network.routes(step.transfers.ways) for step in steps}
         for step in steps:
-            outgoing: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+            outgoing: defaultdict[int, list[tuple[int, float, Way]]] = defaultdict(list)
             missing = dict.fromkeys(call.group, 1)  # its own beginning
-            for source, destination, share in step.transfers:
-                outgoing[source].append((destination, share * call.bytes))
-                missing[destination] += slices
+            for (source, target, share), way in zip(step.transfers, ways[id(step)], strict=True):
+                outgoing[source].append((target, share, way))
+                missing[target] += slices
                 missing[source] += slices
             self.outgoing.append(outgoing)
             self.missing.append(missing)

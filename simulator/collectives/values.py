@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.mesh import CollectiveKind, Mesh
-from tilesmith.simulator.collectives.algorithms import KANGARING, Lane, axes_of, cycles_of
+from tilesmith.simulator.collectives.algorithms import KANGARING, axes_of, cycles_of
 from tilesmith.simulator.collectives.cost import cheapest
 from tilesmith.simulator.collectives.stages import Span, plan_spans
+from tilesmith.simulator.collectives.transfers import Lane
 
 Array = NDArray[Any]
 Operation = Callable[[Array, Array], Array]
