@@ -65,9 +65,10 @@ def rounding_to(dtype: str) -> Rounding:
 
 
 def limited(exact: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Numbers too large for an element type as the largest that it has: as kernels take them."""
+    """Finite numbers too large for an element type as the largest that it has: as kernels take
+    them."""
     most = largest(dtype)
-    return exact if math.isinf(most) else np.clip(exact, -most, most)
+    return exact if math.isinf(most) else np.where(np.isinf(exact), exact, exact.clip(-most, most))
 
 
 def ratio(found: NDArray[Any], exact: NDArray[Any], narrow: NDArray[Any], dtype: str) -> float:

@@ -43,8 +43,9 @@ class NarrowKernels(Pass):
 
     Tensors that the caller or a host node sees stay float32. So does what is computed from whole
     numbers and little constants (positions, masks), what only moves or combines such tensors or the
-    caller's, and attention over keys that are float32 (a cache of the caller's). Numbers too large
-    for the type, which masks hold for infinity, become its largest.
+    caller's, and attention over keys that are float32 (a cache of the caller's). Infinities stay
+    so; finite numbers too large for the type become its largest: masks hold the least number of
+    float32, and a row that is masked with it as a whole has numbers.
 
     Contract: a lowered graph in and out; weights that narrow kernels read are narrow.
 
@@ -122,13 +123,13 @@ class _Narrowing:
         return name
 
     def _cast(self, source: str, result: str) -> Node:
-        """Numbers that are too large become the largest there are."""
+        """Finite numbers that are too large become the largest there are."""
         info, made = self.tensors[source], self.tensors[result]
         formula = "to_float32(x0)"
         if made.dtype != WIDE:
             most = largest(made.dtype)
             formula = f"minimum(maximum(x0,{-most:.9g}),{most:.9g})"
-            formula = f"to_float32({formula})"
+            formula = f"to_float32(where(is_inf(x0),x0,{formula}))"
         parameters = {
             "shape": shape_text(info.dims) if info.dims else "scalar",
             "expression": formula,
@@ -290,9 +291,10 @@ def largest(dtype: str) -> float:
 
 
 def as_narrow(array: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
-    """Elements of another type; numbers that are too large become the largest there are."""
-    if size_of(dtype) >= size_of(WIDE):
-        return array.astype(to_numpy(dtype))
-    most = largest(dtype)
-    limited: NDArray[np.float32] = np.clip(array, -most, most)
-    return limited.astype(to_numpy(dtype))
+    """Elements of another type; finite numbers that are too large become the largest there are."""
+    with np.errstate(over="ignore"):
+        made = array.astype(to_numpy(dtype))
+    if size_of(dtype) < size_of(WIDE):
+        lost = np.isinf(made) & np.isfinite(array)
+        made[lost] = np.copysign(largest(dtype), array[lost]).astype(made.dtype)
+    return made

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import expected, inputs_of, model_of, random
 from tilesmith.codegen.host import host_target
@@ -189,12 +192,88 @@ def test_ranges_of_sizes_are_one_artifact(precision: str) -> None:
         np.testing.assert_allclose(executable.run({"x": x})["y"], wanted, atol=3e-2)
 
 
-def test_numbers_that_are_too_large_become_the_largest() -> None:
-    x = np.array([LOW, -1e9, 1.0, 1e30, np.nan, -np.inf], np.float32)
+def test_finite_numbers_that_are_too_large_become_the_largest() -> None:
+    x = np.array([LOW, -1e9, 1.0, 1e30, np.nan, -np.inf, np.inf, 65519.0], np.float32)
     halves = as_narrow(x, "float16").astype(np.float32)
-    np.testing.assert_array_equal(halves, [-65504, -65504, 1, 65504, np.nan, -65504])
-    brains = as_narrow(x, "bfloat16").astype(np.float32)
-    assert np.isfinite(brains[[0, 3, 5]]).all() and brains[0] == -largest("bfloat16")
+    most = largest("float16")
+    np.testing.assert_array_equal(halves, [-most, -most, 1, most, np.nan, -np.inf, np.inf, most])
+    assert most == float(ml_dtypes.finfo(np.float16).max)
+    brains = as_narrow(x, "bfloat16")
+    most = largest("bfloat16")
+    assert most == float(ml_dtypes.finfo(brains.dtype).max)
+    rounded = x.astype(brains.dtype).astype(np.float32)
+    np.testing.assert_array_equal(brains[1:].astype(np.float32), rounded[1:])
+    assert brains[0] == -most and as_narrow(np.float32(LOW)[...], "bfloat16") == -most
+
+
+@BOTH
+def test_infinities_pass_through(precision: str) -> None:
+    """Those of the caller's, of the file and of a kernel's own, and what is no number."""
+    text = """agraph (float[6,8] x) => (float[6,8] y, float[6,8] z, float[6,8] u)
+    { a = MatMul(x, w) b = Relu(a) y = Add(b, x) z = Mul(a, n) e = Exp(x) u = Neg(e) }"""
+    ends = np.ones((6, 8), np.float32)
+    ends[0, 0], ends[5, 7] = np.inf, -np.inf
+    model = model_of(text, w=np.eye(8, dtype=np.float32) + np.float32(0.25), n=ends)
+    x = random(6, 8)
+    x[1, 1], x[2, 2], x[3, 3], x[4, 4] = np.inf, -np.inf, np.nan, 100
+    assert_alike(compiled(model, precision).run({"x": x}), referred(model, {"x": x}), precision)
+
+
+HEADS = """agraph (float[1,12,32] x{0}) => (float[1,2,12,16] y)
+{{ h = MatMul(x, w) r = Reshape(h, shape) t = Transpose<perm=[2,0,3,1,4]>(r)
+  a, b, c = Split<axis=0, num_outputs=3>(t)
+  q = Squeeze(a, first) k = Squeeze(b, first) v = Squeeze(c, first)
+  kt = Transpose<perm=[0,1,3,2]>(k) s = MatMul(q, kt) {1}
+  p = Softmax(z) y = MatMul(p, v) }}"""
+MASKS = {
+    "input": (", float[1,1,12,12] mask", "z = Add(s, mask)"),
+    "weight": ("", "z = Add(s, mask)"),
+    "chosen": (", bool[1,1,12,12] used", "z = Where(used, s, infinite)"),
+    "made": (
+        ", bool[1,1,12,12] used",
+        "m = Where(used, zero, infinite) z = Add(s, m)",
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_row_that_is_masked_by_infinities_is_no_number(kind: str, precision: str) -> None:
+    """As in the reference; a row of which one key is left is that key's value."""
+    used = np.tril(np.ones((12, 12), np.bool_))
+    used[5] = False
+    mask = np.where(used, np.float32(0), np.float32(-np.inf))[None, None]
+    inputs, node = MASKS[kind]
+    weights: dict[str, Any] = {
+        "w": random(32, 96) / 6, "shape": np.array([1, 12, 3, 2, 16]), "first": np.array([0]),
+        "infinite": np.float32(-np.inf), "zero": np.float32(0),
+    }  # fmt: skip
+    if kind == "weight":
+        weights["mask"] = mask
+    model = model_of(HEADS.format(inputs, node), 18, **weights)
+    given: dict[str, Any] = {"x": random(1, 12, 32)}
+    given |= {"mask": mask} if "mask" in inputs else {}
+    given |= {"used": used[None, None]} if "used" in inputs else {}
+    wanted = referred(model, given)
+    assert np.isnan(wanted["y"][:, :, 5]).all() and np.isfinite(wanted["y"][:, :, 6]).all()
+    assert_alike(compiled(model, precision).run(given), wanted, precision)
+
+
+def referred(model: onnx.ModelProto, given: dict[str, Any]) -> dict[str, Any]:
+    """What ONNX's reference computes in float32."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # infinities and what they come to
+        values = ReferenceEvaluator(model).run(None, given)
+    return {info.name: value for info, value in zip(model.graph.output, values, strict=True)}
+
+
+def assert_alike(found: dict[str, Any], wanted: dict[str, Any], precision: str) -> None:
+    """What is infinite or no number in the same places, the rest within the precision."""
+    for name, value in wanted.items():
+        rest = np.isfinite(value)
+        np.testing.assert_array_equal(found[name][~rest], value[~rest], name)
+        most = PRECISIONS[precision][1] * np.abs(value[rest]).max()
+        np.testing.assert_allclose(found[name][rest], value[rest], rtol=0, atol=most)
 
 
 def test_no_such_precision() -> None:
