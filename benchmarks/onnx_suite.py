@@ -91,6 +91,10 @@ class Outcome:
         return not self.reason
 
 
+Run = Callable[[str], Outcome]
+"""What a worker does with a case, by its name."""
+
+
 class _Suite(BackendTest):
     """ONNX's runner, which fails at scalars in sequences: it asks how many elements they have."""
 
@@ -209,11 +213,11 @@ def run_case(name: str) -> Outcome:
 
 
 # -- worker processes -----------------------------------------------------------------------------
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, run: Run) -> None:
     """A worker: names in, outcomes out, until it is told None."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (as long as the process)
     while (name := connection.recv()) is not None:
-        connection.send(run_case(name))
+        connection.send(run(name))
 
 
 @dataclass
@@ -223,17 +227,18 @@ class _Worker:
     process: Any
     connection: Any
     name: str
+    run: Run
     since: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def start(cls, name: str) -> _Worker:
+    def start(cls, name: str, run: Run) -> _Worker:
         context = multiprocessing.get_context("fork")  # the cases are made already
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        process = context.Process(target=_serve, args=(theirs, run), daemon=True)
         process.start()
         theirs.close()
         ours.send(name)
-        return cls(process, ours, name)
+        return cls(process, ours, name, run)
 
     def outcome(self, timeout: float) -> Outcome | None:
         """What became of its case, None as long as it is at it; a dead one has an outcome."""
@@ -253,9 +258,9 @@ class _Worker:
     def go_on(self, name: str) -> _Worker:
         """The next case, in this process if it lives."""
         if not self.process.is_alive():
-            return _Worker.start(name)
+            return _Worker.start(name, self.run)
         self.connection.send(name)
-        return _Worker(self.process, self.connection, name)
+        return _Worker(self.process, self.connection, name, self.run)
 
     def end(self) -> None:
         if self.process.is_alive():
@@ -263,11 +268,17 @@ class _Worker:
         self.process.join()
 
 
-def run_cases(chosen: Sequence[Case], jobs: int, timeout: float) -> Iterator[Outcome]:
-    """Outcomes of cases as they are finished, `jobs` at a time, each at most `timeout` seconds."""
+def run_cases(
+    chosen: Sequence[Case], jobs: int, timeout: float, run: Run | None = None
+) -> Iterator[Outcome]:
+    """Outcomes of cases as they are finished, `jobs` at a time, each at most `timeout` seconds.
+
+    Args:
+        run: what is done with each, in a worker process; None: `run_case`.
+    """
     names = iter([case.name for case in chosen])
     _functions()
-    workers = [_Worker.start(name) for name in islice(names, jobs)]
+    workers = [_Worker.start(name, run or run_case) for name in islice(names, jobs)]
     while workers:
         wait([worker.connection for worker in workers], timeout=1.0)
         for worker in list(workers):

@@ -51,7 +51,7 @@ from typing import Any
 from tilesmith.search_space.dtypes import NAMES, size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
-from tilesmith.search_space.suggestions import did_you_mean
+from tilesmith.search_space.suggestions import instead
 from tilesmith.search_space.target import Target
 
 OPERATIONS = {
@@ -389,8 +389,7 @@ class _Table:
         """Raise `TargetError` for a key that nobody took."""
         if self.entries:
             key = min(self.entries)
-            known = f"; keys there are {', '.join(self._known)}" if self._known else ""
             raise TargetError(
-                f"instruction set '{self._name}' has the unknown key '{self._prefix}{key}'{known}"
-                f"{did_you_mean(key, self._known)}"
+                f"instruction set '{self._name}' has the unknown key '{self._prefix}{key}'"
+                f"{instead(key, self._known, 'keys there are')}"
             )

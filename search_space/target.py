@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
-from tilesmith.search_space.suggestions import did_you_mean
+from tilesmith.search_space.suggestions import did_you_mean, instead
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -120,9 +120,9 @@ class Target:
     def fact(self, name: str) -> Fact:
         """A fact by dotted name; `TargetError` if the target lacks it."""
         if name not in self._by_name:
-            known = ", ".join(self._by_name) or "no facts at all"
-            meant = did_you_mean(name, self._by_name)
-            raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}{meant}")
+            all_of_them = f"'tilesmith targets' with its name lists all {len(self._by_name)}"
+            told = instead(name, self._by_name, "it has", all_of_them)
+            raise TargetError(f"target '{self.name}' has no '{name}'{told}")
         return self._by_name[name]
 
     def __contains__(self, name: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from tilesmith.compiler.comparison.stepping import Hooks, copies, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, Judge, comparable, row_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
+from tilesmith.compiler.host.nodes import draws
 from tilesmith.compiler.program import HeldTensor, Recipe
 from tilesmith.search_space.errors import InputError
 
@@ -33,6 +33,8 @@ class Compared:
         reference: what the reference's tensors come from, for the reader.
         tolerance: of float32 tensors.
         replaced: the tensor whose reference value is to be put in; "": of the suspect.
+        second: tensors by name by another reference that reads the model's file itself; those that
+            it has not are left out.
     """
 
     executable: Executable
@@ -41,6 +43,7 @@ class Compared:
     reference: str
     tolerance: float = TOLERANCE
     replaced: str = ""
+    second: Callable[[Collection[str]], Arrays] = lambda names: {}
 
     @property
     def recipe(self) -> Recipe:
@@ -53,7 +56,7 @@ class Compared:
     @property
     def drawn(self) -> set[str]:
         """Tensors of random numbers: nobody draws the same ones, so the reference's are put in."""
-        nodes = (node for node in self.graph.nodes if node.operator in NOT_DETERMINISTIC)
+        nodes = (node for node in self.graph.nodes if draws(node, self.graph.constants))
         return {name for node in nodes for name in node.writes}
 
 
@@ -73,6 +76,8 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
     rows = [row_of(t, recipe, graph, found[t.name], wanted[t.name]) for t in held]
     judge = Judge(graph, compared.inputs, found, wanted, compared.tolerance)
     rows = judge.verdicts(rows)
+    apart = contradicted(compared, judge, rows)
+    rows = [replace(row, verdict="sensitive") if row.name in apart else row for row in rows]
     first_bad = judge.first_bad(rows)
     return ComparisonReport(
         recipe.name,
@@ -86,6 +91,21 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
         first_bad,
         replacement(compared, wanted, compared.replaced or first_bad or ""),
         unlike_whole(compared, seen.outputs),
+        (_told_apart(apart),) if apart else (),
+    )
+
+
+def contradicted(compared: Compared, judge: Judge, rows: Sequence[TensorRow]) -> set[str]:
+    """Tensors on which references contradict each other, and the second agrees with ours."""
+    asked = judge.contradicted(rows)
+    second = compared.second(asked) if asked else {}
+    return {name for name in asked if name in second and judge.agrees(name, second[name])}
+
+
+def _told_apart(names: Collection[str]) -> str:
+    return (
+        f"references contradict each other on {', '.join(sorted(names)[:6])}: the compiled model "
+        "gives what ONNX's reference implementation gives (--reference onnx)"
     )
 
 

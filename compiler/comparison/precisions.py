@@ -67,7 +67,7 @@ class Precision:
         """Our tensor, with infinities that stand for the largest numbers as these: masks hold the
         lowest number of float32, which rounds to an infinity of a narrower type."""
         exact = self.exact[name]
-        if exact.dtype.kind != "f":
+        if exact.dtype.kind != "f" or exact.dtype == np.float64:
             return found
         wide = np.asarray(found, np.float32)
         same = np.isinf(wide) & (np.sign(wide) == np.sign(exact))
@@ -146,7 +146,7 @@ def _with_ratio(
     row: TensorRow, found: NDArray[Any], narrow: NDArray[Any], precision: Precision
 ) -> TensorRow:
     exact = precision.exact[row.name]
-    if exact.dtype.kind != "f":
+    if exact.dtype.kind != "f" or exact.dtype == np.float64:  # which stays as it is
         return row
     own = ratio(found, exact, narrow, precision.dtype)
     return replace(row, ratio=own, verdict=verdict_of(own, exact.size))

@@ -10,9 +10,10 @@ from tilesmith.compiler.wrong_instruction import WrongInstruction
 
 Verdict = Literal["ok", "bad", "inherited", "sensitive", "possible", "likely", "missing", "upcast"]
 """ok: within tolerance. bad: the error arises here. inherited: its inputs are wrong, and it makes
-of them what the reference makes of them. sensitive: the reference itself, in another order or in
-float64, is as far away. Of a lower precision by the ratio R: possible, likely, missing (an
-algorithm: compensation, a wider sum) and upcast (more exact than the precision is)."""
+of them what the reference makes of them. sensitive: the reference itself, in another order, in
+float64 or by another implementation, is as far away. Of a lower precision by the ratio R: possible,
+likely, missing (an algorithm: compensation, a wider sum) and upcast (more exact than the precision
+is)."""
 
 Deviation = Literal["", "spike", "step"]
 

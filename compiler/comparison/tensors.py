@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.comparison.cones import nearest
 from tilesmith.compiler.comparison.errors import distance, tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
 from tilesmith.compiler.comparison.float64 import in_float64, wide
@@ -120,6 +121,19 @@ class Judge:
             return None
         return beyond.name
 
+    def contradicted(self, rows: Sequence[TensorRow]) -> set[str]:
+        """Tensors on which references may contradict each other: what they are computed from is
+        exactly the reference's, and node by node it becomes what ours is."""
+        exact = {row.name for row in rows if row.error.distance == 0.0}
+        among = {row.name for row in rows}
+        inherited = (row.name for row in rows if row.verdict == "inherited")
+        return {name for name in inherited if exact.issuperset(nearest(self.graph, name, among))}
+
+    def agrees(self, name: str, other: NDArray[Any]) -> bool:
+        """Whether our tensor is within tolerance of another reference's."""
+        found = self.found[name]
+        return np.shape(found) == np.shape(other) and self._is_close(name, found, other)
+
     @cached_property
     def _has_steps(self) -> bool:
         """Whether the model rounds to whole steps, which a rounding may make another one."""
@@ -194,13 +208,16 @@ class Judge:
         return _is_noise(self.found[name], wanted, exact)
 
     def _is_rounding(self, name: str) -> bool:
-        """Whether the whole model in float64 is as far from the reference as ours is."""
+        """Whether the imported model is as far from itself in float64 as ours and the reference's
+        are: what the reference has of the model's file may be another model."""
         try:
             inputs = {other: wide(value) for other, value in self.inputs.items()}
             exact = np.asarray(self._exact.values(inputs, [name])[name])
+            narrow = np.asarray(self._reference.values(self.inputs, [name])[name])
         except JobError:
             return False
-        return _is_noise(self.found[name], self.wanted[name], exact)
+        both = (self.found[name], self.wanted[name])
+        return all(_is_noise(one, narrow, exact) for one in both)
 
 
 def _is_noise(found: NDArray[Any], wanted: NDArray[Any], exact: NDArray[Any]) -> bool:

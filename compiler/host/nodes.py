@@ -243,6 +243,16 @@ def _run_reference(proto: onnx.NodeProto, arrays: Mapping[str, Any]) -> NDArray[
     return run_kernel(node, arrays).reshape(shape)
 
 
+def draws(node: Node, constants: Mapping[str, Any]) -> bool:
+    """Whether a node draws random numbers: those of `NOT_DETERMINISTIC`, and Dropout in training.
+
+    Args:
+        constants: of its graph.
+    """
+    training = constants.get(node.input(2), node.input(2)) if node.is_onnx("Dropout") else False
+    return node.operator in NOT_DETERMINISTIC or bool(np.any(training))
+
+
 def foldable(node: Node) -> bool:
     """Whether a node's outputs depend on its inputs alone."""
     return (

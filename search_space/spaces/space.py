@@ -18,7 +18,7 @@ from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.population import Breeder
 from tilesmith.search_space.spaces.subspace import Subspace
-from tilesmith.search_space.suggestions import did_you_mean
+from tilesmith.search_space.suggestions import instead
 
 __all__ = ["SearchSpace", "Subspace"]
 
@@ -82,11 +82,8 @@ class SearchSpace:
         names |= {name for s in self.subspaces for name, _ in s.fixed}
         for name in config:
             if name not in names:
-                return (
-                    f"configuration '{config}': knob '{name}' is not of this space; it has "
-                    f"{', '.join(sorted(names))}"
-                    f"{did_you_mean(name, names)}"
-                )
+                like = instead(name, sorted(names), "it has")
+                return f"configuration '{config}': knob '{name}' is not of this space{like}"
         values: dict[str, dict[KnobValue, None]] = {}
         for name, value in (pair for s in self.subspaces for pair in s.fixed):
             values.setdefault(name, {})[value] = None

@@ -316,3 +316,22 @@ def test_a_spike_returns_and_a_step_stays() -> None:
         [row(n, r) for n, r in zip("abcdef", (1, 2, 2, 9, 9, 9), strict=True)], chain
     )
     assert suspect_of(rows) == "d", "what is likely goes before what is possible"
+
+
+def test_references_that_contradict_each_other_are_told_apart() -> None:
+    asked = compared(CONVOLUTION)
+    wanted = reference(asked)
+    off = {name: value + 1 if name == "c" else value for name, value in wanted.items()}
+    names: list[str] = []
+
+    def second(asked_for: Any) -> Any:
+        names.extend(asked_for)
+        return {name: wanted[name] for name in asked_for}
+
+    alone = {"c": off["c"]}
+    report = compare_tensors(replace(asked, second=second), alone)
+    assert names == ["c"] and report.clean and report.tensors[0].verdict == "sensitive"
+    assert "contradict each other on c" in report.notes[0]
+    assert not compare_tensors(asked, alone).clean, "no second reference agrees with ours"
+    bad = replace(compared(CONVOLUTION, damaged="w"), second=second)
+    assert not compare_tensors(bad, alone).clean

@@ -58,6 +58,18 @@ def test_simulated_kernels_compute_right_numbers(target: str) -> None:
     assert found.asked.numbers == "right" or target == "systolic"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "depthwise_conv2d c=16 h=6 w=6 kh=3 kw=3 pad=1",
+        "pool2d kind=max c=16 h=6 w=6 kh=2 kw=2 stride=2",
+        "gather shape=3x7x5 indices=11 axis=1",
+    ],
+)
+def test_kernels_of_any_layout_and_of_indices_are_checked(text: str) -> None:
+    assert ts.measure(text, None, "cpu", None, by="simulator").asked.numbers == "right"
+
+
 def test_float32_is_checked_as_models_compute_it() -> None:
     found = ts.measure("layer_norm shape=8x128", target="lpu1").asked
     assert found.numbers == "right, in float16 as models there"

@@ -149,6 +149,9 @@ def test_choices_and_machines_without_a_model_of_cost() -> None:
 
 def test_what_cannot_be_swept_is_refused() -> None:
     assert "did you mean 'sbuf.mib'" in refuse("simulate", *OP, "--set", "sbuf.mb=1,2")
+    for name, like in (("sbuf.mb", "sbuf.mib"), ("mib", "sbuf.mib"), ("clock", "tensor.*")):
+        said = refuse("simulate", *OP, "--set", f"{name}=1")
+        assert like in said and len(said) < 330, "not every number there is"
     assert "values are numbers" in refuse("simulate", *OP, "--set", "sbuf.mib=1,two")
     many = ("--set", "sbuf.mib=1:4000:100", "--set", "dma.start_ns=1:1000:100")
     assert "at most 1,000" in refuse("simulate", *OP, *many)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
     """Give a map whose answers come in the order asked; what it runs on ends with the block.
 
+    Processes begin at once, so that the caller can do something else before it takes the answers.
+
     Args:
         jobs: processes on this machine; one is this process.
         workers: as `jobs.workers.helpers` takes them; "" for none.
@@ -39,8 +41,7 @@ def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
 
         def beside(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
             begun = [pool.submit(function, *arguments) for arguments in asked]
-            for one in begun:
-                yield one.result()
+            return (one.result() for one in begun)
 
         try:
             yield beside

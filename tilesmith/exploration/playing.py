@@ -1,12 +1,14 @@
 """One machine of a sweep: the subject simulated there, with the schedules that are asked for.
 
 `sweeping` says where schedules come from. A `Player` is plain data, so that other processes play
-points as well. Invariant: a point is the same whoever plays it, and after whichever others.
+points as well; they begin before this process has played the baseline, and what needs the
+baseline's schedules follows. Invariant: a point is the same whoever plays it, and after whichever
+others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -83,18 +85,23 @@ class Player:
         asked = replace(self.request, target=target).resolved(calibrate=True)
         match self.schedules:
             case "chosen":
-                return self._chosen(asked)[0]
+                return self.chosen(asked)[0]
             case "searched":
                 return _played(asked, self.fidelity, found)
             case "kept":
                 return _played(asked, self.fidelity, self.known)
-        first, used = self._chosen(asked)
+        return self.better(asked, *self.chosen(asked))
+
+    def better(
+        self, asked: Resolved, first: SimulationResult, used: Choices | None
+    ) -> SimulationResult:
+        """The faster of schedules that were chosen, and of the baseline's."""
         if used is not None and all(self.known.get(w) == config for w, config in used.items()):
             return first
         other = _played(asked, self.fidelity, self.known)
         return other if other.latency_us < first.latency_us else first
 
-    def _chosen(self, asked: Resolved) -> tuple[SimulationResult, Choices | None]:
+    def chosen(self, asked: Resolved) -> tuple[SimulationResult, Choices | None]:
         """As for one machine, and the schedules of its program where it is one."""
         if _whole(asked, self.fidelity):
             recipe = build_fixed(asked).recipe
@@ -148,6 +155,37 @@ def player_of(
 def played(player: Player, settings: Settings, found: Choices) -> Point:
     """What comes of one combination; numbers that keep their value are left to what goes with
     others."""
+    return _point(player, settings, lambda target: player.result(target, found))
+
+
+def played_first(player: Player, settings: Settings) -> tuple[Point, Choices | None]:
+    """One combination with schedules chosen for it, and these: before the baseline's are known."""
+    used: list[Choices | None] = [None]
+
+    def result(target: Target) -> SimulationResult:
+        asked = replace(player.request, target=target).resolved(calibrate=True)
+        first, used[0] = player.chosen(asked)
+        return first
+
+    return _point(player, settings, result), used[0]
+
+
+def played_then(player: Player, first: Point, used: Choices | None) -> Point:
+    """What comes of it now that the baseline's schedules are known."""
+    if first.result is None:
+        return first
+    chosen = first.result
+
+    def result(target: Target) -> SimulationResult:
+        asked = replace(player.request, target=target).resolved(calibrate=True)
+        return player.better(asked, chosen, used)
+
+    return _point(player, first.settings, result)
+
+
+def _point(
+    player: Player, settings: Settings, result: Callable[[Target], SimulationResult]
+) -> Point:
     own, base = dict(player.own), player.base
     changed = {name: value for name, value in settings if value != own[name]}
     try:
@@ -156,7 +194,7 @@ def played(player: Player, settings: Settings, found: Choices) -> Point:
     except TargetError as error:
         return Point(settings, None, None, str(error))
     try:
-        return Point(settings, player.result(target, found), cost_of(target))
+        return Point(settings, result(target), cost_of(target))
     except TilesmithError as error:
         return Point(settings, None, cost_of(target), str(error))
 

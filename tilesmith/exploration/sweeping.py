@@ -21,12 +21,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.exploration.mapping import mapped_over
-from tilesmith.exploration.playing import cost_of, own_text, played, player_of
+from tilesmith.exploration.playing import (
+    Choices,
+    Player,
+    Settings,
+    cost_of,
+    own_text,
+    played,
+    played_first,
+    played_then,
+    player_of,
+)
 from tilesmith.exploration.request import Budget
 from tilesmith.exploration.sweep_report import Point, Schedules, Sweep
 from tilesmith.exploration.variation import Variation
@@ -41,6 +52,7 @@ from tilesmith.simulator import SimulationResult
 
 if TYPE_CHECKING:
     from tilesmith.jobs.subjects import Subject
+    from tilesmith.tuner.model_corpus import Mapped
 
 MOST = 1000
 """Points of a sweep; `explore` searches among more."""
@@ -147,15 +159,14 @@ def swept(
     own = tuple((name, own_text(base, name)) for name in names)
     told(0, len(texts) + 1)
     with mapped_over(min(spread.jobs, len(texts)), spread.workers) as mapped:
-        play = player_of(request, base, own, fidelity, schedules)
-        found = play.searched(texts, mapped) if schedules == "searched" else [{}] * (len(texts) + 1)
-        baseline = Point(own, play.result(base, found[0]), cost_of(base))
         others = [number for number, text in enumerate(texts) if text != own]
-        answers = mapped(played, [(play, texts[n], found[n + 1]) for n in others])
+        asked = _Points(request, base, own, fidelity, schedules)
+        half = partial(_halfway, told, len(others) + 1)
+        baseline, answers = asked.played([texts[number] for number in others], mapped, half)
         points = [baseline] * len(texts)
         for done, (number, point) in enumerate(zip(others, answers, strict=True), 1):
             points[number] = point
-            told(done, len(others) + 1)
+            told(max(done, len(others) // 2) if schedules == "best" else done, len(others) + 1)
     told(len(others) + 1, len(others) + 1)
     rows = [baseline, *points]
     best = front([(row.spent(budget), row.latency_us) for row in rows])
@@ -169,6 +180,51 @@ def swept(
     if (said := _unlike(rows, schedules)) is not None:
         notes.append(said)
     return Sweep(base.name, names, rows[0], tuple(rows[1:]), schedules, budget, tuple(notes))
+
+
+def _halfway(told: Told, total: int, done: int) -> None:
+    told(done // 2, total)
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The baseline and the points of a sweep; attributes as `playing.Player` has them."""
+
+    request: Request
+    base: Target
+    own: Settings
+    fidelity: str | None
+    schedules: Schedules
+
+    def played(
+        self, texts: Sequence[Settings], mapped: Mapped, told: Callable[[int], None]
+    ) -> tuple[Point, Iterable[Point]]:
+        """The baseline, played here while other processes are at the points; and these.
+
+        Args:
+            told: how many points have been looked at, and will be again.
+        """
+        asked = (self.request, self.base, self.own, self.fidelity, self.schedules)
+        if self.schedules == "best" and not is_artifact(self.request.subject):
+            early = Player(*asked)
+            first = mapped(played_first, [(early, text) for text in texts])
+            play = player_of(*asked)
+            baseline = self._baseline(play, {})
+            again = []
+            for one in first:
+                again.append((play, *one))
+                told(len(again))
+            return baseline, mapped(played_then, again)
+        play = player_of(*asked)
+        found: list[Choices] = [{}] * (len(texts) + 1)
+        if self.schedules == "searched":
+            found = play.searched(texts, mapped)
+        pairs = zip(texts, found[1:], strict=True)
+        answers = mapped(played, [(play, *pair) for pair in pairs])
+        return self._baseline(play, found[0]), answers
+
+    def _baseline(self, play: Player, found: Choices) -> Point:
+        return Point(self.own, play.result(self.base, found), cost_of(self.base))
 
 
 def _settings(values: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[tuple[str, str], ...]]:

@@ -158,14 +158,15 @@ def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
     Raises:
         InputError: there are none.
     """
-    from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
+    from tilesmith.compiler.host.nodes import draws
 
     drawn: set[str] = set()
     drawing = []
     for node in graph.nodes:
-        if node.operator in NOT_DETERMINISTIC:
+        if draws(node, graph.constants):
             drawing.append(node.describe())
-        if node.operator in NOT_DETERMINISTIC or not drawn.isdisjoint(node.reads):
+            drawn.update(node.writes)
+        elif not drawn.isdisjoint(node.reads):
             drawn.update(node.writes)
     names = [info.name for info in graph.outputs]
     kept = [name for name in names if name not in drawn]

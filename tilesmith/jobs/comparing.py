@@ -100,7 +100,7 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
     threads = ready.executable.recipe.threads
     referred = Referred(ready.model, ready.graph, ready.inputs, threads)
     reference, wanted = referred.tensors(names, options.reference)
-    asked = replace(asked, reference=reference)
+    asked = replace(asked, reference=reference, second=referred.second)
     lower = request.precision
     if lower == "fp32":
         lower = ready.executable.report.precision
@@ -240,6 +240,13 @@ class Referred:
         inputs = {name: wide(array) for name, array in self.inputs.items()}
         exact = Evaluator(in_float64(self.graph), sessions=False)
         return "float64", exact.values(inputs, names)
+
+    def second(self, names: Iterable[str]) -> dict[str, Any]:
+        """Tensors by ONNX's reference implementation, from the file; those that it has."""
+        from tilesmith.compiler.comparison.by_definition import tensors_by_definition
+
+        file = _file_of(self.model)
+        return {} if file is None else tensors_by_definition(file, self.inputs, names)
 
     def _by_onnxruntime(self, names: list[str]) -> tuple[str, dict[str, Any]]:
         """The file as it is where there is one; what it has not, node by node."""

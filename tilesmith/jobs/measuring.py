@@ -269,10 +269,8 @@ def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
         got = _computed(workload, inside, target, found.config)
     except TilesmithError as error:
         return replace(found, numbers=f"not checked: {error}")
-    from tilesmith.tuner.checking import random_inputs
-
     inputs = {n: a.astype(np.float32) if a.dtype.kind == "V" else a
-              for n, a in random_inputs(workload).items()}  # fmt: skip
+              for n, a in _inputs(workload).items()}  # fmt: skip
     want = np.asarray(_reference(workload, inputs, np.float64), np.float64)
     sums = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
     sizes = [np.abs(x[np.isfinite(x)]) for x in (want, _plain(workload, sums))]
@@ -288,6 +286,18 @@ def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
     said = f"right, in {inside.dtype} as models there" if inside != workload else "right"
     numbers = said if right else f"wrong: off by {off:.3g} of the largest sum of terms"
     return replace(found, numbers=numbers, max_error=off)
+
+
+def _inputs(workload: Workload) -> dict[str, NDArray[Any]]:
+    """Random operands; indices among them are of what there is, as models refuse others."""
+    from tilesmith.tuner.checking import random_inputs
+
+    found = random_inputs(workload)
+    for name, extents in template_of(workload.operator).index_extents(workload).items():
+        found[name] = np.fmod(found[name], np.resize(extents, found[name].shape)).astype(
+            found[name].dtype
+        )
+    return found
 
 
 def _reference(workload: Workload, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> NDArray[Any]:
@@ -329,11 +339,12 @@ def _computed(workload: Workload, inside: Workload, target: Target, config: Conf
     Raises:
         TilesmithError: no models run on the target here, or not this kernel.
     """
-    from tilesmith.compiler.build import build
+    from tilesmith.compiler.build import fastest_recipe, scheduled
+    from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph, TensorInfo, kernel
-    from tilesmith.tuner.checking import random_inputs
+    from tilesmith.compiler.settling.chooser import Chooser
 
-    inputs = random_inputs(workload)
+    inputs = _inputs(workload)
     template = template_of(workload.operator)
     output = template.output(workload)
     infos = [TensorInfo(o.name, o.dtype, o.shape) for o in template.operands(workload)]
@@ -347,7 +358,8 @@ def _computed(workload: Workload, inside: Workload, target: Target, config: Conf
         constants={name: inputs[name] for name in workload.constants},
         opsets=(("", 17),),
     )
-    model = build(graph, target, pinned=lambda kernels: {inside: config})
+    only = Chooser(target, None, 1, {inside: config}, measured_only=True)  # in no other layout
+    model = Executable(fastest_recipe(scheduled(graph, target), only))
     keys = [getattr(step, "config", "") for step in model.recipe.steps]
     if config.key not in keys:
         raise InputError("a model of this kernel alone takes other layouts")

@@ -54,7 +54,7 @@ def test_sizes_that_do_not_fit_each_other_name_field_value_and_range(settings, m
     ("text", "message"),
     [
         ('family = "quantum"', "unknown family of simulated targets 'quantum'; one of cpu, "),
-        ('family = "trainium"', "'odd' has no 'tensor.rows'; it has no facts at all"),
+        ('family = "trainium"', "'odd' has no 'tensor.rows'; it has none at all"),
         ('family = "systolic"\n[array]\nrows = 4.5', "array.rows = 4.5 is not an integer"),
     ],
 )
