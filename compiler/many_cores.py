@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, TensorRef
 from tilesmith.search_space.target import Target
 
-ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "copy", "zero"]
+ExchangeKind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "receive", "copy", "zero"
+]
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class Exchange:
 
     Attributes:
         kind: a collective: parts stand in the group's order in the views' order of elements; copy:
-            elements of `source`; zero: `result` is filled with zeros, and nothing read.
-        group: cores of the mesh that take part; of "copy" and "zero" nobody else.
+            elements of `source`; zero: `result` is filled with zeros, and nothing read; a send
+            reads `source` alone, and a receive writes `result` alone.
+        group: cores of the mesh that take part; of a send and its receive (from, to), of "copy" and
+            "zero" nobody else.
     """
 
     name: str

@@ -53,6 +53,7 @@ def execute(
     """
     given = parts_of(program, inputs)
     held: list[dict[str, NDArray[Any]]] = [{} for _ in given]
+    made: dict[str, NDArray[Any]] = {}
     for stage in range(max(program.stages, default=0) + 1):
         sent = program.crossing(stage - 1)
         held = [
@@ -60,12 +61,13 @@ def execute(
             for own, before in zip(given, held, strict=True)
         ]
         _run(program, stage, held, runner)
-    return {
-        placed.info.name: assembled(
-            [own[placed.local] for own in held], placed.spec, placed.info.dims, program.mesh
-        )
-        for placed in program.outputs
-    }
+        for placed in program.outputs:
+            if program.made_in(placed.local) == stage:
+                parts = [own[placed.local] for own in held]
+                made[placed.info.name] = assembled(
+                    parts, placed.spec, placed.info.dims, program.mesh
+                )
+    return made
 
 
 def parts_of(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:

@@ -126,9 +126,9 @@ class _Cutter:
     def _walk(self) -> None:
         """Times, weights and what is alive, node by node."""
         seen: set[tuple[str, Spec]] = set()
-        last: dict[str, int] = dict.fromkeys(self.graph.output_names, self.size)
+        last: dict[str, int] = {}
         for number, node in enumerate(self.graph.nodes):
-            last.update((n, max(number, last.get(n, 0))) for n in node.reads)
+            last.update((n, number) for n in node.reads)
         for number, node in enumerate(self.graph.nodes):
             strategy = self.sharding.strategies[node]
             time = self.costs.node(self.graph, node, dimension_map(self.graph, node), strategy)
@@ -147,9 +147,8 @@ class _Cutter:
             self.own.append(weights)
             for name, made in zip(node.outputs, strategy.outputs, strict=True):
                 if made is not None:
-                    for boundary in range(number + 1, min(self.size, last.get(name, 0) + 1)):
-                        if boundary <= last[name]:
-                            self.crossing[boundary] += self._bytes(name, made)
+                    for boundary in range(number + 1, last.get(name, 0) + 1):
+                        self.crossing[boundary] += self._bytes(name, made)
 
     def _bytes(self, name: str, spec: Spec) -> int:
         info = self.graph.info(name)

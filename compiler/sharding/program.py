@@ -90,15 +90,25 @@ class Program:
 
     def crossing(self, number: int) -> tuple[str, ...]:
         """Tensors of a core that stages up to a number make and later ones read, in the order in
-        which they are made; what the caller gives is there in every stage."""
+        which they are made; what the caller gives is there in every stage, and what he gets stays
+        on the cores that made it."""
         made: dict[str, None] = {}
-        read: set[str] = {placed.local for placed in self.outputs}
+        read: set[str] = set()
         for item, stage in zip(self.order, self.stages, strict=True):
             if stage <= number:
                 made.update(dict.fromkeys(_writes(item)))
             else:
                 read.update(_reads(item))
         return tuple(name for name in made if name in read)
+
+    def made_in(self, name: str) -> int:
+        """The stage that makes a tensor of a core; the first, of what is given."""
+        return self._makers.get(name, 0)
+
+    @cached_property
+    def _makers(self) -> dict[str, int]:
+        pairs = zip(self.order, self.stages, strict=True)
+        return {name: stage for item, stage in pairs for name in _writes(item)}
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

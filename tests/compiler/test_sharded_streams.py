@@ -23,11 +23,12 @@ from tilesmith.compiler.many_cores import CoreProgram, Exchange
 from tilesmith.compiler.program import Place, TensorRef
 from tilesmith.compiler.sharding import streams
 from tilesmith.compiler.sharding.exchanges import Held, Seat, exchanges, needs_spare
+from tilesmith.compiler.sharding.execution import execute
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.program import Move
 from tilesmith.compiler.sharding.resharding import run_step, steps_between
 from tilesmith.compiler.sharding.specs import Spec, local_shape, parse, part
-from tilesmith.search_space.errors import InputError, ModelError, TargetError
+from tilesmith.search_space.errors import InputError, JobError, ModelError, TargetError
 from tilesmith.search_space.mesh import load_mesh
 from tilesmith.simulator.collectives import collective_cost
 
@@ -150,12 +151,89 @@ def test_the_command_plays(tmp_path: Path) -> None:
     assert "behind computing" in done.output
 
 
-def test_what_cannot_be_played_is_said() -> None:
-    with pytest.raises(InputError, match="stages of a pipeline"):
-        ts.shard(
-            mlp(8, 16, 32, 2), MACHINE, degrees={"pipeline": 2, "tensor": 2},
-            specs={"w0.up": "-,tensor"}, timeline=True,
+def test_stages_of_a_pipeline_send_each_microbatch_on() -> None:
+    model = mlp(8, 16, 32, 2)
+    graph = graph_of(model)
+    spans = {}
+    for batches in (1, 2, 4):
+        found = ts.shard(
+            model, MACHINE, degrees={"pipeline": 2, "tensor": 2}, specs={"w0.up": "-,tensor"},
+            microbatches=batches, timeline=True,
         )  # fmt: skip
+        assert found.streams is not None
+        assert found.played is not None
+        spans[batches] = found.played
+    given = [inputs_of(graph, seed) for seed in range(4)]
+    for inputs, made in zip(given, found.streams.run_batches(given), strict=True):
+        assert_same(made, run_reference(graph, inputs))
+    with pytest.raises(InputError, match="takes 4 microbatches at a time, not 1"):
+        found.streams.run_batches(given[:1])
+    assert list(spans[4].cores) == [0, 1, 2, 3]
+    first, second = spans[1].cores[0], spans[1].cores[2]
+    assert first.end_us < second.end_us == pytest.approx(spans[1].makespan_us)
+    assert second.waiting_us > 0
+    each = (spans[4].makespan_us - spans[2].makespan_us) / 2
+    assert each < 0.7 * spans[1].makespan_us, "stages work on different microbatches"
+    assert each >= spans[1].makespan_us - first.end_us, "and each on one at a time"
+    assert spans[4].collectives == 4 * spans[1].collectives
+
+
+def test_outputs_stay_in_the_stage_that_makes_them() -> None:
+    b = ModelBuilder("early")
+    x = b.input("x", 8, 16)
+    early = b.node("MatMul", x, b.weight("w", 16, 16), to="early")
+    b.node("Relu", b.node("MatMul", early, b.weight("v", 16, 16)), to="y")
+    found = ts.shard(
+        b.model("early", "y"), MACHINE, degrees={"pipeline": 2, "tensor": 2},
+        specs={"x": "tensor,-"}, timeline=True,
+    )  # fmt: skip
+    assert found.streams is not None
+    assert [found.program.made_in(p.local) for p in found.program.outputs] == [0, 1]
+    assert [len(found.program.crossing(stage)) for stage in range(2)] == [1, 0]
+    graph = graph_of(b.model("early", "y"))
+    given = inputs_of(graph)
+    assert_same(found.streams.run(given), run_reference(graph, given))
+
+
+@pytest.mark.parametrize("cut", ["ids=tensor,-", "t=tensor,-", "t=-,tensor"])
+def test_rows_are_looked_up_in_a_table_that_is_cut(cut: str) -> None:
+    name, _, spec = cut.partition("=")
+    b = ModelBuilder("embedding")
+    ids = b.input("ids", 2, 6, dtype=onnx.TensorProto.INT64)
+    rows = b.node("Gather", b.weight("t", 12, 16), ids)
+    b.node("MatMul", b.node("Concat", rows, rows, axis=1), b.weight("w", 16, 8), to="y")
+    model = b.model("y")
+    found = ts.shard(model, MACHINE, cores=2, specs={name: spec}, timeline=True)
+    assert found.streams is not None
+    given = {"ids": np.random.default_rng(5).integers(-12, 12, (2, 6))}
+    wanted = run_reference(graph_of(model), given)
+    assert_same(found.streams.run(given), wanted)
+    assert_same(execute(found.program, given), wanted)
+    given["ids"][1, 3] = 12
+    with pytest.raises(JobError, match="takes index 12 of an axis"):
+        found.streams.run(given)
+
+
+def test_whole_numbers_of_the_caller_are_prepared_before() -> None:
+    """Moves of them, too: the table's cores want all of the indices, which come cut."""
+    b = ModelBuilder("moved")
+    ids = b.input("ids", 4, 6, dtype=onnx.TensorProto.INT64)
+    many = b.node("Mul", ids, b.constant("three", np.array(3)))
+    less = b.node("Mod", many, b.constant("n", np.array(12)), to="less")
+    b.node("MatMul", b.node("Gather", b.weight("t", 12, 16), less), b.weight("w", 16, 8), to="y")
+    model = b.model("y")
+    specs = {"ids": "tensor,-", "less": "-,-", "t": "tensor,-"}
+    found = ts.shard(model, MACHINE, cores=2, specs=specs, timeline=True)
+    assert found.streams is not None
+    assert found.played is not None
+    moves = [item for item in found.streams.divided.ahead if isinstance(item, Move)]
+    assert [move.step.kind for move in moves] == ["all_gather"]
+    assert found.played.collectives == 1, "of rows, which the cores sum"
+    given = {"ids": np.random.default_rng(5).integers(0, 99, (4, 6))}
+    assert_same(found.streams.run(given), run_reference(graph_of(model), given))
+
+
+def test_what_cannot_be_played_is_said() -> None:
     b = ModelBuilder("sorted")
     x = b.input("x", 8, 16)
     b.node("Det", b.node("Reshape", x, b.shape(8, 4, 4)), to="y")

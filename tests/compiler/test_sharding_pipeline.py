@@ -85,8 +85,7 @@ def _stage(sharding: Sharding, costs: Costs, first: int, last: int) -> float:
             time += costs.step(item.step, item.shape, program.tensors[item.source].dtype)
     arrives = 0
     for name in {t for n in sharding.graph.nodes[:first] for t in n.writes}:
-        read = any(name in n.reads for n in sharding.graph.nodes[first:])
-        if read or name in sharding.graph.output_names:
+        if any(name in n.reads for n in sharding.graph.nodes[first:]):
             arrives += program.tensors[name].nbytes
     return (time + (costs.send(arrives, 2) if first else 0)) / 1e3
 

@@ -15,7 +15,6 @@ from tilesmith.display.output import print_json, table
 if TYPE_CHECKING:
     from tilesmith.compiler.many_cores import Played
     from tilesmith.compiler.sharding.pipeline import Pipeline
-    from tilesmith.compiler.sharding.report import Account
     from tilesmith.jobs.sharding import Sharded
 
 
@@ -143,18 +142,21 @@ def _summary(found: Sharded) -> str:
             f"than {found.bound_us:.1f} (gap {found.gap:.2%})"
         )
     if found.played is not None:
-        lines.append(_played(found.played, account))
+        lines.append(_played(found.played, found.estimate_us))
+    if found.streams is not None and (first := found.streams.divided.operators):
+        lines.append(
+            f"before that the host runs {first} operators on whole numbers that it is given"
+        )
     if found.pipeline is not None:
         lines += ["", _stages(found.pipeline)]
     return "\n".join(lines)
 
 
-def _played(played: Played, account: Account) -> str:
+def _played(played: Played, estimate: float) -> str:
     one = played.longest
-    estimate = account.compute_us + account.communication_us
     return (
-        f"played: {played.makespan_us:.1f} us, {played.makespan_us / estimate:.2f} of that, "
-        f"{played.instructions} instructions; of the core that is last, engines compute for "
+        f"played: {played.makespan_us:.1f} us, {played.makespan_us / estimate:.2f} of what is "
+        f"estimated, {played.instructions} instructions; of the core that is last, engines compute for "
         f"{one.computing_us:.1f} us, collectives take {one.collectives_us:.1f} "
         f"({one.waiting_us:.1f} of it waiting for others), {one.hidden_us:.1f} of it behind "
         "computing"

@@ -97,6 +97,13 @@ class Sharded:
             return None
         return 0.0 if self.objective_us <= self.bound_us else 1 - self.bound_us / self.objective_us
 
+    @property
+    def estimate_us(self) -> float:
+        """Of a run by rooflines, nothing hidden; of a pipeline, all microbatches."""
+        if self.pipeline is not None:
+            return self.pipeline.latency_us
+        return self.account.compute_us + self.account.communication_us
+
     def to_json(self) -> dict[str, Any]:
         return {
             "model": self.program.name,
@@ -183,17 +190,18 @@ def sharded(request: ShardRequest) -> Sharded:
         pipeline = pipeline_of(sharding, costs, stages, request.microbatches)
     program = partition(sharding, None if pipeline is None else pipeline.stage_of(graph))
     _check_memory(program, costs)
-    streams = _streams(program, machine) if request.timeline else None
+    streams = _streams(program, machine, request.microbatches) if request.timeline else None
     return Sharded(
         program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound,
         pipeline, streams, None if streams is None else streams.play(),
     )  # fmt: skip
 
 
-def _streams(program: Program, machine: Mesh) -> ShardedStreams:
+def _streams(program: Program, machine: Mesh, microbatches: int) -> ShardedStreams:
     from tilesmith.compiler.sharding.streams import streams_of
 
-    return streams_of(program, machine)
+    batches = microbatches if max(program.stages, default=0) else 1
+    return streams_of(program, machine, batches)
 
 
 def _check_memory(program: Program, costs: Costs) -> None:

@@ -138,8 +138,16 @@ def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> Part:
     """An exchange as a kernel of its own."""
     kernel = Kernel(step.name, machine, fabric(mesh, core))
     given, made = step.source, step.result
+    if step.kind == "send":
+        kernel.send(
+            _view(kernel.input("source", (given.elements,), given.dtype), given), step.group[1]
+        )
+        return Part(step.name, kernel.finish(), (_range(given),))
     out = _view(kernel.output("result", (made.elements,), made.dtype), made)
     places: list[Range | None] = [_range(made)]
+    if step.kind == "receive":
+        kernel.receive(out, step.group[0])
+        return Part(step.name, kernel.finish(), tuple(places))
     if step.kind == "zero":
         for piece in _pieces(out):
             tile = kernel.sbuf(piece.shape, piece.dtype)

@@ -35,7 +35,8 @@ def gather(maker: Maker) -> DimensionMap | None:
 
 
 def _own_rows(node: Node, local: Local, rows: int, inner: int) -> Sequence[Node]:
-    """Indices less where a core's rows begin; zeros where they point elsewhere."""
+    """Indices less where a core's rows begin; zeros where they point to another's. What points
+    nowhere stays as it is, so that every core refuses it."""
     table, indices = node.inputs
     (result,) = node.outputs
     shape = local.shape(indices)
@@ -64,7 +65,10 @@ def _own_rows(node: Node, local: Local, rows: int, inner: int) -> Sequence[Node]
     behind = step("Less", own, number(0), dtype="bool")
     beyond = step("Less", own, number(held), dtype="bool")
     inside = step("And", step("Not", behind, dtype="bool"), beyond, dtype="bool")
-    place = step("Where", inside, own, number(0))
+    low = step("Less", forward, number(0), dtype="bool")
+    nowhere = step("Not", step("Less", forward, number(total), dtype="bool"), dtype="bool")
+    strange = step("Or", low, nowhere, dtype="bool")
+    place = step("Where", inside, own, step("Where", strange, wide, number(0)))
     info = local.info(result)
     found = local.tensor(f"{result}.found", info.dtype, local.shape(result))
     made.append(Node("Gather", (table, place), (found,), node.name, attributes=node.attributes))
