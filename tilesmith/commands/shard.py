@@ -156,8 +156,8 @@ def _played(played: Played, estimate: float) -> str:
     one = played.longest
     return (
         f"played: {played.makespan_us:.1f} us, {played.makespan_us / estimate:.2f} of what is "
-        f"estimated, {played.instructions} instructions; of the core that is last, engines compute for "
-        f"{one.computing_us:.1f} us, collectives take {one.collectives_us:.1f} "
+        f"estimated, {played.instructions} instructions; of the core that is last, engines compute "
+        f"for {one.computing_us:.1f} us, collectives take {one.collectives_us:.1f} "
         f"({one.waiting_us:.1f} of it waiting for others), {one.hidden_us:.1f} of it behind "
         "computing"
     )
