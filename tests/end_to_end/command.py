@@ -40,7 +40,9 @@ def refuse(*arguments: str | Path, code: int = 2) -> str:
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
     assert "Traceback" not in result.stderr
     assert "internal error" not in result.stderr
-    (sentence,) = result.stderr.splitlines()
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    sentence = lines[0]
     assert sentence.startswith("tilesmith: ")
     return sentence
 
