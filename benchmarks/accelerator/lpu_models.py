@@ -1,10 +1,17 @@
 """Models on one LPU-like chip: what runs, what is left to the host, how long it takes.
 
-    python benchmarks/accelerator/lpu_models.py [NAME | FILE.onnx ...] [--attention 12x512x64]
+    python benchmarks/accelerator/lpu_models.py [NAME | FILE.onnx ...] [--int8] [--values]
+        [--attention 12x512x64]
 
-Names are those of the networks that the onnx package ships; `--attention` is heads x tokens x lanes
-of plain products and a softmax, in float16. A line each: microseconds, MXM's share of its peak,
-chains, steps on the host, and seconds to compile and to schedule; or why it is refused.
+Names are those of the networks that the onnx package ships, and mobilenet_v2, efficientnet_b0 and
+unet, which are built here; `--attention` is heads x tokens x lanes of plain products and a softmax,
+in float16. A line each: microseconds, MXM's share of its peak, chains, steps on the host, and
+seconds to compile and to schedule; or why it is refused.
+
+With --int8 they are quantised on one random sample first. With --values the schedule is executed on
+a random image, and what it computes compared with onnxruntime, in float32 (of --int8: what the same
+quantised model gives there, without optimisations): max |a - b| / max |b|, and the norm of the
+difference over that of the result. A final softmax, which would hide errors, is left out.
 """
 
 from __future__ import annotations
@@ -19,11 +26,16 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
+from benchmarks.accelerator.small_networks import efficientnet_b0, unet
+from benchmarks.models import MODELS
+from tilesmith import quantize
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.backends.lpu.program import Program, segments
 from tilesmith.compiler.build import build
+from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.program import HostStep
+from tilesmith.jobs.compiling import random_inputs
 from tilesmith.jobs.light_models import light_model_names, save_light_model
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.target import load_target
@@ -44,11 +56,52 @@ def attention(heads: int, tokens: int, width: int) -> onnx.ModelProto:
     return model
 
 
-def line(name: str, model: onnx.ModelProto) -> str:
+BUILT = {
+    "mobilenet_v2": MODELS["mobilenet_v2"], "efficientnet_b0": efficientnet_b0, "unet": unet,
+}  # fmt: skip
+
+
+def without_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without a final softmax."""
+    if model.graph.node[-1].op_type == "Softmax":
+        model.graph.output[0].name = model.graph.node.pop().input[0]
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+def quantised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """In int8, by one random sample."""
+    with tempfile.TemporaryDirectory() as folder:
+        onnx.save(model, Path(folder) / "model.onnx")
+        return quantize(Path(folder) / "model.onnx", random=1, fuse_residuals=True).model
+
+
+def differences(executable: Executable, model: onnx.ModelProto) -> str:
+    """What a compiled model computes, beside onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    inputs = random_inputs(executable)
+    began = time.perf_counter()
+    found = executable.run(inputs)
+    took = time.perf_counter() - began
+    worst, norm = 0.0, 0.0
+    names = [output.name for output in session.get_outputs()]
+    for name, theirs in zip(names, session.run(names, inputs), strict=True):
+        away = found[name].astype(np.float64) - theirs
+        worst = max(worst, float(np.abs(away).max() / np.abs(theirs).max()))
+        norm = max(norm, float(np.linalg.norm(away) / np.linalg.norm(theirs)))
+    return f"off by {worst:.1e} (norm {norm:.1e}), executed in {took:.0f} s"
+
+
+def line(name: str, model: onnx.ModelProto, values: bool = False) -> str:
     """What became of a model."""
     target, began = load_target("lpu1"), time.perf_counter()
     try:
-        recipe = build(import_model(model), target).recipe
+        executable = build(import_model(model), target)
+        recipe = executable.recipe
         built = time.perf_counter()
         found = backend_of(target).simulate(recipe)
     except TilesmithError as error:
@@ -59,25 +112,39 @@ def line(name: str, model: onnx.ModelProto) -> str:
     peak = found.details["model_roofline_us"] / found.latency_us
     took = f"compiled in {built - began:.0f} s, scheduled in {time.perf_counter() - built:.0f} s"
     host = ", ".join(f"{count} {operator}" for operator, count in hosts.items()) or "nothing"
+    off = f"; {differences(executable, model)}" if values else ""
     return (
         f"{name}: {found.latency_us:.1f} us, {peak:.1%} of peak, {chains} chains; on the host: "
-        f"{host}; {took}"
+        f"{host} ({found.details['host_us']:.1f} us); {took}{off}"
     )
+
+
+def model_of(name: str) -> onnx.ModelProto:
+    """A network by its name, or of a file."""
+    if name in BUILT:
+        return BUILT[name]()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(name)
+        if path.suffix != ".onnx":
+            path = save_light_model(name, Path(folder) / "model.onnx")
+        return onnx.load(str(path))
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("models", nargs="*", help="names or files")
     arguments.add_argument("--attention", metavar="HEADSxTOKENSxLANES")
+    arguments.add_argument("--int8", action="store_true", help="quantise them first")
+    arguments.add_argument("--values", action="store_true", help="execute them, too")
     given = arguments.parse_args()
     if given.attention:
         print(line(given.attention, attention(*map(int, given.attention.split("x")))), flush=True)
-    for name in given.models or ([] if given.attention else light_model_names()):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(name)
-            if path.suffix != ".onnx":
-                path = save_light_model(name, Path(folder) / "model.onnx")
-            print(line(name, onnx.load(str(path))), flush=True)
+    every = [] if given.attention else [*light_model_names(), *BUILT]
+    for name in given.models or every:
+        model = model_of(name)
+        model = without_softmax(model) if given.values else model
+        model = quantised(model) if given.int8 else model
+        print(line(name, model, given.values), flush=True)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,9 @@ class TensorError:
 
 
 def tensor_error(found: Array, wanted: Array) -> TensorError:
-    """Compare a tensor with its reference, of the same shape."""
+    """Compare a tensor with its reference; one of another shape is infinitely wrong."""
+    if np.shape(found) != np.shape(wanted):
+        return TensorError(math.inf, math.inf, math.inf, math.inf, 0.0, math.inf)
     ours, theirs = _wide(found).reshape(-1), _wide(wanted).reshape(-1)
     if ours.size == 0:
         return TensorError(0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -89,7 +91,9 @@ def rms(array: Array) -> float:
 
 
 def distance(found: Array, wanted: Array) -> float:
-    """The norm of the difference; infinite where one side alone has a number."""
+    """The norm of the difference; infinite where one side alone has a number, or another shape."""
+    if np.shape(found) != np.shape(wanted):
+        return math.inf
     ours, theirs = _wide(found).reshape(-1), _wide(wanted).reshape(-1)
     with np.errstate(all="ignore"):
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))

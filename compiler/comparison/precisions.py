@@ -35,7 +35,7 @@ from tilesmith.compiler.comparison.ratios import (
 )
 from tilesmith.compiler.comparison.report import ComparisonReport, Replacement, TensorRow
 from tilesmith.compiler.comparison.stepping import Hooks, run_steps
-from tilesmith.compiler.comparison.tensors import row_of
+from tilesmith.compiler.comparison.tensors import Judge, row_of
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.passes.narrow_kernels import largest
 from tilesmith.compiler.precision import PRECISIONS
@@ -128,18 +128,47 @@ def compare_ratios(compared: Compared, precision: Precision) -> ComparisonReport
         ours = found[name] if name in precision.scales else precision.within(name, found[name])
         row = row_of(tensor, recipe, graph, ours, precision.exact[name])
         rows.append(_with_ratio(row, ours, narrow[name], precision))
+    notes: tuple[str, ...] = ()
+    if precision.name != INT8:
+        judge = Judge(graph, compared.inputs, found, precision.exact, compared.tolerance)
+        rows, notes = decided(rows, judge, narrow)
     rows = with_deviations(rows, parents(graph, [row.name for row in rows]))
     suspect = suspect_of(rows)
     bad = any(row.name == suspect and row.verdict in ("likely", "missing") for row in rows)
     report = ComparisonReport(
         recipe.name, recipe.target.name, precision.name, compared.reference, compared.tolerance,
-        tuple(rows), suspect if bad else None, first_nan(rows), suspect,
+        tuple(rows), suspect if bad else None, first_nan(rows), suspect, notes=notes,
     )  # fmt: skip
     return replace(
         report,
         replacement=replaced_ratios(compared, precision, suspect),
         whole=unlike_whole(compared, seen.outputs),
     )
+
+
+def decided(
+    rows: list[TensorRow], judge: Judge, narrow: Arrays
+) -> tuple[list[TensorRow], tuple[str, ...]]:
+    """Rows of whole numbers and flags that are not the reference's: decisions (what is kept, the
+    largest, larger or not), which a rounding may turn. Such a row is inherited if the reference
+    decides the same of our numbers, or of its own in the precision; a sentence on the first."""
+    found: list[TensorRow] = []
+    notes: list[str] = []
+    for row in rows:
+        ours, wanted = judge.found[row.name], judge.wanted[row.name]
+        if row.ratio is None and not np.array_equal(ours, wanted):
+            same = np.array_equal(ours, narrow[row.name])
+            row = replace(row, verdict="inherited") if same else judge.judged(row)
+            if row.verdict == "inherited" and not notes:
+                notes.append(
+                    f"{row.operator} '{row.node}' decides otherwise than in fp32, and as the "
+                    "reference does of these numbers: what it is given lies so close together that "
+                    "rounding turns the decision"
+                )
+            elif row.verdict == "bad":
+                row = replace(row, verdict="likely")
+        found.append(row)
+    return found, tuple(notes)
 
 
 def _with_ratio(

@@ -105,7 +105,7 @@ class Judge:
 
     def verdicts(self, rows: Sequence[TensorRow]) -> list[TensorRow]:
         """The rows with verdicts."""
-        return [self._judged(row) for row in rows]
+        return [self.judged(row) for row in rows]
 
     def first_bad(self, rows: Sequence[TensorRow]) -> str | None:
         """The first tensor at which an error arises.
@@ -141,7 +141,8 @@ class Judge:
         rounds = any(node.is_onnx("Round", "Floor", "Ceil") for node in self.graph.nodes)
         return rounds or any(info.dtype in ("int8", "uint8") for info in written)
 
-    def _judged(self, row: TensorRow) -> TensorRow:
+    def judged(self, row: TensorRow) -> TensorRow:
+        """A row with its verdict."""
         if self._is_close(row.name, self.found[row.name], self.wanted[row.name]):
             return row
         verdict: Verdict = "bad"

@@ -182,6 +182,11 @@ def test_measures_are_what_they_say() -> None:
     assert tensor_error(zero, zero).cosine == 1.0 and tensor_error(zero, zero).max_rel == 0.0
 
 
+def test_a_tensor_of_another_shape_is_infinitely_wrong() -> None:
+    found = tensor_error(np.zeros((5, 3)), np.zeros((4, 3)))
+    assert found.max_rel == found.distance == np.inf and found.cosine == 0.0
+
+
 def test_a_model_in_float64_has_no_float32_in_it() -> None:
     model = model_of(
         """g (float[2, 3] x) => (float[2, 3] y) {
@@ -262,6 +267,19 @@ def test_a_precision_costs_what_its_reference_does(target: str, precision: str) 
     ratios = [row.ratio for row in report.tensors]
     assert len(ratios) > 3 and all(0.7 < found < 1.2 for found in ratios)
     assert {row.verdict for row in report.tensors} == {"ok"}
+
+
+def test_a_decision_that_rounding_turns_is_nobodys_fault() -> None:
+    text = "g (float[2, 3] x) => (int64[2] k) { a = Relu(x) k = ArgMax<axis=1, keepdims=0>(a) }"
+    graph = import_model(model_of(text))
+    x = np.array([[1.0, 1.001, 0.5], [0.2, 0.1, 0.5]], np.float32)  # bfloat16 has no 1.001
+    executable = build(graph, host_target(), None, BuildOptions(precision="bf16"))
+    asked = Compared(executable, graph, {"x": x}, "onnx.reference")
+    names = [tensor.name for tensor in asked.tensors()]
+    wanted = Evaluator(graph, sessions=False).values(asked.inputs, names)
+    report = compare_ratios(asked, precision_of("bf16", graph, asked.inputs, wanted, names))
+    assert report.tensors[-1].name == "k" and report.tensors[-1].verdict == "inherited"
+    assert report.clean and "rounding turns the decision" in report.notes[0]
 
 
 def test_what_is_lost_beside_the_precision_is_a_step() -> None:
