@@ -99,7 +99,8 @@ def _timed(
     from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.accuracy import beside_fp32
     from tilesmith.jobs.comparison import compare, source_of
-    from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
+    from tilesmith.jobs.compiling import at_one_size, executable_of
+    from tilesmith.jobs.seeded_inputs import seeded_inputs
     from tilesmith.search_space.errors import InputError
 
     request = request_of(model, asked)
@@ -110,9 +111,8 @@ def _timed(
             f"timed; 'tilesmith simulate {model}' tells what the model costs on it"
         )
     path = source_of(executable, model, source) if against else None
-    result = compare(
-        executable, random_inputs(executable), against, path, seconds, request.precision
-    )
+    inputs = seeded_inputs(request, executable)
+    result = compare(executable, inputs, against, path, seconds, request.precision)
     return replace(result, beside_fp32=beside_fp32(request, executable))
 
 

@@ -34,7 +34,8 @@ def run(
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
     from tilesmith.display.arrays import check_array_file, read_arrays, summary_of, write_arrays
-    from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
+    from tilesmith.jobs.compiling import at_one_size, executable_of
+    from tilesmith.jobs.seeded_inputs import seeded_inputs
     from tilesmith.search_space.files import check_output
 
     if output is not None:
@@ -46,7 +47,7 @@ def run(
     if output is not None:
         check_array_file(output, [info.name for info in executable.outputs])
     if not given and executable.inputs:
-        given = random_inputs(at_one_size(executable, request.shapes or {}))
+        given = seeded_inputs(request, at_one_size(executable, request.shapes or {}))
         note(f"no --input given: seeded random numbers for {', '.join(given)}")
     outputs = executable.run(given)
     if output is not None:

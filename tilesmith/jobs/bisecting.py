@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilesmith.jobs.comparing import Referred, shapes_of
-from tilesmith.jobs.compiling import build_fixed, random_inputs
+from tilesmith.jobs.compiling import build_fixed
 from tilesmith.jobs.graphs import graph_of
+from tilesmith.jobs.seeded_inputs import fitting_inputs
 from tilesmith.jobs.subjects import is_artifact
 from tilesmith.search_space.errors import InputError, ModelError
 
@@ -130,7 +131,7 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     given = dict(options.inputs or {})
     asked = replace(asked, shapes={**shapes_of(given), **asked.shapes})
     graph = graph_of(asked.model, asked.shapes)
-    inputs = given or random_inputs(graph, options.seed)
+    inputs = given or fitting_inputs(asked.model, graph, options.seed)
     names, notes = comparable_outputs(graph)
     reference, wanted = Referred(asked.model, graph, inputs).tensors(names, options.reference)
     tolerance = options.tolerance or TOLERANCE

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.jobs.compiling import at_one_size, build_executable, executable_of, random_inputs
+from tilesmith.jobs.compiling import at_one_size, build_executable, executable_of
 from tilesmith.jobs.graphs import graph_of
+from tilesmith.jobs.seeded_inputs import fitting_inputs
 from tilesmith.jobs.subjects import is_artifact
 from tilesmith.search_space.errors import (
     DependencyError,
@@ -149,11 +150,11 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
             "where tensors lie is not known of this model (an older artifact, or one whose sizes "
             "vary): its outputs alone are compared"
         )
-    if not given and executable.inputs:
-        given = random_inputs(executable, options.seed)
-        notes.append(f"no inputs given: seeded random numbers for {', '.join(given)}")
     known = {info.name: info.dims for info in executable.inputs if info.shape is not None}
     graph = graph_of(model, known)
+    if not given and executable.inputs:
+        given = fitting_inputs(model, graph, options.seed)
+        notes.append(f"no inputs given: seeded random numbers for {', '.join(given)}")
     notes += bodies_of(graph)
     return Ready(model, executable, graph, given, tuple(notes))
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tilesmith.codegen.structures import space_of
 from tilesmith.display.profile_report import Kind, OperatorTime, ProfileReport, parted
-from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
+from tilesmith.jobs.compiling import at_one_size, executable_of
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.profile_advice import advised
 from tilesmith.jobs.request import Asked, Request
+from tilesmith.jobs.seeded_inputs import seeded_inputs
 from tilesmith.jobs.subjects import is_model
 from tilesmith.jobs.timing import pinned
 from tilesmith.search_space.dtypes import size_of
@@ -108,7 +109,7 @@ def profiled(
         report = _simulated(recipe, result)
         advice = advised(report, request, recipe.target, executable.source)
         return Profiled(replace(report, advice=advice))
-    given = random_inputs(executable) if inputs is None else inputs
+    given = seeded_inputs(request, executable) if inputs is None else inputs
     found, events = _measured(executable, given, seconds, runs)
     advice = advised(found, request, recipe.target, executable.source)
     return Profiled(replace(found, advice=advice), events)
