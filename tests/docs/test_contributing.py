@@ -19,8 +19,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     links = [path for path in (ROOT / "tilesmith").iterdir() if path.is_symlink()]
     for package in ("tilesmith", *(link.name for link in links)):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=ignored)
+        shutil.copytree(ROOT / package, folder / package, symlinks=True)
     for shared in ("pyproject.toml", "tests/conftest.py", "tests/compiler/model_builder.py"):
         (folder / shared).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / shared, folder / shared)

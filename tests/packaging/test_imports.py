@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -32,9 +33,19 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def statements(source: str) -> Iterator[ast.AST]:
+    """Every statement of a source, those inside others too; expressions are not looked into."""
+    waiting: list[ast.AST] = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for inside in ("body", "orelse", "handlers", "finalbody", "cases"):
+            waiting += getattr(node, inside, ())
+
+
 def imported(source: str, known: Mapping[str, Path]) -> Iterator[str]:
     """Modules of ours that a source imports, wherever in it."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
@@ -44,7 +55,9 @@ def imported(source: str, known: Mapping[str, Path]) -> Iterator[str]:
                     yield found
 
 
-def imports() -> dict[str, set[str]]:
+@cache
+def imports() -> Graph:
+    """Which of our modules each module imports, itself apart."""
     known = modules()
     return {name: {*imported(p.read_text(), known)} - {name} for name, p in known.items()}
 

@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.packaging.test_imports import statements
+
 ROOT = Path(__file__).parents[2]
 
 LINES, PARAMETERS = 400, 8
@@ -26,7 +28,7 @@ def sources() -> Iterator[tuple[str, str]]:
 
 def crowded(source: str) -> Iterator[str]:
     """Functions with too many parameters, as `name(number)`; `self` and `cls` do not count."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(source):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if any("compiled" in ast.unparse(decorator) for decorator in node.decorator_list):

@@ -69,7 +69,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     done([sys.executable, "-m", "venv", "--without-pip", folder], folder)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    words = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    words = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    words += ["--disable-pip-version-check"]
     done([sys.executable, *words, "--target", site, wheel], folder)
     names = {path.name for path in site.iterdir() if path.suffix != ".dist-info"} - {"bin"}
     assert names == {"tilesmith"}
