@@ -14,15 +14,21 @@ last token, `batch x output / (TTFT + (output - 1) x mean TPOT)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilesmith.planning.architecture import Architecture
+from tilesmith.planning.architecture import Architecture, Layer
 from tilesmith.planning.deployment import Deployment, Load, bucket
 from tilesmith.planning.limits import check_possible
 from tilesmith.planning.memory import Memory, check_fits, memory_of
-from tilesmith.planning.steps import Parts, step_parts
+from tilesmith.planning.steps import (
+    ACTIVATION_BYTES,
+    Parts,
+    between_stages,
+    stage_parts,
+    step_parts,
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,30 @@ def step_seconds(
     whole = max(context, new_tokens)
     cache = whole if new_tokens > 1 else 0
     return step_parts(architecture, deployment, sequences, new_tokens, whole, cache).seconds
+
+
+def stage_seconds(
+    architecture: Architecture,
+    deployment: Deployment,
+    number: int,
+    layers: Sequence[tuple[Layer, int]],
+    sequences: int,
+    new_tokens: int,
+    before: int,
+) -> float:
+    """One step of one stage of a pipeline, with what comes from the stage before.
+
+    Args:
+        number, layers: of the stage, counted from 0, and how many of each it has.
+        before: tokens that each sequence has in the cache.
+    """
+    whole = before + new_tokens
+    cache = whole if new_tokens > 1 else 0
+    parts = stage_parts(architecture, deployment, layers, sequences, new_tokens, whole, cache)
+    if not number:
+        return parts.seconds
+    size = sequences * new_tokens * architecture.width * ACTIVATION_BYTES
+    return parts.seconds + between_stages(deployment, size, number)
 
 
 def prompt_bucket(load: Load) -> int:

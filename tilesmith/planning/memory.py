@@ -68,7 +68,7 @@ class Memory:
 
 def memory_of(architecture: Architecture, deployment: Deployment, load: Load) -> Memory:
     """What a load needs on a deployment."""
-    stages = _stages(architecture, deployment.pipeline)
+    stages = stages_of(architecture, deployment.pipeline)
     weights = [sum(_weights(layer, deployment) * n for layer, n in stage) for stage in stages]
     sequences = -(-load.batch // deployment.data)
     length = load.limit if architecture.kind == "decoder" else 0
@@ -91,12 +91,12 @@ def memory_of(architecture: Architecture, deployment: Deployment, load: Load) ->
     )
 
 
-def _stages(architecture: Architecture, count: int) -> list[list[tuple[Layer, float]]]:
+def stages_of(architecture: Architecture, count: int) -> list[list[tuple[Layer, int]]]:
     """Layers of each stage, and how many of them: as even as whole layers are, the last with
     least."""
     body = sum(layer.repeats for layer in architecture.layers if layer.repeats > 1)
     each = -(-body // count) if body else 0
-    stages: list[list[tuple[Layer, float]]] = [[] for _ in range(count)]
+    stages: list[list[tuple[Layer, int]]] = [[] for _ in range(count)]
     at, room = 0, each
     for layer in architecture.layers:
         if layer.repeats == 1:

@@ -8,8 +8,8 @@ pipeline work on parts of the batch, one behind the other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from tilesmith.planning.architecture import (
     Architecture,
@@ -100,6 +100,36 @@ def step_parts(
     return Parts(dict(parts))
 
 
+def stage_parts(
+    architecture: Architecture,
+    deployment: Deployment,
+    layers: Iterable[tuple[Layer, int]],
+    sequences: int,
+    new_tokens: int,
+    context: int,
+    cache: int = 0,
+) -> Parts:
+    """One step of one stage of a pipeline, without the host; see `step_parts`.
+
+    All stages together, with what hands over between them, are a step of as many sequences.
+
+    Args:
+        layers: of the stage, and how many of each.
+    """
+    step = _Step(architecture, deployment, sequences, new_tokens, context, cache)
+    for layer, count in layers:
+        step.add(replace(layer, repeats=count))
+    return Parts(dict(step.parts))
+
+
+def between_stages(deployment: Deployment, size: float, stage: int) -> float:
+    """Seconds to send so many bytes, of all cores, from a stage to the next."""
+    group = deployment.tensor * deployment.cores_each
+    ends = (stage * group - 1, stage * group)
+    cost = collective_cost(deployment.mesh, "send", size / group, ends)
+    return cost.seconds + constant(deployment, "collective.wait_us") * 1e-6
+
+
 class _Step:
     """A step as it is added up, for one part of the batch."""
 
@@ -149,12 +179,9 @@ class _Step:
 
     def hand_over(self) -> None:
         """What a stage of the pipeline sends to the next."""
-        rows = self.sequences * self.new_tokens
+        size = self.sequences * self.new_tokens * self.architecture.width * ACTIVATION_BYTES
         for stage in range(1, self.deployment.pipeline):
-            ends = (stage * len(self.group) - 1, stage * len(self.group))
-            size = rows * self.architecture.width * ACTIVATION_BYTES / len(self.group)
-            cost = collective_cost(self.deployment.mesh, "send", size, ends)
-            self.parts["collectives"] += cost.seconds + self.constant("collective.wait_us") * 1e-6
+            self.parts["collectives"] += between_stages(self.deployment, size, stage)
 
     def _product(self, product: Product, rows: float) -> None:
         share = product_share(product, self.tensor)

@@ -13,6 +13,7 @@ from tilesmith.planning.serving.batching import Engine, Policy
 from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.prices import usd_per_million
 from tilesmith.planning.serving.served import Served
+from tilesmith.planning.serving.stages import Line, StageTimes
 from tilesmith.planning.serving.step_times import StepTimes
 
 
@@ -27,6 +28,7 @@ class Candidate:
         cache_tokens: tokens of all sequences that its cache holds.
         deployment: what it was made from, for whoever shows it.
         transfer_s: seconds to hand the cache of one token on to another replica.
+        stages: seconds of the stages of a pipeline, where a replica is one.
     """
 
     label: str
@@ -35,6 +37,33 @@ class Candidate:
     cache_tokens: int
     deployment: Any = None
     transfer_s: float = 0.0
+    stages: StageTimes | None = None
+
+    def alone_s(self, tokens: int, budget: int) -> float:
+        """Seconds to the first token of a prompt that meets nobody.
+
+        Args:
+            budget: tokens of a step; pieces of a longer prompt follow each other through stages.
+        """
+        whole = self.times.prefill(1, tokens, 0)
+        if self.stages is None or tokens <= budget:
+            return whole
+        line = Line(len(self.stages))
+        for done in range(0, tokens, budget):
+            end = line.enter(0.0, self.stages.prefill(1, min(budget, tokens - done), done))
+        return min(whole, end + self.stages.host + self.stages.host_prompt)
+
+    def busy_s(self, tokens: int) -> float:
+        """Seconds until the next prompt may begin, where there are prompts alone."""
+        if self.stages is not None:
+            return max(self.stages.prefill(1, tokens, 0))
+        return self.times.prefill(1, tokens, 0)
+
+    def prompt_s(self, tokens: int) -> float:
+        """Seconds of a replica that a prompt costs at best, beyond what other work pays."""
+        if self.stages is not None:
+            return self.stages.each_prompt(tokens)
+        return max(0.0, self.times.prefill(1, tokens, 0) - self.times.shared)
 
 
 @dataclass(frozen=True)

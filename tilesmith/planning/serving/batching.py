@@ -18,7 +18,8 @@ et al. 2024):
 
 Policies: `prefill_first` stops decoding whenever a request can be admitted; `chunked` puts pieces
 of prompts into steps of decoding, up to a budget of tokens a step; `static` starts a batch when
-the one before is over, and keeps its size until the longest answer ends.
+the one before is over, and keeps its size until the longest answer ends. Of a pipeline the first
+two have steps in all stages at once (`pipelined.py`).
 """
 
 from __future__ import annotations
@@ -26,51 +27,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
 
-from tilesmith.planning.serving.running import Running
-from tilesmith.planning.serving.served import Journal, Served
-from tilesmith.planning.serving.step_times import StepTimes
+from tilesmith.planning.serving.pipelined import Pipelined
+from tilesmith.planning.serving.replica import POLICIES, Engine, Policy, Replica
+from tilesmith.planning.serving.served import Served
 from tilesmith.planning.serving.traffic import Traffic
 from tilesmith.search_space.errors import InputError
 
-Policy = Literal["prefill_first", "chunked", "static"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
-
-_WATERMARK = 0.01
-"""The share of blocks kept free at admission; vLLM's default."""
+__all__ = ["POLICIES", "Engine", "Policy", "serve", "simulate"]
 
 
-@dataclass(frozen=True, eq=False)
-class Engine:
-    """One replica: its steps' times, what it holds, how it schedules.
-
-    Attributes:
-        times: seconds of its steps.
-        cache_tokens: tokens of all sequences that its cache holds.
-        batch: most sequences at once.
-        policy: who works when.
-        budget: most tokens of prompts in a step; for `chunked`, of prompts and decoding together.
-        block: tokens of a block of the cache.
-    """
-
-    times: StepTimes
-    cache_tokens: int
-    batch: int
-    policy: Policy = "prefill_first"
-    budget: int = 2048
-    block: int = 16
-
-    def __post_init__(self) -> None:
-        if self.policy == "chunked" and self.budget <= self.batch:
-            raise InputError(
-                f"a budget of {self.budget} tokens a step leaves nothing for prompts beside "
-                f"{self.batch} sequences that decode; give more tokens than sequences"
-            )
-
-
-def simulate(engine: Engine, traffic: Traffic, kind: type[_Replica] | None = None) -> Served:
+def simulate(engine: Engine, traffic: Traffic, kind: type[Replica] | None = None) -> Served:
     """Serve all requests.
 
     Args:
@@ -87,103 +54,17 @@ def simulate(engine: Engine, traffic: Traffic, kind: type[_Replica] | None = Non
             f"{blocks * engine.block} tokens that is left beside the weights; use more cores for a "
             "replica, narrower numbers for weights or cache, or shorter requests"
         )
-    return (kind or _KINDS[engine.policy])(engine, traffic).serve()
+    return (kind or kind_of(engine))(engine, traffic).serve()
 
 
-class _Replica:
-    """The state that all policies share."""
-
-    def __init__(self, engine: Engine, traffic: Traffic) -> None:
-        self.engine, self.times, self.traffic = engine, engine.times, traffic
-        self.arrivals: list[float] = traffic.arrivals.tolist()
-        self.inputs: list[int] = traffic.inputs.tolist()
-        self.outputs: list[int] = traffic.outputs.tolist()
-        self.running = Running(engine.cache_tokens // engine.block, engine.block)
-        self.watermark = math.ceil(_WATERMARK * self.running.blocks)
-        self.waiting: deque[int] = deque()
-        self.emitted = [0] * len(traffic)
-        self.arrived = 0
-        self.clock = 0.0
-        self.journal = Journal(len(traffic))
-
-    def serve(self) -> Served:
-        while self.step():
-            self.journal.sample(self.clock, len(self.running), len(self.waiting), self.running.used)
-        return self.journal.served(self.traffic, self.running.blocks)
-
-    def step(self) -> bool:
-        """Do what comes next; false when all is done."""
-        raise NotImplementedError
-
-    def arrive(self) -> None:
-        """Those who are there by now wait."""
-        while self.arrived < len(self.arrivals) and self.arrivals[self.arrived] <= self.clock:
-            self.waiting.append(self.arrived)
-            self.arrived += 1
-
-    def idle(self) -> bool:
-        """Nobody is there: wait for the next request; false when there is none."""
-        if self.arrived == len(self.arrivals):
-            return False
-        self.clock = self.arrivals[self.arrived]
-        return True
-
-    def prompt(self, request: int) -> int:
-        """Tokens to work on before a request's next token."""
-        return self.inputs[request] + self.emitted[request]
-
-    def admits(self, request: int, others: int) -> bool:
-        """Whether there is a place and cache for a request beside `others`."""
-        if others >= self.engine.batch:
-            return False
-        kept = self.watermark if others else 0
-        return self.running.blocks_of(self.prompt(request)) + kept <= self.running.free
-
-    def start(self, request: int) -> None:
-        """A prompt is done: its next token is there, and it decodes on or ends."""
-        tokens = self.prompt(request)
-        self.emitted[request] += 1
-        self.journal.first(request, self.clock)
-        remaining = self.outputs[request] - self.emitted[request]
-        if remaining:
-            self.running.join(request, tokens, remaining)
-        else:
-            self.running.release(tokens)
-            self.journal.last(request, self.clock)
-
-    def decode(self) -> None:
-        """Run the decoding steps until the next event."""
-        while not (steps := self.running.lasting(self.running.until_end)):
-            self.preempt()
-        within = math.inf
-        if (
-            not self.waiting
-            and len(self.running) < self.engine.batch
-            and self.arrived < len(self.arrivals)
-        ):
-            within = self.arrivals[self.arrived] - self.clock
-        count, context = len(self.running), self.running.context
-        first = self.times.decode(count, context)
-        steps, seconds = self.times.decode_run(count, context, steps, within)
-        self.journal.decoded(count, steps, first, seconds)
-        self.advance(steps, seconds)
-
-    def advance(self, steps: int, seconds: float) -> None:
-        """Time goes on; who has its last token leaves."""
-        self.clock += seconds
-        self.journal.held(self.running.advance(steps), seconds)
-        for request in self.running.ended():
-            self.journal.last(request, self.clock)
-
-    def preempt(self) -> None:
-        """Send away who came last, to begin again at the head of the queue."""
-        request, remaining = self.running.preempt()
-        self.emitted[request] = self.outputs[request] - remaining
-        self.waiting.appendleft(request)
-        self.journal.preempted(request)
+def kind_of(engine: Engine) -> type[Replica]:
+    """How an engine serves: stages of a pipeline have work of their own, but for whole batches."""
+    if engine.stages is not None and engine.policy != "static":
+        return Pipelined
+    return _KINDS[engine.policy]
 
 
-class PrefillFirst(_Replica):
+class PrefillFirst(Replica):
     """Whole prompts, as soon as they can be admitted."""
 
     def step(self) -> bool:
@@ -213,7 +94,7 @@ class PrefillFirst(_Replica):
         seconds = self.prompts_s(requests)
         self.clock += seconds
         self.journal.paused(len(self.running), seconds)
-        self.journal.held(self.running.used, seconds)
+        self.journal.held(self.running.held.used, seconds)
         for request in requests:
             self.start(request)
 
@@ -238,7 +119,7 @@ class _Static(PrefillFirst):
             self.running.reserve(self.whole(batch[-1]))
         seconds = self.prompts_s(batch)
         self.clock += seconds
-        self.journal.held(self.running.used, seconds)
+        self.journal.held(self.running.held.used, seconds)
         context = sum(map(self.prompt, batch)) / len(batch)
         for request in batch:
             self.journal.first(request, self.clock)
@@ -257,7 +138,7 @@ class _Static(PrefillFirst):
                     len(batch), context, self.outputs[request] - done, math.inf
                 )
                 self.journal.decoded(len(batch), steps, first, seconds)
-                self.journal.held(self.running.used, seconds)
+                self.journal.held(self.running.held.used, seconds)
                 self.clock, done, context = self.clock + seconds, done + steps, context + steps
             self.journal.last(request, self.clock)
 
@@ -266,11 +147,11 @@ class _Static(PrefillFirst):
         return self.inputs[request] + self.outputs[request] - 1
 
     def admits_whole(self, request: int, others: int) -> bool:
-        fits = self.running.blocks_of(self.whole(request)) <= self.running.free
+        fits = self.running.blocks_of(self.whole(request)) <= self.running.held.free
         return others < self.engine.batch and fits
 
 
-class _Chunked(_Replica):
+class _Chunked(Replica):
     """Steps of decoding carry pieces of prompts."""
 
     def __init__(self, engine: Engine, traffic: Traffic) -> None:
@@ -309,7 +190,7 @@ class _Chunked(_Replica):
             self.advance(1, seconds)
         else:
             self.clock += seconds
-            self.journal.held(self.running.used, seconds)
+            self.journal.held(self.running.held.used, seconds)
         for request, done, tokens in chunks:
             self.filling.popleft()
             if done + tokens == self.prompt(request):
@@ -338,7 +219,7 @@ class _Chunked(_Replica):
         self.journal.preempted(request)
 
 
-_KINDS: dict[Policy, type[_Replica]] = {
+_KINDS: dict[Policy, type[Replica]] = {
     "prefill_first": PrefillFirst,
     "chunked": _Chunked,
     "static": _Static,

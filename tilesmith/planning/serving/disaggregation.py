@@ -15,7 +15,9 @@ import numpy as np
 
 from tilesmith.planning.serving.answer import PrefillPool
 from tilesmith.planning.serving.batching import Engine, PrefillFirst, simulate
+from tilesmith.planning.serving.pipelined import Pipelined
 from tilesmith.planning.serving.served import Served
+from tilesmith.planning.serving.stages import Line, StageTimes
 from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.planning.serving.traffic import Traffic
 
@@ -23,15 +25,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def first_tokens(times: StepTimes, traffic: Traffic, replicas: int) -> NDArray[np.float64]:
-    """When each request, dealt to so many replicas in turns, has its first token: seconds."""
-    free = [0.0] * replicas
+def first_tokens(
+    times: StepTimes, traffic: Traffic, replicas: int, stages: StageTimes | None = None
+) -> NDArray[np.float64]:
+    """When each request, dealt to so many replicas in turns, has its first token: seconds.
+
+    Args:
+        stages: where a replica is a pipeline: a prompt enters as the one before leaves its first.
+    """
+    lines = [Line(1 if stages is None else len(stages)) for _ in range(replicas)]
+    host = 0.0 if stages is None else stages.host + stages.host_prompt
     done = []
     pairs = zip(traffic.arrivals.tolist(), traffic.inputs.tolist(), strict=True)
     for number, (arrival, tokens) in enumerate(pairs):
-        one = number % replicas
-        free[one] = max(free[one], arrival) + times.prefill(1, tokens, 0)
-        done.append(free[one])
+        each = [times.prefill(1, tokens, 0)] if stages is None else stages.prefill(1, tokens, 0)
+        done.append(lines[number % replicas].enter(arrival, each) + host)
     return np.array(done)
 
 
@@ -43,14 +51,14 @@ def serve_split(
     Args:
         most: how many of the latter are looked at.
     """
-    first = first_tokens(pool.candidate.times, traffic, pool.replicas)
+    first = first_tokens(pool.candidate.times, traffic, pool.replicas, pool.candidate.stages)
     there = first + pool.transfer_s * traffic.inputs
     order = np.argsort(there, kind="stable")
     found = []
     for number in range(min(replicas, most, len(traffic))):
         taken = order[number::replicas]
         share = Traffic(there[taken], traffic.inputs[taken], traffic.outputs[taken])
-        served = simulate(engine, share, _Answers)
+        served = simulate(engine, share, _Answers if engine.stages is None else _PipelinedAnswers)
         last = np.where(share.outputs > 1, served.last, first[taken])
         found.append(
             replace(served, arrivals=traffic.arrivals[taken], first=first[taken], last=last)
@@ -63,3 +71,13 @@ class _Answers(PrefillFirst):
 
     def prompts_s(self, requests: list[int]) -> float:
         return super().prompts_s([request for request in requests if self.emitted[request]])
+
+
+class _PipelinedAnswers(Pipelined):
+    """The same of a pipeline."""
+
+    def fill(self, request: int) -> None:
+        if self.emitted[request]:
+            super().fill(request)
+        else:
+            self.join(request)

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from tilesmith.planning.architecture import Architecture
+from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import Deployment, Load
-from tilesmith.planning.estimate import step_seconds
+from tilesmith.planning.estimate import stage_seconds, step_seconds
 from tilesmith.planning.limits import check_possible
-from tilesmith.planning.memory import GIB, Memory, check_fits, memory_of
+from tilesmith.planning.memory import GIB, Memory, check_fits, memory_of, stages_of
 from tilesmith.planning.serving.answer import Candidate
 from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.prices import Price
+from tilesmith.planning.serving.stages import StageTimes
 from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.planning.serving.sweep import fleet_of
+from tilesmith.planning.steps import between_stages
 from tilesmith.search_space.errors import InputError
 from tilesmith.simulator.collectives import collective_cost
 
@@ -83,10 +86,29 @@ def _candidate(
     estimated = partial(estimated_seconds, architecture, deployment)
     estimated(1, 1, 0)
     each = memory.cache / load.limit * GIB
-    times = StepTimes(estimated)
     return Candidate(
-        label(deployment), fleet, times, tokens, deployment, _transfer(fleet, deployment, each)
+        label(deployment),
+        fleet,
+        StepTimes(estimated),
+        tokens,
+        deployment,
+        _transfer(fleet, deployment, each),
+        stage_times(architecture, deployment) if deployment.pipeline > 1 else None,
     )
+
+
+def stage_times(architecture: Architecture, deployment: Deployment) -> StageTimes:
+    """Seconds of the stages of a pipeline; stages that are alike share what is found out."""
+    known: dict[object, StepTimes] = {}
+    stages = []
+    for number, layers in enumerate(stages_of(architecture, deployment.pipeline)):
+        sends = [between_stages(deployment, size, number) for size in (1, 1 << 20)] if number else 0
+        key = (str(sends), tuple((id(layer), count) for layer, count in layers))
+        if key not in known:
+            known[key] = StepTimes(partial(stage_seconds, architecture, deployment, number, layers))
+        stages.append(known[key])
+    host, more = (constant(deployment, f"{name}.fixed_us") * 1e-6 for name in ("step", "prompt"))
+    return StageTimes(stages, host, more)
 
 
 def _transfer(fleet: Fleet, deployment: Deployment, size: float) -> float:

@@ -6,8 +6,8 @@ the offset plus the counter. Which sequences need a further block in a step depe
 remainder by the block's size alone, so a count for each remainder tells how far the free blocks
 last. A run of any number of steps costs a few operations.
 
-Invariants: `used` is the sum of the blocks of all sequences, those of `reserve` included, and never
-above `blocks`.
+Invariants: `Blocks.used` is the sum of the blocks of all sequences, those of `reserve` included,
+and never above `total`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,29 @@ class _Sequence:
     """The counter at its last token."""
 
 
+@dataclass
+class Blocks:
+    """Those of a cache, which several groups of sequences may share."""
+
+    total: int
+    used: int = 0
+
+    @property
+    def free(self) -> int:
+        """Blocks that nobody holds."""
+        return self.total - self.used
+
+
 class Running:
     """See the module's docstring.
 
     Args:
-        blocks: how many the cache has.
+        held: the blocks of the cache.
         size: tokens of a block.
     """
 
-    def __init__(self, blocks: int, size: int) -> None:
-        self.blocks, self.size = blocks, size
-        self.used = 0
+    def __init__(self, held: Blocks, size: int) -> None:
+        self.held, self.size = held, size
         self._step = 0
         self._offsets = 0
         self._phases = [0] * size
@@ -43,11 +55,6 @@ class Running:
 
     def __len__(self) -> int:
         return len(self._sequences)
-
-    @property
-    def free(self) -> int:
-        """Blocks that nobody holds."""
-        return self.blocks - self.used
 
     @property
     def context(self) -> float:
@@ -67,11 +74,11 @@ class Running:
 
     def reserve(self, tokens: int) -> None:
         """Take the blocks of a prompt that is about to be worked on."""
-        self.used += self.blocks_of(tokens)
+        self.held.used += self.blocks_of(tokens)
 
     def release(self, tokens: int) -> None:
         """Give them back."""
-        self.used -= self.blocks_of(tokens)
+        self.held.used -= self.blocks_of(tokens)
 
     def join(self, request: int, tokens: int, remaining: int) -> None:
         """A sequence with reserved blocks decodes from now on.
@@ -87,9 +94,10 @@ class Running:
         self._phases[found.offset % self.size] += 1
         heapq.heappush(self._ends, (found.end, request))
 
-    def lasting(self, most: int) -> int:
-        """Steps that the free blocks last, at most `most`."""
-        count, free = len(self._sequences), self.free
+    def lasting(self, most: int, free: int | None = None) -> int:
+        """Steps that the free blocks, or so many of them, last; at most `most`."""
+        free = self.held.free if free is None else free
+        count = len(self._sequences)
         rounds = free // count
         if rounds * self.size >= most:
             return most
@@ -103,9 +111,9 @@ class Running:
     def advance(self, steps: int) -> int:
         """Decode; returns the blocks held in the last of these steps."""
         rounds, rest = divmod(steps, self.size)
-        self.used += rounds * len(self._sequences) + sum(map(self._needed, range(rest)))
+        self.held.used += rounds * len(self._sequences) + sum(map(self._needed, range(rest)))
         self._step += steps
-        return self.used
+        return self.held.used
 
     def ended(self) -> list[int]:
         """Let those go that have their last token, in their order."""

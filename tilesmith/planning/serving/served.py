@@ -185,6 +185,11 @@ class Journal:
         """A request was sent away."""
         self._preemptions[request] += 1
 
+    def gap(self, seconds: float, tokens: float) -> None:
+        """So many tokens came so long after the one before."""
+        if tokens:
+            self._gaps.append((seconds, tokens))
+
     def paused(self, sequences: int, seconds: float) -> None:
         """Those that run waited for prompts of others."""
         if sequences:

@@ -138,8 +138,10 @@ class _Search:
                     policy,
                     budget,
                     self.options.block,
+                    candidate.stages,
                 )
-                yield _Start.at(candidate, engine, self.at_best(engine), self.demand.rate)
+                best = self.at_best(candidate, engine)
+                yield _Start.at(candidate, engine, best, self.demand.rate)
 
     def alone(self, candidate: Candidate, inputs: Any, outputs: Any) -> Miss | None:
         """The bound that is missed even by a request that is alone."""
@@ -150,18 +152,18 @@ class _Search:
                 continue
             tokens = int(np.percentile(inputs, int(percentile)))
             if what == "ttft":
-                reached = times.prefill(1, tokens, 0) * 1e3
+                reached = candidate.alone_s(tokens, self.options.budget) * 1e3
             else:
                 reached = times.decode(1, float(inputs.mean() + outputs.mean() / 2)) * 1e3
             if reached > allowed:
                 return Miss(candidate.label, name, reached, allowed, alone=True)
         return None
 
-    def at_best(self, engine: Engine) -> float:
+    def at_best(self, candidate: Candidate, engine: Engine) -> float:
         """Requests a second that a replica could do if every batch were full and nothing waited."""
         times, lengths = engine.times, self.demand.lengths
         decoding = times.decode(engine.batch, lengths.inputs + lengths.outputs / 2) / engine.batch
-        prompt = max(0.0, times.prefill(1, lengths.inputs, 0) - times.shared)
+        prompt = candidate.prompt_s(lengths.inputs)
         return 1 / (_OPTIMISM * (prompt + (lengths.outputs - 1) * decoding) + 1e-9)
 
     def capacity(self, engine: Engine) -> float:

@@ -59,7 +59,7 @@ class _Pools:
     def least_for_prompts(self, candidate: Candidate) -> int:
         """Replicas that prompts keep busy."""
         inputs = self.demand.sample().inputs[:200].tolist()
-        each = float(np.mean([candidate.times.prefill(1, tokens, 0) for tokens in inputs]))
+        each = float(np.mean([candidate.busy_s(tokens) for tokens in inputs]))
         return self._least(1 / each)
 
     def least_for_answers(self, candidate: Candidate) -> int:
@@ -86,7 +86,7 @@ class _Pools:
         traffic = self.traffic(LOOKED_AT)
 
         def keeps(replicas: int) -> bool:
-            first = first_tokens(candidate.times, traffic, replicas)
+            first = first_tokens(candidate.times, traffic, replicas, candidate.stages)
             return self.kept(candidate, "ttft", first - traffic.arrivals)
 
         replicas = fewest(least, min(_MOST_REPLICAS, 16 * least), keeps)
@@ -95,7 +95,11 @@ class _Pools:
     def answers(self, candidate: Candidate, least: int, pool: PrefillPool) -> Answer | None:
         """The smallest pool of a candidate for answers."""
         engine = Engine(
-            candidate.times, candidate.cache_tokens, self.batch(candidate), block=self.options.block
+            candidate.times,
+            candidate.cache_tokens,
+            self.batch(candidate),
+            block=self.options.block,
+            stages=candidate.stages,
         )
         capacity = self.answers_per_s(candidate)
         found: dict[int, Served] = {}

@@ -115,6 +115,11 @@ class StepTimes:
         return found
 
 
+def next_knot(context: float) -> float:
+    """Where the line of decoding's times that a context lies on ends."""
+    return _CONTEXTS[min(bisect_right(_CONTEXTS, context), len(_CONTEXTS) - 1)]
+
+
 def _growing(octave: int, most: int) -> list[int]:
     """Whole numbers from 1 on, `octave` of them from each to its double."""
     found = {1 << n for n in range(most)}
