@@ -121,7 +121,7 @@ def _converted(node: Node, dtype: str) -> Node:
 
 def precision_of(graph: Graph) -> str:
     """The name of the precision that most of a graph's kernels work in."""
-    inside = [graph.info(name).dtype for name in graph.converted]
+    inside = [graph.info(name).dtype for name in graph.converted if name in graph.tensors]
     inside = inside or [node.workload.dtype for node in graph.nodes if node.workload is not None]
     return max(PRECISIONS, key=lambda name: inside.count(PRECISIONS[name]))
 

@@ -96,7 +96,7 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     fused = kernel(found, operands, node.outputs[0], node.name)
     rewriter.replace((scores, weights, *between, node), *made, fused)
     for unread in (scores.inputs[1], node.inputs[1]):
-        _drop_unread(rewriter, unread)
+        drop_unread(rewriter, unread)
 
 
 def _is_guard(node: Node) -> bool:
@@ -237,7 +237,7 @@ def _axes_behind(rewriter: Rewriter, name: str) -> tuple[str, list[Axis]]:
     return before.inputs[0], [source[axis] for axis in before.workload.shape("perm")]
 
 
-def _drop_unread(rewriter: Rewriter, name: str) -> None:
+def drop_unread(rewriter: Rewriter, name: str) -> None:
     """Remove what made a tensor that nothing reads any more."""
     producer = rewriter.producer(name)
     while producer is not None and producer.kind in ("kernel", "view"):

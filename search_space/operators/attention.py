@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class Attention(Template):
         Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
         Parameter("guard", "1: results of queries without a softmax are 0", 0, minimum=0),
     )
-    examples = (
+    examples: ClassVar[tuple[str, ...]] = (
         "attention m=19 n=33 k=7 heads=2",
         "attention m=1 n=1 k=1",
         "attention m=131 n=140 k=64 batch=2 mask=row",
@@ -61,8 +61,9 @@ class Attention(Template):
         "attention m=21 n=35 k=8 heads=2 mask=shared guard=1",
         "attention m=128 n=128 k=64 heads=3 dtype=bfloat16",
         "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
+        "attention m=40 n=35 k=8 heads=2 mask=full dtype=float16",
     )
-    varying = (
+    varying: ClassVar[tuple[str, ...]] = (
         "attention m=[s] n=[s] k=16 heads=2 batch=[b] mask=row",
         "attention m=[s] n=[t] k=20 v=33 heads=3 mask=full",
         "attention m=1 n=[t] k=8 heads=[h] mask=shared guard=1",

@@ -141,7 +141,8 @@ class Board:
         taken = (sum(words[:half]), sum(words[half:]))
         if wanted is None and layout.tensor.role == "temporary":
             wanted = self.homes_held[0] > self.homes_held[1]
-        if wanted is None or taken[wanted] > FULL * half * 2 * self.chip.bank_words:
+        full = taken[bool(wanted)] > FULL * half * 2 * self.chip.bank_words
+        if wanted is None or (full and layout.tensor.rows > FEW_ROWS):
             return (taken[0] > taken[1],)
         return (wanted,)
 
@@ -214,8 +215,8 @@ OFTEN, OFTEN_HOMES = 1.5, 4
 OFTEN_SHARE, TEMPORARY_SHARE = 0.5, 0.02
 """Of MEM: what may be resident at most for that, and what one such temporary may take."""
 
-FULL = 0.6
-"""Of a hemisphere's words, beyond which what is new goes into the emptier one."""
+FULL, FEW_ROWS = 0.6, 1024
+"""Of a hemisphere's words, beyond which what is new goes into the emptier one, but for few rows."""
 
 TWICE_SHARE = 0.7
 """Of MEM, for what is there at the start or the end, copies included."""

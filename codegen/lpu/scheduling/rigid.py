@@ -335,7 +335,7 @@ def _outputs(found: Rigid, number: int, types: dict[Value, str], chip: Chip, sid
             write = found.chain.steps[taker]
             if isinstance(write, Write):
                 first = int(write.rows.numbers[0])
-                held = sides(write.rows.tensor, first, here > 0 if here else None)
+                held = sides(write.rows.tensor, first, here > 0 if here else _aside(found, step))
                 for turn, side in enumerate(held):
                     flow = _way(ways, found, value, (here, time, (1 if side else -1)), types)
                     rows, home = write.rows, held[:turn].count(side)
@@ -353,6 +353,12 @@ def _outputs(found: Rigid, number: int, types: dict[Value, str], chip: Chip, sid
         _doubles(found, number, step, outputs)
     elif any(len(flows) > 1 for (n, _), flows in found.outs.items() if n == number):
         raise UnfitError(f"chain '{found.chain.name}': what step {number} gives would go both ways")
+
+
+def _aside(found: Rigid, step: Step) -> bool | None:
+    """The side that VXM's results have to go to: a transpose takes every stream into the other."""
+    turns = any(isinstance(found.chain.steps[v.step], Transpose) for v in inputs_of(step))
+    return not found.choice.east if turns else None
 
 
 def _way(

@@ -37,6 +37,7 @@ from tilesmith.codegen.lpu.selection.vectors import (
     Moved,
     Number,
     Picked,
+    Spread,
     Stored,
     Total,
     Vectors,
@@ -314,7 +315,7 @@ class _Emission:
                 return self.builder.gather(table, self.value(index), rows, first)
             case Applied():
                 return self._expression(node)
-            case Number():
+            case Number() | Spread():
                 raise AssertionError("numbers are operands of functions")
 
     def _expression(self, node: Applied) -> Value:

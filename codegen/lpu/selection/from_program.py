@@ -24,6 +24,7 @@ from tilesmith.codegen.lpu.dataflow import LANES, Dataflow, Role
 from tilesmith.codegen.lpu.selection import gathers, pointwise, products, reductions
 from tilesmith.codegen.lpu.selection.accesses import Environment, rows_of
 from tilesmith.codegen.lpu.selection.chains import Chains
+from tilesmith.codegen.lpu.selection.expressions import Algebra
 from tilesmith.codegen.lpu.selection.images import image
 from tilesmith.codegen.lpu.selection.nests import Nest, nest_of
 from tilesmith.codegen.lpu.selection.state import State
@@ -80,7 +81,10 @@ def select(
     """
     verify(program, target)
     _check_room(program, target)
-    state = State(Chains(), readers=readers_of(program.body), numbers=numbers or {}, later=later)
+    state = State(
+        Chains(), Algebra(_is_narrow(program)), readers=readers_of(program.body),
+        numbers=numbers or {}, later=later,
+    )  # fmt: skip
     for buffer in program.parameters:
         role: Role = "input"
         if buffer.role == "output":
@@ -93,6 +97,11 @@ def select(
         state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
     Walk(state).run(program.body, {})
     return Selection(state.chains.dataflow(program.name), state.chains.literals, program.parameters)
+
+
+def _is_narrow(program: Program) -> bool:
+    """Whether all that a program gives has fewer digits than float32."""
+    return all(size_of(b.dtype) < 4 for b in program.parameters if b.role == "output")
 
 
 def _check_room(program: Program, target: Target) -> None:

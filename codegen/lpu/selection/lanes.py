@@ -50,15 +50,15 @@ def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int)
         value = state.algebra.converted(value, "float32")
     if count <= FEW_ROWS:
         for moves in ((4, 8, 12, 16), (20, 40, 60), (80, 160, 240), (1, 2, 3)):
-            value = _step(state, name, reducer, value, count, _rotations(moves))
+            value = moved_onto(state, name, reducer, value, count, _rotations(moves))
         return value
     for step in STEPS:
-        value = _step(state, name, reducer, value, count, [_within(step)])
+        value = moved_onto(state, name, reducer, value, count, [_within(step)])
     for step in HALVES:
-        value = _step(state, name, reducer, value, count, [_around(step)])
+        value = moved_onto(state, name, reducer, value, count, [_around(step)])
     fifths = state.chains.stored(name, value, count)
-    value = _step(state, name, reducer, fifths, count, [_around(1)])
-    value = _step(state, name, reducer, value, count, [_around(2)])
+    value = moved_onto(state, name, reducer, fifths, count, [_around(1)])
+    value = moved_onto(state, name, reducer, value, count, [_around(2)])
     last = Moved("permute", fifths, _around(4)[1])
     return state.algebra.binary(FUNCTIONS[reducer], value, last)
 
@@ -86,7 +86,14 @@ def _rotations(moves: tuple[int, ...]) -> list[Move]:
     return [(kinds[turn % 2], _by(move)) for turn, move in enumerate(moves)]
 
 
-def _step(
+def rotated(
+    state: State, name: str, reducer: str, value: Vectors, count: int, moves: tuple[int, ...]
+) -> Vectors:
+    """A value combined with itself rotated by so many lanes of all."""
+    return moved_onto(state, name, reducer, value, count, _rotations(moves))
+
+
+def moved_onto(
     state: State, name: str, reducer: str, value: Vectors, count: int, moves: list[Move]
 ) -> Vectors:
     """A value combined with itself moved; all are read at once, some for SXM and one for VXM."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.codegen.lpu.dataflow import LANES, Ints
+from tilesmith.codegen.lpu.dataflow import LANES, SUPERLANE, Ints
+from tilesmith.codegen.lpu.selection import largest
 from tilesmith.codegen.lpu.selection.accesses import Environment, Grid, chunks_of, place, places_of
 from tilesmith.codegen.lpu.selection.lanes import FEW_ROWS, FUNCTIONS, all_lanes, combined, summed
 from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
 from tilesmith.codegen.lpu.selection.pointwise import Piece, section
+from tilesmith.codegen.lpu.selection.spreading import spread_rows
 from tilesmith.codegen.lpu.selection.state import Flow, State
-from tilesmith.codegen.lpu.selection.vectors import Number, Stored, Vectors
+from tilesmith.codegen.lpu.selection.vectors import Number, Spread, Stored, Vectors
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.program import Loop
 from tilesmith.search_space.ir.scalar import REDUCERS, loads
@@ -37,6 +39,8 @@ def reduce(state: State, nest: Nest, around: Environment) -> None:
         return
     others = Grid.of([loop for loop in over if loop is not along], around)
     parts: list[Vectors] = []
+    tall: list[Vectors] = []
+    counts: list[int] = []
     if along is None:
         _over_rows(state, nest, around, (rows, outside), others)
         return
@@ -46,10 +50,14 @@ def reduce(state: State, nest: Nest, around: Environment) -> None:
         for row, count in _along(state, nest, Grid.of(rows, here), along):
             if isinstance(row, Stored) and row.dtype == "float16" and not row.frame:
                 plain.append((row, count))
+            counts.append(count)
             parts.append(_counting(state, block.reducer, row, count, grid.count))
+            tall.append(parts[-1] if count % SUPERLANE else row)
     name, narrow = f"{block.stage}.lanes", len(plain) == len(parts) and grid.count > FEW_ROWS
     if block.reducer == "sum" and narrow:
         value = summed(state, name, plain, grid.count)
+    elif narrow and largest.fits(block.reducer, grid.count):
+        value = largest.largest(state, name, block.reducer, tall, counts, grid.count)
     else:
         value = combined(state, block.reducer, parts)
         value = state.algebra.converted(value, "float16") if narrow else value
@@ -124,6 +132,12 @@ def put(state: State, nest: Nest, numbers: Ints, value: Vectors) -> None:
     function = FUNCTIONS[block.reducer or "sum"]
     key = state.key(buffer, numbers)
     before = state.flowing.get(key)
-    if before is not None and not isinstance(before.value, Number):
+    first = before is None or isinstance(before.value, Number)
+    if first and isinstance(value, Spread):
+        state.flowing[key] = Flow(value, numbers)
+        return
+    if before is not None and not first:
+        if isinstance(value, Spread):
+            value = spread_rows(state.chains, block.stage, value)
         value = state.algebra.binary(function, before.value, value)
     state.flowing[key] = Flow(state.algebra.converted(value, buffer.dtype), numbers)

@@ -13,10 +13,14 @@ from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Ints, Role, Rows, Tens
 from tilesmith.codegen.lpu.selection.accesses import places_of, rows_of, shape_of
 from tilesmith.codegen.lpu.selection.chains import MOST_ROWS, Chains, block_of
 from tilesmith.codegen.lpu.selection.expressions import Algebra
-from tilesmith.codegen.lpu.selection.vectors import Number, Stored, Vectors
+from tilesmith.codegen.lpu.selection.spreading import on_the_way, spread_rows
+from tilesmith.codegen.lpu.selection.vectors import Number, Spread, Stored, Vectors
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.program import Buffer
 from tilesmith.search_space.schedules.lpu.machine import FLOWING
+
+MOST_MATRICES = 2
+"""Of which one chain writes parts, and yet each is a block of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,8 @@ class State:
             written once.
         numbers: what is known of constant buffers: rows of one number are immediates.
         later: constant buffers whose rows are one number each, known when programs are linked.
-        scattered: tensors whose rows are loaded as weights from here and there.
+        scattered: tensors whose rows are loaded as weights from here and there, or of which one
+            chain writes parts of many matrices: a block each would want slices of its own.
     """
 
     chains: Chains
@@ -96,6 +101,12 @@ class State:
         if key not in self.flowing:
             raise CodegenError(f"buffer '{buffer.name}' is read before anything flows in it")
         flow = self.flowing[key]
+        if isinstance(flow.value, Spread):
+            found = on_the_way(flow.value, _positions(flow.numbers, numbers))
+            if found is not None:
+                return found
+            spread = spread_rows(self.chains, buffer.name, flow.value)
+            flow = self.flowing[key] = Flow(spread, flow.numbers)
         shared = self.readers.get(buffer.name, 1) > 1 and not isinstance(flow.value, Number)
         if np.array_equal(numbers, flow.numbers) and not shared:
             return flow.value
@@ -135,7 +146,9 @@ class State:
                 value = self.algebra.converted(value, buffer.dtype)
             self.flowing[self.key(buffer, numbers)] = Flow(value, numbers)
             return
-        tensor = self.names[buffer.name]
+        tensor, shape = self.names[buffer.name], shape_of(buffer)
+        if len(shape) > 2 and len(np.unique(numbers // shape[-2])) > MOST_MATRICES:
+            self.scattered.add(tensor)
         self.written.setdefault(tensor, set()).update(numbers.tolist())
         self.chains.write(stage, value, Rows(tensor, numbers))
 
@@ -154,3 +167,9 @@ class State:
     def copied(self, tensor: str) -> None:
         """Ask for a tensor to be readable twice at once."""
         self.chains.tensors[tensor] = replace(self.chains.tensors[tensor], copies=2)
+
+
+def _positions(flowing: Ints, wanted: Ints) -> Ints:
+    """Where rows stand among those that flow."""
+    order = np.argsort(flowing, kind="stable")
+    return order[np.searchsorted(flowing, wanted, sorter=order)]

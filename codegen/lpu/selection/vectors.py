@@ -8,6 +8,7 @@ computes them once.
     Stored    rows of a tensor in MEM              Total    products, one pass after another
     Number    one number in every lane             Moved    lanes moved by SXM
     Applied   an ALU's function of others          Picked   rows of a table, by a stream of numbers
+    Spread    one number a row, on its way to all lanes
 """
 
 from __future__ import annotations
@@ -95,7 +96,17 @@ class Picked:
     first: int = 0
 
 
-Vectors = Stored | Number | Applied | Total | Moved | Picked
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """One number of float16 a row, on all its lanes, that is not there yet: row 16 g + i's stands
+    on lane i of every superlane of row g of a tensor (`largest`)."""
+
+    tensor: str
+    count: int
+    dtype: str = "float16"
+
+
+Vectors = Stored | Number | Applied | Total | Moved | Picked | Spread
 
 
 def operands_of(node: Vectors) -> tuple[Vectors, ...]:
@@ -109,7 +120,7 @@ def operands_of(node: Vectors) -> tuple[Vectors, ...]:
             return (value,)
         case Picked(index=index):
             return (index,)
-        case Stored() | Number():
+        case Stored() | Number() | Spread():
             return ()
 
 

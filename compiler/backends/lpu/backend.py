@@ -26,11 +26,13 @@ from tilesmith.compiler.backends.lpu.keeping_rows import KeepRows
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.narrow_indices import NarrowIndices
+from tilesmith.compiler.backends.lpu.packing_heads import PackHeads
 from tilesmith.compiler.backends.lpu.program import linked
 from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
-from tilesmith.compiler.passes.fallback import FallBack
+from tilesmith.compiler.passes.attention import FuseAttention
+from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
@@ -66,7 +68,13 @@ class LpuBackend(Backend):
                 f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
             )
         scheduled = target if has_slices(target) else load_target(DESCRIBED)
-        rows = (BandsAsProducts(), LowerBesideScales(self.computes_in), KeepRows(), MarkKnown())
+
+        def runs(workload: Workload) -> bool:
+            return has_schedule(workload, scheduled)
+
+        attention = (FuseAttention(runs), PackHeads(runs))
+        lower = LowerBesideScales(self.computes_in)
+        rows = (BandsAsProducts(), lower, *attention, KeepRows(), MarkKnown())
         return (*rows, NarrowIndices(scheduled), FallBack(scheduled))
 
     def check(self, target: Target) -> None:

@@ -56,7 +56,7 @@ def test_a_product_whose_sums_do_not_fit_side_by_side_goes_tile_by_tile() -> Non
 
 def test_a_full_hemisphere_leaves_what_is_new_to_the_other() -> None:
     machine = chip()
-    new = Dataflow("new", {"new": Tensor("new", 8, "float16")}, ())
+    new = Dataflow("new", {"new": Tensor("new", 1600, "float16")}, ())
     board = Board.of(new, machine)
     assert board.side("new", 0, False) == (False,)
     for number in range(machine.half):

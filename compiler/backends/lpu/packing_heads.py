@@ -1,0 +1,116 @@
+"""Attention without the transposes around it, where heads lie beside each other outside.
+
+    q = transpose(x, [m, heads, k] -> [heads, m, k]) .. ; y = transpose(attention(q, k, v))   before
+    y = packed_attention(x, ..)                                                               after
+
+Rows of a tensor are its last axis across the lanes: heads that become rows of their own are moved
+lane by lane, and products need not have them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.attention import drop_unread
+from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.workload import ParameterValue, Workload
+
+APART = ((1, 0, 2), (0, 2, 1, 3))
+"""Permutations that part heads, and pack them again: without and with sequences."""
+
+
+@dataclass(frozen=True)
+class PackHeads(Pass):
+    """See the module's docstring.
+
+    Contract: a lowered graph in, the same values out; attention changes whose operands and result
+    are all transposed so, where `accepts` takes it.
+
+    Attributes:
+        accepts: whether a target runs the workload.
+    """
+
+    name = "pack-heads"
+
+    accepts: Callable[[Workload], bool]
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if node.workload is not None and node.workload.operator == "attention":
+                _pack(rewriter, node, node.workload, self.accepts)
+        return rewriter.finish()
+
+
+def _pack(
+    rewriter: Rewriter, node: Node, workload: Workload, accepts: Callable[[Workload], bool]
+) -> None:
+    heads, batch = workload.integer("heads"), workload.integer("batch")
+    sources, shapes = [], set[tuple[int, int]]()
+    for name in node.inputs[:3]:
+        found = _packed_source(rewriter, name)
+        if found is None:
+            return
+        source, shape = found
+        sources.append(source)
+        shapes.add((prod(shape[:-3]), shape[-2]))
+    if len(shapes) > 1:
+        return
+    ((sequences, each),) = shapes
+    if (sequences, each) != (batch, heads):
+        free = workload.text("mask") in ("none", "shared")
+        if not free or batch != 1 or sequences * each != heads:
+            return
+    last = _packed_result(rewriter, node.outputs[0], (sequences, each))
+    if last is None:
+        return
+    parameters: dict[str, ParameterValue] = dict(workload.parameters)
+    parameters |= {"heads": each, "batch": sequences}
+    packed = Workload.of("packed_attention", parameters, dtype=workload.dtype)
+    if not accepts(packed):
+        return
+    result, between = last
+    inputs = (*sources, *node.inputs[3:])
+    rewriter.replace((node, *between), kernel(packed, inputs, result, node.name))
+    for unread in node.inputs[:3]:
+        drop_unread(rewriter, unread)
+
+
+def _packed_source(rewriter: Rewriter, name: str) -> tuple[str, tuple[int, ...]] | None:
+    """What heads were parted of, and its shape with heads as an axis."""
+    node = rewriter.producer(name)
+    while is_view(node):
+        assert node is not None
+        if node.attribute("offset", 0):
+            return None
+        node = rewriter.producer(node.inputs[0])
+    if node is None or node.workload is None or node.workload.operator != "transpose":
+        return None
+    if node.workload.shape("perm") not in APART:
+        return None
+    return node.inputs[0], node.workload.shape("shape")
+
+
+def _packed_result(
+    rewriter: Rewriter, name: str, heads: tuple[int, int]
+) -> tuple[str, list[Node]] | None:
+    """The tensor in which a result's heads are packed, and the nodes between."""
+    between: list[Node] = []
+    while (node := rewriter.only_consumer(name)) is not None:
+        between.append(node)
+        if not is_view(node):
+            break
+        if node.attribute("offset", 0):
+            return None
+        name = node.outputs[0]
+    if node is None or node.workload is None or node.workload.operator != "transpose":
+        return None
+    shape, perm = node.workload.shape("shape"), node.workload.shape("perm")
+    if perm not in APART or (prod(shape[:-3]), shape[-3]) != heads:
+        return None
+    return node.outputs[0], between
