@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph_pass import Pass
@@ -72,7 +77,7 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
     for name in changed:
         tensors[name] = TensorInfo(name, dtype, graph.info(name).shape)
     constants = {
-        name: value.astype(to_numpy(dtype)) if name in changed else value
+        name: _saturated(value, dtype) if name in changed else value
         for name, value in graph.constants.items()
     }
     converted = {**dict.fromkeys(changed, "float32"), **graph.converted}
@@ -80,6 +85,14 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
         node if _stays(graph, node, kept) else _converted(node, dtype) for node in graph.nodes
     )
     return graph.with_(nodes=nodes, tensors=tensors, constants=constants, converted=converted)
+
+
+def _saturated(value: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Constants in another element type. What is finite stays so: masks are often the least number
+    of float32, which times zero is zero, and minus infinity is not."""
+    kind = to_numpy(dtype)
+    most = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    return np.where(np.isfinite(value), np.clip(value, -most, most), value).astype(kind)
 
 
 def _kept(graph: Graph, dtype: str) -> set[str]:

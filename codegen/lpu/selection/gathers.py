@@ -21,7 +21,6 @@ from tilesmith.codegen.lpu.selection.accesses import (
     places_of,
     shape_of,
 )
-from tilesmith.codegen.lpu.selection.chains import MOST_ROWS
 from tilesmith.codegen.lpu.selection.lanes import one_lane
 from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
 from tilesmith.codegen.lpu.selection.state import State
@@ -29,6 +28,9 @@ from tilesmith.codegen.lpu.selection.vectors import Picked, Stored, Vectors
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import ZERO, Atom, Expr
 from tilesmith.search_space.ir.scalar import Load
+
+TABLE_ROWS = 3584
+"""Of a block of a table at most: a bank has some more words, so that it need not be empty."""
 
 
 def gather(state: State, nest: Nest, around: Environment) -> None:
@@ -49,9 +51,9 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
     table = state.buffers[block.value.buffer]
     rows = shape_of(table)[position]
     tensor = state.names[table.name]
-    together = min(rows, MOST_ROWS)
+    together = min(rows, TABLE_ROWS)
     state.chains.tensors[tensor] = replace(state.chains.tensors[tensor], block=together)
-    if rows > MOST_ROWS:
+    if rows > TABLE_ROWS:
         index = state.chains.stored(
             f"{nest.block.stage}.rows", index, Grid.of(picked, around).count
         )
@@ -74,7 +76,7 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
 def _rows_of(state: State, dtype: str, table: tuple[str, int, int], index: Vectors) -> Vectors:
     """Rows of a table: (tensor, its first row there, rows), of each block that it lies in."""
     tensor, start, rows = table
-    if rows <= MOST_ROWS:
+    if rows <= TABLE_ROWS:
         return Picked(tensor, index, rows, dtype, start)
     algebra, found = state.algebra, None
     for first, end in _blocks(start, start + rows):
@@ -94,7 +96,7 @@ def _rows_of(state: State, dtype: str, table: tuple[str, int, int], index: Vecto
 def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
     """Rows of a tensor, cut where its blocks end."""
     while start < end:
-        reached = min((start // MOST_ROWS + 1) * MOST_ROWS, end)
+        reached = min((start // TABLE_ROWS + 1) * TABLE_ROWS, end)
         yield start, reached
         start = reached
 
