@@ -17,8 +17,9 @@ from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
 from tilesmith.codegen.lpu.verification.checker import check as prove
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.structures import default_of, lowered, space_of
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import is_scheduled, scheduler_of
 from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload
@@ -114,6 +115,22 @@ def test_edges_of_blocks_on_both_sides_are_one_row(layout: str, text: str) -> No
         c for c in space_of(workload, TARGET) if {c["input_layout"], c["output_layout"]} == layouts
     ]
     check(workload, configs[-1], np.random.default_rng(9))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d c=3 h=32 w=32 oc=32 kh=3 kw=3 stride=2 pad=1 const=weight dtype=float16",
+        "conv2d c=3 h=28 w=28 oc=32 kh=7 kw=7 stride=4 pad=3 const=weight dtype=float16",
+    ],
+)
+def test_blocks_in_phases_stay_in_the_image(text: str) -> None:
+    workload = Workload.parse(text)
+    layouts = {(c["input_layout"], c["output_layout"]): c for c in space_of(workload, TARGET)}
+    assert len(layouts) > 4
+    for config in layouts.values():
+        verify(lowered(workload, TARGET, config), TARGET)
+    check(workload, layouts["NHW4h4wC", "NHWC"], np.random.default_rng(9))
 
 
 @pytest.mark.parametrize(
