@@ -201,7 +201,7 @@ class Expr:
         return total
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Its value, for integers or for numpy arrays of one shape per variable."""
+        """Its value, for integers or for numpy arrays, which are broadcast."""
         total: Any = 0
         for monomial, factor in self.terms:
             product: Any = factor

@@ -6,9 +6,12 @@ indices, so that thousands are drawn and checked as one numpy array.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,8 @@ Rows = NDArray[np.int64]
 
 CHUNK = 1 << 16
 """Rows enumerated at a time."""
+GRID = 1 << 18
+"""Combinations of numbers judged at a time, where only their number is asked."""
 _TABULATED = 1 << 16
 """Combinations of constrained knobs whose legality is kept."""
 
@@ -57,9 +62,31 @@ class Subspace:
     def size(self) -> int:
         """Legal configurations, exactly: constrained knobs enumerated, others multiplied."""
         inner = self._bound
-        chunks = range(0, inner.cardinality, CHUNK)
-        legal = sum(int(inner.satisfied(inner.rows(i, i + CHUNK)).sum()) for i in chunks)
-        return self.cardinality // inner.cardinality * legal
+        return self.cardinality // inner.cardinality * inner._counted()
+
+    def _counted(self) -> int:
+        """Legal configurations of knobs that are all numbers: a grid at a time.
+
+        A grid is the product of the last knobs, an axis each, for one choice of those before. A
+        knob that a constraint does not mention is an axis of 1 to it, so that it is evaluated no
+        more often than it has values.
+        """
+        outer = len(self.knobs)
+        while outer and math.prod(self.radices[outer - 1 :].tolist()) <= GRID:
+            outer -= 1
+        axes = len(self.knobs) - outer
+        values: dict[str, Any] = {n: value for n, value in self.fixed if isinstance(value, int)}
+        for axis, knob in enumerate(self.knobs[outer:]):
+            shape = [-1 if axis == other else 1 for other in range(axes)]
+            values[knob.name] = np.array(knob.values, dtype=np.int64).reshape(shape)
+        total, points = 0, math.prod(self.radices[outer:].tolist())
+        for chosen in itertools.product(*(knob.values for knob in self.knobs[:outer])):
+            values.update(zip((knob.name for knob in self.knobs), chosen, strict=False))
+            mask = np.ones((1,) * axes, dtype=np.bool_)
+            for constraint in self.constraints:
+                mask = mask & (constraint.value.evaluate(values) <= constraint.limit)
+            total += int(np.count_nonzero(mask)) * (points // mask.size)
+        return total
 
     @cached_property
     def empty(self) -> bool:

@@ -53,6 +53,25 @@ def test_enumeration_and_size_agree_with_brute_force() -> None:
     assert all(config in SPACE for config in found)
 
 
+@pytest.mark.parametrize("grid", [1, 4, 7, 40, 1000])
+def test_the_size_does_not_depend_on_how_many_are_judged_at_a_time(
+    grid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constraints over one knob, over two that are no neighbours, and over none."""
+    monkeypatch.setattr("tilesmith.search_space.spaces.subspace.GRID", grid)
+    knobs = (tile("x", range(1, 6)), tile("y", range(1, 8)), tile("z", range(1, 5)))
+    limits = (
+        Constraint(var("x") * var("z") + var("w"), 11, "of two"),
+        Constraint(var("y"), 5, "of one"),
+        Constraint(var("w"), 3, "of none"),
+    )
+    legal = [
+        x * z + 3 <= 11 and y <= 5 for x, y, z in itertools.product(*(k.values for k in knobs))
+    ]
+    assert Subspace((("w", 3),), knobs, limits).size == sum(legal)
+    assert Subspace((("w", 4),), knobs, limits).size == 0
+
+
 def test_sampling_is_uniform() -> None:
     """Chi-squared over 40 draws for each configuration, at the 1e-4 quantile."""
     draws = 40 * SPACE.size
