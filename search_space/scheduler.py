@@ -172,7 +172,7 @@ def _absence(operator: str, target: Target) -> str:
     """A sentence that says where there are schedules instead."""
     pairs = (name.split(" on ") for name in schedulers)
     families = [family for known, family in pairs if known == operator]
-    where = f"; it is for {' and '.join(families)}" if families else ""
+    where = f"; it is for {', '.join(families)}" if families else ""
     parts = template_of(operator).parts
     return (
         f"operator '{operator}' has no schedule for target '{target.name}' of family "
