@@ -219,6 +219,7 @@ def compile_kernels(
     """
     backend = backend_of(target)
     compiled: dict[tuple[Workload, Config], Compiled] = {}
+    start = time.perf_counter()
     for option in (o for inner in settled.every() for o in inner.options.values()):
         if option.workload is not None and option.config is not None:
             key = (option.workload, option.config)
@@ -232,7 +233,8 @@ def compile_kernels(
                     refused.add(option.workload)
                 took = (time.perf_counter() - begun) * 1e3
                 _LOG.debug("code of %s (%s): %.1f ms", *key, took)
-    _LOG.debug("code of %d kernels for %s", len(compiled), target.name)
+    took = time.perf_counter() - start
+    _LOG.info("code of %d kernels for %s: %.2f s", len(compiled), target.name, took)
     return compiled
 
 

@@ -32,6 +32,13 @@ def import_extensions() -> None:
         raise DependencyError(failure[0]) from failure[1]
 
 
+def are_installed() -> bool:
+    """Whether there are any; imports none."""
+    from importlib import metadata
+
+    return bool(metadata.entry_points(group=GROUP))
+
+
 def sources() -> list[Path]:
     """The source files of all extensions, for keys of what they decide."""
     from importlib import metadata

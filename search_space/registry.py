@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from tilesmith.search_space.errors import InputError
@@ -94,6 +96,24 @@ class Registry(Generic[T]):
         import_extensions()
         self._discovered = True
         _import_modules(self._package, self._nested)
+
+
+def registered_names(package: str) -> list[str]:
+    """The names that a package's modules register, read from their sources: help texts list them
+    without importing what learns and searches. What extensions register is not among them.
+
+    Args:
+        package: dotted name, as `Registry`'s.
+    """
+    spec = importlib.util.find_spec(package)
+    found: set[str] = set()
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for module in Path(folder).glob("*.py"):
+            found.update(_REGISTERED.findall(module.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+_REGISTERED = re.compile(r"^@\w+\.register\(\"([^\"]+)\"\)", re.MULTILINE)
 
 
 def _import_modules(name: str, nested: bool) -> None:

@@ -8,6 +8,7 @@ Hildebrandt, Simplifying and isolating failure-inducing input, 2002).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from onnx import helper, numpy_helper
 
 from tilesmith.compiler.onnx.importer import Imported
 from tilesmith.compiler.sources import source_name
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,8 @@ def smallest(
                 return None
             part = whole.part(key)
             known[key] = part if part is not None and shows(part) else None
+            what = "does not show it" if known[key] is None else "shows it"
+            _LOG.info("a model of %d of %d nodes %s", len(key), len(whole.nodes), what)
         return known[key]
 
     best = next((found for start in starts if (found := tried(start)) is not None), None)

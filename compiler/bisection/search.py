@@ -8,6 +8,7 @@ linking    the run as a whole against its steps              shortest run of ste
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,8 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
 from tilesmith.compiler.precision import PRECISIONS, LowerPrecision
 from tilesmith.compiler.program import HostStep, KernelStep
+
+_LOG = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
 Build = Callable[[], Executable]
@@ -88,6 +91,7 @@ def finding_of(
     graph: Graph, trial: Trial, inputs: Arrays, wanted: Arrays, tolerance: float = TOLERANCE
 ) -> Finding:
     """What makes a trial wrong."""
+    _LOG.info("the model %s; looking at %d passes", _how_wrong(trial), len(trial.stages.steps))
     bound = tolerance * rounded_by(trial.stages)
     if np.isfinite(trial.error):
         bound = max(bound, trial.error / _SHARE)
@@ -99,11 +103,13 @@ def finding_of(
     executable = trial.executable
     settled = settled_graph(executable.recipe, trial.stages.settled)
     if settled is not None:
+        _LOG.info("passes are right; looking at %d steps", len(executable.recipe.steps))
         step = Walk(executable, settled).run(inputs)
         if isinstance(step, Finding):
             return step
         if step is not None:
             return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
+    _LOG.info("every step is right on its own inputs; looking at how they are linked")
     compared = Compared(executable, graph, inputs, "")
     outputs = run_steps(executable, inputs).outputs
     if trial.failure or unlike_whole(compared, outputs):
@@ -116,6 +122,10 @@ def finding_of(
         "differs"
     )
     return Finding("unknown", "", "", sentence)
+
+
+def _how_wrong(trial: Trial) -> str:
+    return trial.failure or f"is wrong: largest relative error of an output {trial.error:.3g}"
 
 
 def rounded_by(stages: Stages) -> float:

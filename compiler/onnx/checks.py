@@ -9,7 +9,7 @@ operand, what it is and what is allowed; nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -21,6 +21,7 @@ from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
 from tilesmith.compiler.onnx.shape_faults import SHAPE_FAULTS
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.search_space.workload import shape_text
 
 _MOST_BYTES = 1 << 40
@@ -317,3 +318,21 @@ def check_size(info: TensorInfo, where: str) -> None:
             f"{where} has the shape {shape_text(info.shape)}, more than {_MOST_BYTES >> 40} TiB; "
             "the sizes in the model are wrong"
         )
+
+
+def dimension_names(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    """The symbolic dimensions of a model's inputs, in the order in which they come."""
+    dims = (dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim)
+    return [name for name in dict.fromkeys(dims) if name]
+
+
+def unknown_shape(model: str, name: str, inputs: Iterable[onnx.ValueInfoProto]) -> ModelError:
+    """The error for a shape of what a model does not have: it names all that shapes may be of."""
+    given = list(inputs)
+    names, dims = [value.name for value in given], dimension_names(given)
+    also = f", its symbolic dimensions {', '.join(dims)}" if dims else ""
+    no = "no input and no symbolic dimension" if dims else "no input"
+    return ModelError(
+        f"'{model}' has {no} '{name}'; its inputs are {', '.join(names) or 'none'}{also}"
+        f"{did_you_mean(name, [*names, *dims])}"
+    )

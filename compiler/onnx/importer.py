@@ -29,6 +29,7 @@ from tilesmith.compiler.onnx.checks import (
     check_declared,
     check_operands,
     check_size,
+    unknown_shape,
 )
 from tilesmith.compiler.onnx.file import ModelFile, read_model
 from tilesmith.compiler.onnx.inference import (
@@ -98,7 +99,7 @@ def import_file(file: ModelFile, shapes: Shapes) -> Imported:
     """What `import_model` does, of a file that is read already; errors as there."""
     importer = _Importer(file, dict(shapes), file.held)
     graph = importer.graph()
-    _LOG.debug(
+    _LOG.info(
         "imported %s, opset %s: %d nodes, %d constants; %d more nodes known beforehand",
         file.name, importer.opsets.get("", "-"), len(graph.nodes), len(graph.constants),
         len(importer.evaluated),
@@ -171,9 +172,7 @@ class _Importer:
         given = [v for v in self.proto.graph.input if v.name not in self.values]
         names = [value.name for value in given]
         if unknown := [name for name in self.shapes if name not in names]:
-            raise ModelError(
-                f"'{self.name}' has no input '{unknown[0]}'; its inputs are {', '.join(names)}"
-            )
+            raise unknown_shape(self.name, unknown[0], given)
         for value in given:
             if value.name in self.shapes:
                 self._bind(value)

@@ -5,6 +5,7 @@ Every fault of a module becomes a `ModelError` of one sentence.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tilesmith.compiler.stablehlo.bindings import parse
 from tilesmith.compiler.stablehlo.translator import Translation
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
+
+_LOG = logging.getLogger(__name__)
 
 SUFFIXES = (".mlir", ".stablehlo", ".mlirbc")
 """Files that are taken for StableHLO: MLIR's text, its bytecode, or a portable artifact."""
@@ -79,6 +82,10 @@ def import_stablehlo(
     translation = Translation(parse(module, name), name)
     translation.fix(shapes or {})
     graph = translation.graph()
+    _LOG.info(
+        "imported %s, StableHLO: %d nodes, %d constants",
+        name, len(graph.nodes), len(graph.constants),
+    )  # fmt: skip
     check_shapes(graph, shapes or {})
     return graph
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from tilesmith.compiler.onnx.checks import dimension_names, unknown_shape
 from tilesmith.compiler.onnx.file import ModelFile
 from tilesmith.compiler.varying.fitting import Point
 from tilesmith.search_space.errors import ModelError, WorkloadError
@@ -74,14 +75,10 @@ class _Reader:
 
     def declared(self) -> Declared:
         inputs = {value.name for value in self.given}
-        dims = {dim.dim_param for value in self.given for dim in _dims(value) if dim.dim_param}
+        dims = dimension_names(self.given)
         for name, extents in self.shapes.items():
             if name not in inputs and name not in dims:
-                known = ", ".join(dict.fromkeys((*(v.name for v in self.given), *sorted(dims))))
-                raise ModelError(
-                    f"'{self.file.name}' has no input and no symbolic dimension '{name}'; "
-                    f"it has {known}"
-                )
+                raise unknown_shape(self.file.name, name, self.given)
             if name not in inputs:
                 self._set(name, _range_of(name, extents))
         tensors = [value for value in self.given if _is_tensor(value)]

@@ -92,7 +92,10 @@ def test_inputs_outside_their_ranges_are_refused_by_name_axis_and_range() -> Non
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        ({"q": (1, 4)}, ("'q'", "no input and no symbolic dimension", "x, n")),
+        (
+            {"q": (1, 4)},
+            ("'q'", "no input and no symbolic dimension", "are x, its", "dimensions n"),
+        ),
         ({"x": ((1, 4),)}, ("'x'", "2 axes", "1 are given")),
         ({"x": ((1, 4), (5, 6))}, ("axis 1", "'x'", "is 5", "5..6")),
         ({"n": (4, 1)}, ("'n'", "4..1", "at least 1")),

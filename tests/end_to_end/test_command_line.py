@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,18 @@ def test_several_models_are_timed_into_one_table(model: Path, tmp_path: Path) ->
     assert "several were given" in refuse(*asked, "--model", model)
 
 
+def test_a_model_that_cannot_be_timed_costs_the_others_nothing(model: Path, tmp_path: Path) -> None:
+    absent, broken = tmp_path / "absent.onnx", tmp_path / "broken.tsm"
+    broken.write_bytes(b"no archive")
+    asked = ("bench", absent, model, broken, "--seconds", "0.1", "--shape", "x=4x8")
+    done = invoke(*asked)
+    assert done.exit_code == 2 and str(model) in done.stdout
+    assert "2 of 3 models" in done.stderr and "does not exist" in done.stderr
+    found = {one["model"]: one for one in json.loads(invoke(*asked, "--json").stdout)["models"]}
+    assert found[str(model)]["median_ms"] > 0 and "error" not in found[str(model)]
+    assert "does not exist" in found[str(absent)]["error"] and found[str(broken)]["error"]
+
+
 def test_each_of_several_models_takes_its_own_shapes(model: Path, tmp_path: Path) -> None:
     open_sizes = tmp_path / "open.onnx"
     text = "g (float[n, 8] z) => (float[n, 6] y) { y = MatMul(z, w) }"
@@ -92,7 +105,8 @@ def test_each_of_several_models_takes_its_own_shapes(model: Path, tmp_path: Path
     assert table[0].split("  ")[0] == "model" and len(table) == 5
     said = refuse(*asked, "--shape", "n=3", "--shape", "q=3")
     assert "no model has an input or a symbolic dimension 'q'" in said and "z, n" in said
-    assert "does not fit" in refuse(*asked, "--shape", "n=3", "--shape", "x=5x8")
+    done = invoke(*asked, "--shape", "n=3", "--shape", "x=5x8")
+    assert done.exit_code == 2 and "does not fit" in done.stderr
     compiled = tmp_path / "open.tsm"
     succeed("compile", open_sizes, "-o", compiled, "--shape", "n=1..8")
     found = succeed("bench", model, compiled, "--seconds", "0.1", "--shape", "n=3")["models"]

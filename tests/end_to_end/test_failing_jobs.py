@@ -97,12 +97,26 @@ main()
 
 def test_a_database_that_another_holds_does_not_keep_a_stopped_job(tmp_path: Path) -> None:
     """A commit waits for the other writer and cannot be torn; the process ends all the same."""
+    script = """
+from tilesmith.command_line import main
+from tilesmith.records import engine
+def told(driver, statement, waits=engine._patiently):
+    print("waiting", flush=True)
+    waits(driver, statement)
+engine._patiently = told
+main()
+"""
     database = tmp_path / "t.db"
     succeed("tune", "--op", SMALL, "--database", database, *TUNE)
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("begin immediate")
-    process = start("tune", "--op", SMALL, "--database", database, "--measure", "simulator")
-    time.sleep(3)
+    job = ["tune", "--op", SMALL, "--database", str(database), "--measure", "simulator"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     sentence = one_sentence(process)
     other.close()

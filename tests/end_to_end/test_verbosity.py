@@ -43,6 +43,18 @@ def test_one_v_tells_the_course_of_a_job_alone(tmp_path: Path) -> None:
     assert "INFO: 2 trials done" in told and "DEBUG" not in told
 
 
+def test_levels_have_names(model: Path) -> None:
+    told = invoke("run", model, "--database", "none", "--log-level", "DEBUG").stderr
+    assert "INFO compiler.onnx.importer: imported " in told and "DEBUG" in told
+    told = invoke("run", model, "--database", "none", "--log-level", "warning").stderr
+    assert "INFO" not in told
+
+
+def test_one_v_tells_what_a_search_for_a_fault_looks_at(model: Path) -> None:
+    told = invoke("bisect", model, "--database", "none", "-v").stderr
+    assert "ran it on cpu beside " in told and "imported " in told and "DEBUG" not in told
+
+
 def test_nothing_is_told_unless_it_is_asked_for(model: Path, tmp_path: Path) -> None:
     told = invoke("compile", model, "-o", tmp_path / "model.tsm", "--database", "none").stderr
     assert "DEBUG" not in told and "INFO" not in told

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.registry import Registry, registered_names
+from tilesmith.tuner.cost_model import cost_models
+from tilesmith.tuner.scheduler import schedulers
+from tilesmith.tuner.strategy import strategies
 
 
 @pytest.fixture
@@ -42,3 +45,14 @@ def test_what_is_absent_is_none_or_an_error_that_names_what_there_is(shelf: str)
         registry["cube"]
     with pytest.raises(TargetError, match="the thing name 'ball' is taken"):
         registry.register("ball")("square")
+
+
+@pytest.mark.parametrize(
+    ("package", "registry"),
+    [("strategies", strategies), ("schedulers", schedulers), ("cost_models", cost_models)],
+)
+def test_names_are_read_without_importing_what_registers_them(
+    package: str, registry: Registry[object]
+) -> None:
+    """What help texts list is what the registry holds."""
+    assert registered_names(f"tilesmith.tuner.{package}") == list(registry)

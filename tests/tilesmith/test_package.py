@@ -47,6 +47,22 @@ def test_help_loads_nothing_heavy() -> None:
     assert not loaded_after(f"{run}; {listing}") & set(HEAVY)
 
 
+def test_no_command_s_own_help_loads_anything_heavy() -> None:
+    code = """
+import click
+from tilesmith.command_line import command_line
+def shown(command):
+    context = click.Context(command)
+    assert command.get_help(context)
+    if isinstance(command, click.Group):
+        names = command.list_commands(context)
+        return 1 + sum(shown(command.get_command(context, name)) for name in names)
+    return 1
+assert shown(command_line) > 40
+"""
+    assert not loaded_after(f"exec({code!r})") & set(HEAVY)
+
+
 def loaded_by(*words: str) -> set[str]:
     """Modules a fresh process has loaded after a command of the command line."""
     code = (

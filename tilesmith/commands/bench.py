@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from tilesmith.commands.options import (
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
+    from tilesmith.failures import Failure
     from tilesmith.jobs.reports import Comparison
+    from tilesmith.jobs.request import Shapes
 
 
 _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s")
@@ -65,7 +68,7 @@ def bench(
     """Time each MODEL on seeded random inputs, threads pinned to cores.
 
     Several are timed one after the other and stand in one table; --json lists them as `models`;
-    each takes of the --shape what it has.
+    each takes of the --shape what it has. One that cannot be timed costs the others nothing.
     With --against all take turns within one run, on the same cores, and outputs are compared. With
     --precision outputs are compared with those in fp32, too: on the calibration data where it is
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
@@ -76,14 +79,14 @@ def bench(
         raise click.UsageError("--model is what others run for one MODEL; several were given")
     distinct = list(dict.fromkeys(models))
     shapes = shapes_of_each(distinct, dict(asked.pop("shapes")))
-    results = {
-        name: _timed(name, against, source, seconds, {**asked, "shapes": own})
-        for name, own in zip(distinct, shapes, strict=True)
-    }
+
+    def timed(name: str, own: Shapes) -> Comparison:
+        return _timed(name, against, source, seconds, {**asked, "shapes": own})
+
     if len(distinct) > 1:
-        _tell_several(results, as_json)
+        _time_several(dict(zip(distinct, shapes, strict=True)), timed, as_json)
         return
-    (result,) = results.values()
+    result = timed(distinct[0], shapes[0])
     if as_json:
         print_json(result.to_json())
         return
@@ -116,10 +119,41 @@ def _timed(
     return replace(result, beside_fp32=beside_fp32(request, executable))
 
 
-def _tell_several(results: dict[str, Comparison], as_json: bool) -> None:
+def _time_several(
+    models: Mapping[str, Shapes], timed: Callable[[str, Shapes], Comparison], as_json: bool
+) -> None:
+    """Time all that can be, and tell them whatever ends the command.
+
+    Raises:
+        TilesmithError: some could not be timed; `InputError` if each was wrong as it was given.
+    """
+    from tilesmith.failures import explain
+    from tilesmith.search_space.errors import InputError, JobError, TilesmithError
+
+    results: dict[str, Comparison] = {}
+    failures: dict[str, Failure] = {}
+    try:
+        for name, shapes in models.items():
+            try:
+                results[name] = timed(name, shapes)
+            except (TilesmithError, OSError, MemoryError) as error:
+                failures[name] = explain(error)
+    finally:
+        _tell_several(results, failures, as_json)
+    if failures:
+        wrong = all(failure.exit_code == 2 for failure in failures.values())
+        each = "; ".join(f"{name}: {failure.message}" for name, failure in failures.items())
+        said = f"{len(failures)} of {len(models)} models could not be timed: {each}"
+        raise InputError(said) if wrong else JobError(said)
+
+
+def _tell_several(
+    results: Mapping[str, Comparison], failures: Mapping[str, Failure], as_json: bool
+) -> None:
     """One table, a line for each model and runtime, or one object that lists them."""
     if as_json:
         listed = [{"model": name, **result.to_json()} for name, result in results.items()]
+        listed += [{"model": name, "error": failed.message} for name, failed in failures.items()]
         print_json({"models": listed})
         return
     rows = [
@@ -127,7 +161,8 @@ def _tell_several(results: dict[str, Comparison], as_json: bool) -> None:
         for name, result in results.items()
         for row in _rows(result)
     ]
-    click.echo(table(("model", *_HEADER, "max rel err"), rows))
+    if rows:
+        click.echo(table(("model", *_HEADER, "max rel err"), rows))
     for name, result in results.items():
         if result.ratio is not None:
             note(f"{name}: {result.ratio:.3f} of the fastest peer's time")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -175,19 +175,29 @@ class Listed(click.Option):
     Args:
         names: module and attribute that hold the names, as "package.module:attribute"; an
             attribute that is called gives them.
+        package: whose modules register them, where that attribute is a registry that takes long to
+            import.
     """
 
-    def __init__(self, *args: Any, names: str, **options: Any) -> None:
+    def __init__(self, *args: Any, names: str, package: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
-        self._names = names
+        self._names, self._package = names, package
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """As click, with the names."""
         record = super().get_help_record(ctx)
+        return record and (record[0], f"{record[1]}  [one of: {', '.join(self._known())}]")
+
+    def _known(self) -> Iterable[str]:
+        from tilesmith.search_space.extensions import are_installed
+        from tilesmith.search_space.registry import registered_names
+
+        if self._package and not are_installed():
+            return registered_names(self._package)
         module, _, attribute = self._names.partition(":")
         found = getattr(import_module(module), attribute)
-        names = ", ".join(found() if callable(found) else found)
-        return record and (record[0], f"{record[1]}  [one of: {names}]")
+        names: Iterable[str] = found() if callable(found) else found
+        return names
 
 
 json_option = click.option(

@@ -69,6 +69,7 @@ _WHOLE = ("median", "mean")
     "--strategy",
     cls=Listed,
     names="tilesmith.tuner.strategy:strategies",
+    package="tilesmith.tuner.strategies",
     default="evolutionary",
     show_default=True,
     help="Search strategy.",
@@ -77,6 +78,7 @@ _WHOLE = ("median", "mean")
     "--scheduler",
     cls=Listed,
     names="tilesmith.tuner.scheduler:schedulers",
+    package="tilesmith.tuner.schedulers",
     default="expected_gain",
     show_default=True,
     help="What shares trials among workloads.",
@@ -85,6 +87,7 @@ _WHOLE = ("median", "mean")
     "--cost-model",
     cls=Listed,
     names="tilesmith.tuner.cost_model:cost_models",
+    package="tilesmith.tuner.cost_models",
     default="",
     help="What ranks candidates; chosen by how is measured unless given.",
 )

@@ -1,7 +1,8 @@
-"""`-v` and `-vv` of every command: what Tilesmith does, told on stderr while it does it.
+"""`-v`, `-vv` and `--log-level` of every command: what Tilesmith does, on stderr while it does it.
 
-The lines are those of `logging`'s channel `tilesmith`: INFO with one `-v`, DEBUG with two (import,
-passes, code, search, database). A command that knows no `-v` of its own gets it here.
+The lines are those of `logging`'s channel `tilesmith`: INFO with one `-v` (what was read, compiled,
+linked, tried), DEBUG with two (passes, kernels, search, database). A command that knows no `-v` of
+its own gets it here.
 
 Invariant: passwords of database URLs appear in no line, whoever wrote it.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 import click
 
 _OPTIONS = ("-v", "--verbose")
+_LEVELS = ("debug", "info", "warning", "error")
 _NAME = "tilesmith's command line"
 
 
 def verbose(command: click.Command) -> click.Command:
-    """The command, and those below it, with `-v`, which may stand behind any of them."""
+    """The command, and those below it, with options that may stand behind any of them."""
     if isinstance(command, click.Group):
         for one in command.commands.values():
             verbose(one)
@@ -24,17 +26,26 @@ def verbose(command: click.Command) -> click.Command:
         option = click.Option(
             _OPTIONS, count=True, expose_value=False, callback=_tell, help=told, is_eager=True
         )
-        command.params.append(option)
+        level = click.Option(
+            ("--log-level",), type=click.Choice(_LEVELS, case_sensitive=False), is_eager=True,
+            expose_value=False, callback=_tell_from, help="The same by name: -v is info.",
+        )  # fmt: skip
+        command.params += [option, level]
     return command
 
 
 def _tell(ctx: click.Context, param: click.Parameter, count: int) -> None:
     if count and not ctx.resilient_parsing:
-        log_to_stderr(count)
+        log_to_stderr("info" if count == 1 else "debug")
 
 
-def log_to_stderr(count: int) -> None:
-    """Show the channel's lines from INFO (1) or DEBUG (2 and more) on."""
+def _tell_from(ctx: click.Context, param: click.Parameter, level: str | None) -> None:
+    if level and not ctx.resilient_parsing:
+        log_to_stderr(level)
+
+
+def log_to_stderr(level: str) -> None:
+    """Show the channel's lines from a level of `logging` on."""
     import logging
     import time
 
@@ -59,4 +70,4 @@ def log_to_stderr(count: int) -> None:
     lines.name = _NAME
     log.handlers[:] = [known for known in log.handlers if known.name != _NAME]
     log.addHandler(lines)
-    log.setLevel(logging.INFO if count == 1 else logging.DEBUG)
+    log.setLevel(level.upper())

@@ -15,6 +15,7 @@ import numpy as np
 from tilesmith.jobs.comparing import Referred, shapes_of
 from tilesmith.jobs.compiling import build_fixed
 from tilesmith.jobs.graphs import graph_of
+from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.seeded_inputs import fitting_inputs
 from tilesmith.jobs.subjects import is_artifact
 from tilesmith.search_space.errors import InputError, ModelError
@@ -137,6 +138,7 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     tolerance = options.tolerance or TOLERANCE
     with refusals() as refused:
         trial = tried(lambda: build_fixed(asked), inputs, wanted)
+    LOG.info("ran it on %s beside %s: error %.3g", asked.target.name, reference, trial.error)
     report = BisectReport(
         graph.name, asked.target.name, asked.precision, reference, trial.error, trial.failure,
         None, None, len(graph.nodes), options_of(request), (*notes, *refused.sentences()),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.jobs.subjects import is_artifact
-from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.search_space.errors import InputError, ModelError, TilesmithError
 from tilesmith.search_space.workload import shape_text
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def _names_of(model: str) -> list[str] | None:
     if is_stablehlo(model):
         return input_names(Path(model))
     if is_artifact(model):
-        loaded = load(model)
+        try:
+            loaded = load(model)
+        except TilesmithError:  # who runs it says what is wrong
+            return None
         sizes = [size.name for size in getattr(loaded.recipe, "sizes", ())]
         return [*(info.name for info in loaded.inputs), *sizes]
     proto = _glance(model)

@@ -5,6 +5,7 @@ Kernels' code is linked once, however many programs and executables run it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -14,6 +15,8 @@ from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.cpu.calls import calls_of
 from tilesmith.compiler.program import CodeObject, DeviceStep, Recipe, kernels_of
+
+_LOG = logging.getLogger(__name__)
 
 Program = TypeVar("Program", bound=NativeProgram)
 
@@ -35,6 +38,7 @@ def linked(
         max((code.local_bytes for code in used.values()), default=0),
         keep=(kernels, memory),
     )
+    _LOG.debug("linked %d steps of %s: %d kernels", len(steps), recipe.name, len(kernels))
     return program, made
 
 

@@ -11,6 +11,7 @@ before anybody sees it; a tensor that the caller, the host or another program re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -77,6 +78,8 @@ def _view(memory: Memory, held: Held) -> NDArray[Any]:
     return memory.view(held.place, np.dtype(to_numpy(held.dtype)), held.shape)
 
 
+_LOG = logging.getLogger(__name__)
+
 Key = tuple[int, int, str, int]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
 _codes: WeakKeyDictionary[Recipe, dict[int, KernelCode]] = WeakKeyDictionary()
@@ -126,6 +129,7 @@ def linked(
         placed = _shortest(joined.flow, Chip.of(target), tries or TRIES)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
+        _LOG.info("linked %d kernels of %s: one schedule for the chip", len(inner), recipe.name)
     return known[key]
 
 

@@ -8,6 +8,7 @@ program ends.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.trainium.timeline import timeline
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,10 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
     mine = set(map(id, steps))
     outside = _outside(recipe, mine)
     best = fastest(recipe.name, parts, core, outside, effort)
+    _LOG.info(
+        "linked %d kernels of %s: one program of %d instructions",
+        len(steps), recipe.name, len(best.stream.instructions),
+    )  # fmt: skip
     return Program(steps, streams, best, _compulsory(steps, best, outside))
 
 
