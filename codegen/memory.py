@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,14 +29,30 @@ def aligned_bytes(size: int) -> NDArray[np.uint8]:
     return raw[start : start + size]
 
 
+@cache
+def machine_bytes() -> int:
+    """What this machine can hold at once, in memory and swapped out; a terabyte where unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = {
+            name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
+        }
+        return (found["MemTotal"] + found.get("SwapTotal", 0)) << 10
+    except (OSError, ValueError, KeyError, IndexError):
+        return 1 << 40
+
+
 def huge_bytes(size: int) -> NDArray[np.uint8]:
     """Zeroed bytes that start at a huge page; huge pages are asked for where there are.
 
     The map is private: shared ones (Python's default) never get huge pages for the asking.
 
     Raises:
-        MemoryError: the operating system does not give so much.
+        MemoryError: the operating system does not give so much, or promises what the machine has
+            not: whoever wrote it all would be ended without a word.
     """
+    if size > machine_bytes():
+        raise MemoryError(f"no room for {size} bytes")
     whole = -(-size // _HUGE) * _HUGE + _HUGE
     flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     try:

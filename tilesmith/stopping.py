@@ -10,9 +10,10 @@ from __future__ import annotations
 import gc
 import os
 import shlex
+import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,6 +25,7 @@ LONGEST_S = 1.8
 
 _stopped = threading.Event()
 _explained = threading.Event()
+_watching = threading.Event()
 
 
 @contextmanager
@@ -34,19 +36,67 @@ def ends_soon(sentence: str) -> Iterator[CancelToken]:
     """
     from tilesmith.tuner.cancel import CancelToken
 
-    def cut_off() -> None:
-        if not _explained.is_set():
-            with suppress(OSError):
-                os.write(2, f"tilesmith: {sentence}\n".encode())
-        os._exit(1)
-
     def arm() -> None:
         _stopped.set()
-        timer = threading.Timer(LONGEST_S, cut_off)
+        timer = threading.Timer(LONGEST_S, _cut_off, (sentence,))
         timer.daemon = True
         timer.start()
 
     yield CancelToken(arm)
+
+
+def _cut_off(sentence: str) -> NoReturn:
+    if not _explained.is_set():
+        with suppress(OSError):
+            os.write(2, f"tilesmith: {sentence}\n".encode())
+    os._exit(1)
+
+
+@contextmanager
+def ends_in_native_code(sentences: Mapping[int, str]) -> Iterator[None]:
+    """Within the block, a process that a signal finds in native code ends soon, too.
+
+    Python answers signals between its own instructions, and a kernel, a compiler or another runtime
+    may not come back to them for minutes. What the operating system writes on a signal's arrival is
+    read by a thread, which ends the process if the block has not ended by then. A signal that
+    somebody else answers (a tuning job, a server) is left to them. In the main thread only.
+
+    Args:
+        sentences: by signal, what to say.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    ours = {number: signal.getsignal(number) for number in sentences}
+    over = threading.Event()
+
+    def watch() -> None:
+        while arrived := os.read(reading, 1):
+            number = arrived[0]
+            answered = number not in ours or signal.getsignal(number) != ours[number]
+            if not answered and not over.wait(LONGEST_S):
+                _cut_off(sentences[number])
+        os.close(reading)
+
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    _watching.set()
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        _watching.clear()
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+
+
+def _forked() -> None:
+    """A child's signals are not its parent's."""
+    if _watching.is_set():
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def explained() -> None:

@@ -64,7 +64,9 @@ def uniform(constant: Constants, name: str) -> float | None:
     array = constant(name)
     if array is None or array.size == 0 or array.dtype.kind != "f":
         return None
-    first = array.reshape(-1)[0]
+    repeated = (slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
+    array = array[tuple(repeated)]  # what broadcasting made of it is not looked at again
+    first = array.flat[0]
     single = array.size == 1 or bool(np.all(array == first))
     return shortest(first) if single and array.dtype == np.float32 else None
 

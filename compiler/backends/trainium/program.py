@@ -107,7 +107,7 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
     best = fastest(recipe.name, parts, core, outside, effort)
     _LOG.info(
         "linked %d kernels of %s: one program of %d instructions",
-        len(steps), recipe.name, len(best.stream.instructions),
+        len(steps), recipe.name, len(best.stream),
     )  # fmt: skip
     return Program(steps, streams, best, _compulsory(steps, best, outside))
 
