@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import click
 
 from tilesmith.commands.verbosity import verbose
-from tilesmith.failures import explain, signals_as_exceptions
+from tilesmith.failures import STOPPED, explain, signals_as_exceptions
 from tilesmith.search_space.spoken import on_a_command_line
 from tilesmith.search_space.suggestions import did_you_mean
-from tilesmith.stopping import explained, leave
+from tilesmith.stopping import ends_in_native_code, explained, leave
 
 _COMMANDS = {
     "tune": "tilesmith.commands.tune:tune",
@@ -105,7 +105,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named; whatever goes wrong in it is reported here."""
         try:
-            with signals_as_exceptions():
+            with signals_as_exceptions(), ends_in_native_code(STOPPED):
                 super().invoke(ctx)
                 sys.stdout.flush()
         except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, SystemExit):

@@ -18,9 +18,9 @@ import click
 
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.files import is_input_mistake
-from tilesmith.stopping import ends_in_native_code
 
-_INTERRUPTED, _TERMINATED = "interrupted", "stopped by SIGTERM"
+STOPPED: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "stopped by SIGTERM"}
+"""What is said of a command that a signal ends."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -38,7 +38,7 @@ class Failure:
 @contextmanager
 def signals_as_exceptions() -> Iterator[None]:
     """Within the block SIGTERM raises `Terminated` and Ctrl-C `KeyboardInterrupt` (in the main
-    thread; elsewhere nothing changes); native code that does not end for them is ended.
+    thread; elsewhere nothing changes).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -50,8 +50,7 @@ def signals_as_exceptions() -> Iterator[None]:
     handlers = {signal.SIGTERM: stop, signal.SIGINT: signal.default_int_handler}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        with ends_in_native_code({signal.SIGINT: _INTERRUPTED, signal.SIGTERM: _TERMINATED}):
-            yield
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -69,9 +68,9 @@ def explain(error: BaseException) -> Failure:
         case click.ClickException():
             return Failure(_one_line(error.format_message()), error.exit_code)
         case Terminated():
-            return Failure(_TERMINATED, 1)
+            return Failure(STOPPED[signal.SIGTERM], 1)
         case KeyboardInterrupt() | click.Abort():
-            return Failure(_INTERRUPTED, 1)
+            return Failure(STOPPED[signal.SIGINT], 1)
         case BrokenPipeError():
             return Failure("the reader of the output closed it before the end", 1)
         case MemoryError():
@@ -81,7 +80,7 @@ def explain(error: BaseException) -> Failure:
     if _is_database_error(error):
         return Failure(f"the database failed: {_one_line(str(error.__cause__ or error))}", 1)
     if _caused_by_interrupt(error):
-        return Failure(_INTERRUPTED, 1)
+        return Failure(STOPPED[signal.SIGINT], 1)
     kind = type(error).__name__
     return Failure(
         f"internal error, please report it: {kind}: {_one_line(str(error))} "

@@ -59,11 +59,15 @@ def ends_in_native_code(sentences: Mapping[int, str]) -> Iterator[None]:
     Python answers signals between its own instructions, and a kernel, a compiler or another runtime
     may not come back to them for minutes. What the operating system writes on a signal's arrival is
     read by a thread, which ends the process if the block has not ended by then. A signal that
-    somebody else answers (a tuning job, a server) is left to them. In the main thread only.
+    somebody else answers (a tuning job, a server) is left to them. Does nothing but in the main
+    thread.
 
     Args:
         sentences: by signal, what to say.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     ours = {number: signal.getsignal(number) for number in sentences}

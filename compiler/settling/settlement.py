@@ -112,9 +112,9 @@ def settle_as(graph: Graph, chooser: Chooser, layouts: Sequence[Layouts]) -> Set
     return _Settlement(graph, chooser).run_as(layouts)
 
 
-IMPOSSIBLE = 1e3
-"""Seconds of a conversion that nothing does: more than any model, and a number, so that the rest of
-a model that needs it is still compared."""
+IMPOSSIBLE = 1e6
+"""Seconds of a conversion that nothing does: more than any model takes (eleven days), and a number,
+so that the rest of a model that needs it is still compared."""
 
 
 class UnconvertibleError(CodegenError):

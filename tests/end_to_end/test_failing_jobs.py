@@ -95,6 +95,34 @@ main()
     assert sentence.endswith("--resume")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_native_code_that_does_not_come_back_is_ended(number: signal.Signals) -> None:
+    """A lock that nobody gives back, taken without the interpreter's: Python has no turn to answer
+    a signal in."""
+    script = """
+import ctypes
+from tilesmith.command_line import main
+from tilesmith.jobs import targets
+def stuck():
+    lock = ctypes.create_string_buffer(256)
+    print("in native code", flush=True)
+    while True:
+        ctypes.CDLL(None).pthread_mutex_lock(lock)
+targets.all_targets = stuck
+main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "targets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in native code\n"
+    process.send_signal(number)
+    said = {signal.SIGINT: "interrupted", signal.SIGTERM: "stopped by SIGTERM"}[number]
+    assert one_sentence(process) == f"tilesmith: {said}"
+    assert process.returncode == 1
+
+
 def test_a_database_that_another_holds_does_not_keep_a_stopped_job(tmp_path: Path) -> None:
     """A commit waits for the other writer and cannot be torn; the process ends all the same."""
     script = """
