@@ -92,10 +92,10 @@ class Backend(ABC):
     """Whether kernels without a schedule for the target run on the host instead."""
 
     def check_size(  # noqa: B027 (most backends have all the memory of the host)
-        self, target: Target, name: str, nbytes: int, chips: int = 1
+        self, target: Target, graph: Graph, nbytes: int, chips: int = 1
     ) -> None:
-        """Raise `ModelError` if model `name` needs more memory for weights and activations than
-        so many of the target have."""
+        """Raise `ModelError` if a model needs more memory for weights and activations, `nbytes`,
+        than so many of the target have."""
 
     def check_chips(self, target: Target, chips: int) -> None:
         """Raise `TargetError` unless a model may go over so many of the target in a pipeline."""

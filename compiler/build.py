@@ -183,7 +183,7 @@ def scheduled(
 def _check_size(graph: Graph, target: Target, chips: int) -> None:
     tensors = device_tensors(graph) | graph.constants.keys()
     needed = sum(graph.info(name).nbytes for name in tensors if graph.info(name).known)
-    backend_of(target).check_size(target, graph.name, needed, chips)
+    backend_of(target).check_size(target, graph, needed, chips)
 
 
 def _settled(

@@ -69,9 +69,11 @@ def simulate(
     With several values after --set (sbuf.mib=24,48,96, or 12:96 doubling, or 12:96:5) every
     combination is simulated and compared with the target as it is.
     """
+    from tilesmith.display.counting import telling
     from tilesmith.jobs.simulation import simulated
     from tilesmith.jobs.subjects import is_artifact, subject_of
     from tilesmith.search_space.errors import InputError
+    from tilesmith.simulator.telling import told
 
     subject = subject_of(model, operators)
     what_if = {name: asked.pop(name) for name in WHAT_IF}
@@ -88,7 +90,8 @@ def simulate(
     if len(targets) > 1 and trace is not None:
         raise InputError("--trace is of one target; give one --target")
     asked_of = [request_of(subject, {**asked, "target": target}) for target in targets]
-    result, *others = [simulated(request, fidelity, trace) for request in asked_of]
+    with telling() as show, told(show):
+        result, *others = [simulated(request, fidelity, trace) for request in asked_of]
     if trace is not None:
         note(f"trace: {trace}")
     if others:

@@ -19,6 +19,7 @@ from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.lpu.bands import BandsAsProducts
+from tilesmith.compiler.backends.lpu.capacity import fewest_chips, needs
 from tilesmith.compiler.backends.lpu.estimates import seconds
 from tilesmith.compiler.backends.lpu.halves import LowerBesideScales
 from tilesmith.compiler.backends.lpu.instructions import wrong_instruction
@@ -29,6 +30,7 @@ from tilesmith.compiler.backends.lpu.narrow_indices import NarrowIndices
 from tilesmith.compiler.backends.lpu.packing_heads import PackHeads
 from tilesmith.compiler.backends.lpu.program import linked
 from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
+from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.attention import FuseAttention
@@ -82,16 +84,20 @@ class LpuBackend(Backend):
         if has_slices(target):
             Chip.of(target)
 
-    def check_size(self, target: Target, name: str, nbytes: int, chips: int = 1) -> None:
+    def check_size(self, target: Target, graph: Graph, nbytes: int, chips: int = 1) -> None:
         """A model's weights and activations have to fit into MEM, of which a roofline has none."""
         check_slices(target)
         each = Chip.of(target).sram_bytes
         room, whose = each * chips, f"{chips} chips of target" if chips > 1 else "target"
         if nbytes > room:
+            enough = fewest_chips(needs(graph, target), each)
+            remedy = "a kernel of it is too large for any number of chips"
+            if enough is not None:
+                remedy = f"{max(enough, -(-nbytes // each))} chips would hold it (--chips)"
             raise ModelError(
-                f"model '{name}' needs {nbytes / 2**20:.0f} MiB for weights and activations, "
+                f"model '{graph.name}' needs {nbytes / 2**20:.0f} MiB for weights and activations, "
                 f"{(nbytes - room) / 2**20:.0f} MiB more than the {room / 2**20:.0f} MiB of MEM of "
-                f"{whose} '{target.name}'; {-(-nbytes // each)} chips would hold it (--chips)"
+                f"{whose} '{target.name}'; {remedy}"
             )
 
     def check_chips(self, target: Target, chips: int) -> None:
@@ -141,8 +147,7 @@ class LpuBackend(Backend):
         memory: Memory,
     ) -> Callable[[], None]:
         def run() -> None:
-            if recipe.chips > 1:
-                pipelined(recipe).run(memory)
+            if recipe.chips > 1 and pipelined(recipe).run(steps, memory):
                 return
             linked(recipe, steps).run(memory)  # when first run: simulation links the same program
 

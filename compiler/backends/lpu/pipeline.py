@@ -11,8 +11,11 @@ Cuts are chosen by dynamic programming over all contiguous ones. A run that has 
 counts the closed form of its kernels' chains, as far as that was right for the runs that have been;
 the runs of the best cut are scheduled, and their cycles taken instead, until the best cut is one
 whose runs are all scheduled, or for so many rounds. Only what is chosen in the end is scheduled as
-well as a whole model is. Steps on the host before the first kernel and behind the last are the
-host's part of the pipeline.
+well as a whole model is.
+
+Steps on the host between kernels are their stage's, that of the kernel before: its chip waits for
+them, and its cycles hold their time. Those before the first kernel and behind the last are the
+host's own part of the pipeline.
 
 Invariants: every kernel is in one stage; more chips never make the period longer.
 """
@@ -20,20 +23,23 @@ Invariants: every kernel is in one stage; more chips never make the period longe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import LANES, Chain
 from tilesmith.codegen.lpu.scheduling.scheduler import Options
 from tilesmith.compiler.backends.lpu.entrance import entering, leaving
 from tilesmith.compiler.backends.lpu.program import TRIES, Program, codes_of, joined_of, linked
-from tilesmith.compiler.program import KernelStep, Recipe
+from tilesmith.compiler.host.costs import host_time
+from tilesmith.compiler.program import HostStep, KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.target import Target
 from tilesmith.simulator.lpu.analytical import estimate
+from tilesmith.simulator.telling import tell
 
 ROUNDS = 6
 """Times that the runs of a best cut are scheduled before the best of those that are known is
@@ -45,17 +51,26 @@ class Stage:
     """What one chip does of each inference.
 
     Attributes:
+        programs: between which the host has steps.
         weights: bytes of MEM that constants take there.
         sent: cycles that what goes on to the next chip occupies the links; 0 of the last.
+        host: cycles of the chip's clock that it waits for steps on the host.
+        waits: names of those steps.
     """
 
-    program: Program
+    programs: tuple[Program, ...]
     weights: int
     sent: int
+    host: int = 0
+    waits: tuple[str, ...] = ()
 
     @property
     def cycles(self) -> int:
-        return self.program.schedule.cycles
+        return _cycles(self.programs) + self.host
+
+    @property
+    def kernels(self) -> tuple[KernelStep, ...]:
+        return tuple(step for program in self.programs for step in program.steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,18 +150,25 @@ class Cutter:
         links: between two neighbours.
 
     Raises:
-        ModelError: the host cuts the model into several programs.
+        ModelError: the model has no kernels.
     """
 
     def __init__(self, recipe: Recipe, target: Target | None = None, links: int = 1) -> None:
-        steps = _run_of(recipe)
+        steps, hosts = _run_of(recipe)
         self.recipe, self.links = recipe, links
         self.target = target or recipe.target
         self.chip = Chip.of(self.target)
-        self._first, self._last = entering(recipe, steps), leaving(recipe, steps)
-        self.kernels = tuple(steps)[len(self._first) : len(steps) - len(self._last)]
+        ends = sorted(hosts)
+        head = steps[: ends[0] + 1] if ends else steps
+        self._first = entering(recipe, head)
+        self._last = leaving(recipe, steps[ends[-1] + 1 :] if ends else steps)
+        if ends and len(self._first) == len(head):
+            self._first = ()  # the host goes on from there: a program of its own
+        self.kernels = steps[len(self._first) : len(steps) - len(self._last)]
+        self._hosts = {number - len(self._first): those for number, those in hosts.items()}
         self._weights = _weights(recipe, self.kernels)
-        self._scheduled: dict[tuple[int, int], Program | None] = {}
+        self._live = _live(recipe, self.kernels)
+        self._scheduled: dict[tuple[int, int], tuple[Program, ...] | None] = {}
         self._found: list[Pipeline] = []
         self._refused = ""
 
@@ -196,105 +218,164 @@ class Cutter:
         Raises:
             ModelError: so many chips do not hold the model, however it is cut.
         """
-        for _ in range(ROUNDS):
-            runs = self._runs(chips, self._cost)
-            unknown = [run for run in runs if run not in self._scheduled]
-            if not unknown:
-                break
-            for run in unknown:
-                self._scheduled[run] = self._schedule(run, TRIES[:1])
-        else:
-            runs = self._runs(chips, self._known)
+        runs = self._way(chips)
+        if runs is None:
+            raise ModelError(self._refusal(chips))
         found = self._pipeline(runs)
         self._found.append(found)
         able = (one for one in self._found if len(one.stages) <= chips)
         return min(able, key=lambda one: one.period)
 
-    def _runs(self, chips: int, cost: Callable[[int, int], float]) -> list[tuple[int, int]]:
-        """The best cut, by what runs cost."""
+    def _way(self, chips: int) -> list[tuple[int, int]] | None:
+        """Scheduled runs, of the shortest period that was found; None if there are none."""
+        for _ in range(ROUNDS):
+            runs = self._runs(chips, self._cost)
+            unknown = [run for run in runs or () if run not in self._scheduled]
+            if not unknown:
+                return runs
+            for run in unknown:
+                self._scheduled[run] = self._schedule(run, TRIES[:1])
+        return self._runs(chips, self._known)
+
+    def _runs(self, chips: int, cost: Callable[[int, int], float]) -> list[tuple[int, int]] | None:
+        """The best cut, by what runs cost; None if each has one that costs infinitely much."""
         period, ends = best_cuts(len(self.kernels), chips, cost)
-        if period == math.inf:
-            raise ModelError(self._refusal(chips))
-        return list(zip((0, *ends), ends, strict=False))
+        return None if period == math.inf else list(zip((0, *ends), ends, strict=False))
 
     def _known(self, first: int, end: int) -> float:
         """Cycles of a run that has been scheduled, or of its transfer."""
-        program = self._scheduled.get((first, end))
-        return math.inf if program is None else max(program.schedule.cycles, self._sent[end])
+        programs = self._scheduled.get((first, end))
+        if programs is None:
+            return math.inf
+        return max(_cycles(programs) + self._waits(first, end), self._sent[end])
 
     def _cost(self, first: int, end: int) -> float:
         if (first, end) in self._scheduled:
             return self._known(first, end)
-        if self.weights(first, end) > self.chip.sram_bytes:
+        if not self._fits(first, end):
             return math.inf
-        return max(sum(self._estimated[first:end]) * self._off, self._sent[end])
+        cycles = sum(self._estimated[first:end]) * self._off
+        return max(cycles + self._waits(first, end), self._sent[end])
+
+    def _fits(self, first: int, end: int) -> bool:
+        """Whether MEM holds the weights of kernels [first, end) and what each works on: what does
+        not fit so has no schedule; what does may have none."""
+        live = max(self._live[first:end])
+        return self.weights(first, end) + live <= self.chip.sram_bytes
+
+    def _waiting(self, first: int, end: int) -> list[HostStep]:
+        """The host's steps behind kernels [first, end)."""
+        return [step for n in range(first, end) for step in self._hosts.get(n, ())]
+
+    def _waits(self, first: int, end: int) -> int:
+        """Cycles that the host takes for them."""
+        ns = sum(host_time(step, self.target) for step in self._waiting(first, end))
+        return round(ns * self.chip.ghz)
 
     @property
     def _off(self) -> float:
         """Cycles of schedules for one of the estimates'; 1 before any is known."""
         known = [(run, found) for run, found in self._scheduled.items() if found is not None]
         told = sum(sum(self._estimated[first:end]) for (first, end), _ in known)
-        return sum(found.schedule.cycles for _, found in known) / told if told else 1.0
+        return sum(_cycles(found) for _, found in known) / told if told else 1.0
 
-    def _schedule(self, run: tuple[int, int], tries: Sequence[Options] = ()) -> Program | None:
-        """A run of kernels on a chip of its own; None if there is no schedule for them."""
+    def _schedule(
+        self, run: tuple[int, int], tries: Sequence[Options] = ()
+    ) -> tuple[Program, ...] | None:
+        """A run of kernels on a chip of its own, a program up to each step on the host; None if
+        there is no schedule for them."""
         first, end = run
-        steps = self.kernels[first:end]
-        steps = steps if first else (*self._first, *steps)
-        steps = steps if end < len(self.kernels) else (*steps, *self._last)
-        try:
-            return linked(self.recipe, steps, self.target, tries)
-        except ModelError as error:
-            self._refused = str(error)
-            return None
+        tell(f"scheduling kernels {first + 1} to {end} of {len(self.kernels)} on a chip")
+        cuts = sorted({first, end, *(n + 1 for n in range(first, end - 1) if n in self._hosts)})
+        found = []
+        for begin, stop in pairwise(cuts):
+            steps = self.kernels[begin:stop]
+            steps = steps if begin else (*self._first, *steps)
+            steps = steps if stop < len(self.kernels) else (*steps, *self._last)
+            try:
+                found.append(linked(self.recipe, steps, self.target, tries))
+            except ModelError as error:
+                self._refused = str(error)
+                return None
+        return tuple(found)
 
     def _pipeline(self, runs: Sequence[tuple[int, int]]) -> Pipeline:
         stages = []
         for first, end in runs:
-            program = self._schedule((first, end)) or self._scheduled[first, end]
-            assert program is not None, "what cannot be scheduled costs infinitely much"
-            stages.append(Stage(program, self.weights(first, end), self._sent[end]))
+            programs = self._schedule((first, end)) or self._scheduled[first, end]
+            assert programs is not None, "what cannot be scheduled costs infinitely much"
+            names = tuple(step.name for step in self._waiting(first, end))
+            sizes = self.weights(first, end), self._sent[end], self._waits(first, end)
+            stages.append(Stage(programs, *sizes, names))
         return Pipeline(tuple(stages), self.chip.ghz, self.chip.delay("link"))
 
     def _refusal(self, chips: int) -> str:
         """Why there is no way, for people."""
         whole, room = self.weights(0, len(self.kernels)), self.chip.sram_bytes
-        largest = max(self.weights(n, n + 1) for n in range(len(self.kernels)))
         what = f"{chips} chip{'s' if chips > 1 else ''} of target '{self.target.name}'"
-        enough = self._fewest()
+        alone = next((n for n in range(len(self.kernels)) if not self._fits(n, n + 1)), None)
+        enough = None if alone is not None else self._fewest(chips)
         remedy = f"its weights take {whole / 2**20:.1f} MiB: {enough} chips would hold them"
-        if largest > room:
-            remedy = f"one of its kernels alone has {largest / 2**20:.1f} MiB of weights"
-        elif chips >= enough:
+        if alone is not None:
+            needed = self.weights(alone, alone + 1) / 2**20, self._live[alone] / 2**20
+            remedy = (
+                f"one of its kernels alone has {needed[0]:.1f} MiB of weights and works on "
+                f"{needed[1]:.1f} MiB ('{self.kernels[alone].name}')"
+            )
+        elif enough is None:
             remedy = f"the scheduler says: {self._refused}"
         return (
             f"'{self.recipe.name}' does not fit on {what} with {room / 2**20:.1f} MiB of MEM each, "
             f"however its kernels are cut; {remedy}"
         )
 
-    def _fewest(self) -> int:
-        """Chips that hold all weights, as full as can be one after the other."""
-        chips, first = 1, 0
+    def _fewest(self, chips: int) -> int | None:
+        """The fewest chips, of more than some, that hold the model: cut for so many, and scheduled.
+        None if no way is found."""
+        least, first = 1, 0
         for end in range(1, len(self.kernels) + 1):
-            if end - first > 1 and self.weights(first, end) > self.chip.sram_bytes:
-                chips, first = chips + 1, end - 1
-        return chips
+            if end - first > 1 and not self._fits(first, end):
+                least, first = least + 1, end - 1
+        for enough in range(max(least, chips + 1), len(self.kernels) + 1):
+            if self._way(enough) is not None:
+                return enough
+        return None
 
 
-def _run_of(recipe: Recipe) -> tuple[KernelStep, ...]:
-    """The kernels of a model, which no step on the host parts."""
-    places = [n for n, step in enumerate(recipe.steps) if isinstance(step, KernelStep)]
-    between = recipe.steps[places[0] : places[-1] + 1] if places else ()
-    host = list(dict.fromkeys(s.name for s in between if not isinstance(s, KernelStep)))
-    if host:
-        raise ModelError(
-            f"'{recipe.name}' is {len(host) + 1} programs with steps on the host between "
-            f"({', '.join(host[:3])}{', ..' if len(host) > 3 else ''}); models are cut over chips "
-            "where all between the first kernel and the last runs there"
-        )
-    if not places:
+def _cycles(programs: Sequence[Program]) -> int:
+    return sum(program.schedule.cycles for program in programs)
+
+
+def _run_of(
+    recipe: Recipe,
+) -> tuple[tuple[KernelStep, ...], Mapping[int, tuple[HostStep, ...]]]:
+    """A model's kernels, and behind which of them the host has steps before the next one."""
+    kernels: list[KernelStep] = []
+    hosts: dict[int, tuple[HostStep, ...]] = {}
+    for step in recipe.steps:
+        if isinstance(step, KernelStep):
+            kernels.append(step)
+        elif isinstance(step, HostStep) and kernels:
+            before = len(kernels) - 1
+            hosts[before] = (*hosts.get(before, ()), step)
+    if not kernels:
         raise ModelError(f"'{recipe.name}' has no kernels: there is nothing to cut over chips")
-    return tuple(step for step in between if isinstance(step, KernelStep))
+    hosts.pop(len(kernels) - 1, None)  # behind the last
+    return tuple(kernels), hosts
+
+
+def _live(recipe: Recipe, steps: Sequence[KernelStep]) -> list[int]:
+    """Bytes of MEM of what every kernel reads and writes beside constants, once."""
+    codes, found = codes_of(recipe, steps), []
+    for step in steps:
+        code = codes[step.code]
+        touched, held = code.touched(), dict[int, int]()
+        for parameter, place in zip(code.parameters, step.arguments, strict=True):
+            if place.region == "arena" and parameter.name in touched:
+                nbytes = code.flow.tensors[parameter.name].rows * LANES * size_of(parameter.dtype)
+                held[place.offset] = max(nbytes, held.get(place.offset, 0))
+        found.append(sum(held.values()))
+    return found
 
 
 def _weights(recipe: Recipe, steps: Sequence[KernelStep]) -> list[dict[int, int]]:

@@ -1,7 +1,8 @@
 """A compiled model over several LPU-like chips: run stage by stage, and what it costs.
 
     latency     of one inference: stages, transfers and hops, and the host's part at both ends
-    throughput  one inference a period: that of the slowest stage, transfer or step on the host
+    throughput  one inference a period: that of the slowest stage (with the host's steps between its
+                programs), transfer or part of the host
 
 A pipeline is cut when it is first asked for and kept with its recipe (`pipeline`). What is reported
 is a line for each number of chips up to those given, beside a linear share of the first that holds
@@ -10,6 +11,7 @@ the model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.lpu.model import engine_times, operator_costs
 from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline
+from tilesmith.compiler.backends.lpu.program import Program
 from tilesmith.compiler.host.costs import host_time
-from tilesmith.compiler.program import HostStep, Recipe
+from tilesmith.compiler.program import HostStep, KernelStep, Recipe
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.target import Target
 from tilesmith.simulator.dispatch import SimulationResult
+from tilesmith.simulator.telling import tell
 
 _cutters: WeakKeyDictionary[Recipe, dict[str, Cutter]] = WeakKeyDictionary()
 
@@ -57,10 +61,17 @@ class Pipelined:
         """Seconds from an input to its result."""
         return self.pipeline.latency / (self.pipeline.ghz * 1e9) + self.host
 
-    def run(self, memory: Memory) -> None:
-        """One inference: what stands in the model's memory goes through all stages."""
-        for stage in self.pipeline.stages:
-            stage.program.run(memory)
+    def run(self, steps: Sequence[KernelStep], memory: Memory) -> bool:
+        """The programs of some of the model's kernels, on what stands in its memory; whether they
+        are these kernels and no others."""
+        wanted = set(map(id, steps))
+        mine = [one for stage in self.pipeline.stages for one in stage.programs
+                if wanted & _steps_of(one)]  # fmt: skip
+        if wanted != set().union(*map(_steps_of, mine)):
+            return False
+        for program in mine:
+            program.run(memory)
+        return True
 
     def to_json(self) -> dict[str, Any]:
         """One line of the table, with the stages."""
@@ -72,8 +83,10 @@ class Pipelined:
             "latency_us": self.latency * 1e6,
             "stages": [
                 {
-                    "kernels": [step.name for step in stage.program.steps],
+                    "kernels": [step.name for step in stage.kernels],
                     "us": stage.cycles / us,
+                    "host_us": stage.host / us,
+                    "host": list(stage.waits),
                     "transfer_us": stage.sent / us,
                     "weights_mib": stage.weights / 2**20,
                 }
@@ -86,11 +99,19 @@ def pipelined(recipe: Recipe, target: Target | None = None, chips: int = 0) -> P
     """A recipe's pipeline over at most so many chips (0: those that it was compiled for).
 
     Raises:
-        ModelError: they do not hold it, or the host parts it.
+        ModelError: they do not hold it.
     """
     target = target or recipe.target
-    host = sum(host_time(s, target) for s in recipe.steps if isinstance(s, HostStep)) * 1e-9
+    places = [n for n, step in enumerate(recipe.steps) if isinstance(step, KernelStep)] or [0]
+    ends = (*recipe.steps[: places[0]], *recipe.steps[places[-1] + 1 :])
+    host = sum(host_time(step, target) for step in ends if isinstance(step, HostStep)) * 1e-9
     return Pipelined(_cutter(recipe, target).cut(chips or recipe.chips), host)
+
+
+def _steps_of(program: Program) -> set[int]:
+    """A program's kernels, what the host does as it hands tensors over among them."""
+    handed = (step for step, _ in (*program.before, *program.after))
+    return set(map(id, (*program.steps, *handed)))
 
 
 def simulate_pipeline(
@@ -107,6 +128,7 @@ def simulate_pipeline(
     target = target or recipe.target
     rows, refused = list[dict[str, Any]](), ""
     for chips in range(1, recipe.chips + 1):
+        tell(f"cutting '{recipe.name}' over {chips} of {recipe.chips} chips")
         try:
             rows.append({"at_most": chips, **pipelined(recipe, target, chips).to_json()})
         except ModelError as error:
@@ -118,7 +140,8 @@ def simulate_pipeline(
         linear = first["per_second"] * row["at_most"] / first["at_most"]
         row["of_linear"] = row["per_second"] / linear
     found = pipelined(recipe, target)
-    programs = [stage.program for stage in found.pipeline.stages]
+    programs = [program for stage in found.pipeline.stages for program in stage.programs]
+    between = sum(stage.host for stage in found.pipeline.stages) / (found.pipeline.ghz * 1e3)
     engines = {name: us / (found.latency * 1e6) for name, us in engine_times(programs).items()}
     chip = Chip.of(target)
     return SimulationResult(
@@ -132,10 +155,10 @@ def simulate_pipeline(
         ops=operator_costs(programs, target),
         details={
             "precision": recipe.report.precision,
-            "chips": len(programs),
+            "chips": len(found.pipeline.stages),
             "period_us": found.seconds * 1e6,
             "per_second": 1 / found.seconds,
-            "host_us": found.host * 1e6,
+            "host_us": found.host * 1e6 + between,
             "pipelines": rows,
         },
         notes=(refused,) if refused else (),
@@ -148,6 +171,9 @@ def _bound(found: Pipelined) -> str:
     if found.host > found.pipeline.period / (found.pipeline.ghz * 1e9):
         return "host"
     stages = found.pipeline.stages
+    slowest = max(stages, key=lambda stage: stage.cycles)
+    if slowest.cycles == found.pipeline.period and slowest.host * 2 > slowest.cycles:
+        return "host"
     return "c2c" if max(s.sent for s in stages) > max(s.cycles for s in stages) else "stages"
 
 
@@ -164,6 +190,9 @@ def _stages(row: dict[str, Any]) -> list[str]:
             f"{stage['us']:.2f} us, {stage['weights_mib']:.1f} MiB of weights, "
             f"{stage['transfer_us']:.2f} us to send on"
         )
+        if stage["host"]:
+            named = f"{', '.join(stage['host'][:3])}{', ..' if len(stage['host']) > 3 else ''}"
+            lines.append(f"    {stage['host_us']:.2f} us of it on the host: {named}")
     return lines
 
 

@@ -93,13 +93,13 @@ class TrainiumBackend(Backend):
         """The target has to describe a core that is complete and possible."""
         Core.of(target)
 
-    def check_size(self, target: Target, name: str, nbytes: int, chips: int = 1) -> None:
+    def check_size(self, target: Target, graph: Graph, nbytes: int, chips: int = 1) -> None:
         """A model's weights and activations have to fit the core's HBM."""
         room = Core.of(target).hbm_bytes
         if nbytes > room:
             raise ModelError(
-                f"model '{name}' needs {nbytes / 2**30:.2f} GiB for weights and activations; a "
-                f"core of target '{target.name}' has {room / 2**30:.2f} GiB (hbm.gib_chip)"
+                f"model '{graph.name}' needs {nbytes / 2**30:.2f} GiB for weights and activations; "
+                f"a core of target '{target.name}' has {room / 2**30:.2f} GiB (hbm.gib_chip)"
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:

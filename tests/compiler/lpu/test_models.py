@@ -261,7 +261,7 @@ def test_host_nodes_read_what_fell_back_to_the_host_in_their_own_type() -> None:
 
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
-        backend_of(TARGET).check_size(TARGET, "large", 300 << 20)
+        backend_of(TARGET).check_size(TARGET, import_model(perceptron()), 300 << 20)
 
 
 def test_targets_are_compared_in_one_table(tmp_path: Path) -> None:

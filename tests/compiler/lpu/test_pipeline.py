@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -19,10 +20,13 @@ from tilesmith.command_line import command_line
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.backends.lpu import backend
+from tilesmith.compiler.backends.lpu.capacity import fewest_chips, needs
 from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, best_cuts
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.compiler.build import BuildOptions, build, scheduled
 from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.host.costs import host_time
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import HostStep
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.mesh import load_mesh
 from tilesmith.search_space.target import load_target
@@ -73,7 +77,8 @@ class Chained:
 
     def run(self, memory: Memory) -> None:
         for stage in self.pipeline.stages:
-            stage.program.run(memory)
+            for program in stage.programs:
+                program.run(memory)
 
 
 def test_stages_hold_every_kernel_once_and_compute_what_the_whole_does(
@@ -81,7 +86,7 @@ def test_stages_hold_every_kernel_once_and_compute_what_the_whole_does(
 ) -> None:
     cutter = Cutter(built.recipe, links=16)
     found = cutter.cut(3)
-    steps = [step for stage in found.stages for step in stage.program.steps]
+    steps = [step for stage in found.stages for step in stage.kernels]
     assert steps == list(cutter.kernels) and 1 < len(found.stages) <= 3
     whole = cutter.weights(0, len(cutter.kernels))
     shared = sum(stage.weights for stage in found.stages) - whole  # constants that stages both have
@@ -128,6 +133,40 @@ def test_weights_that_one_chip_does_not_hold_take_more(built: Executable) -> Non
         Cutter(built.recipe, tiny).cut(LAYERS)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_kernels_take_the_fewest_chips_that_hold_them_in_their_order(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    kernels = [(int(a), int(b)) for a, b in chance.integers(1, 30, (int(chance.integers(1, 8)), 2))]
+    room = int(chance.integers(35, 80))
+
+    def hold(ends: tuple[int, ...]) -> bool:
+        runs = [kernels[a:b] for a, b in zip((0, *ends), (*ends, len(kernels)), strict=True)]
+        return all(sum(w for w, _ in run) + max(m for _, m in run) <= room for run in runs)
+
+    ways = (
+        count + 1
+        for count in range(len(kernels))
+        if any(map(hold, combinations(range(1, len(kernels)), count)))
+    )
+    assert fewest_chips(kernels, room) == next(ways, None)
+
+
+def test_a_refusal_names_the_fewest_chips_that_would_do(built: Executable) -> None:
+    """Before a program is made of a model, and behind it: rows count, not bytes."""
+    small = TARGET.with_settings({"mem.words": "80"})
+    cutter = Cutter(built.recipe, small)
+    with pytest.raises(ModelError) as refused:
+        cutter.cut(1)
+    enough = int(re.findall(r"(\d+) chips would", str(refused.value))[0])
+    assert cutter.cut(enough).stages
+    with pytest.raises(ModelError):
+        cutter.cut(enough - 1)
+    kernels = needs(scheduled(import_model(perceptron()), small), small)
+    found = fewest_chips(kernels, cutter.chip.sram_bytes)
+    assert found is not None and enough - 1 <= found <= enough
+    assert fewest_chips(kernels, max(map(sum, kernels)) - 1) is None
+
+
 def test_one_command_says_throughput_over_chips_beside_linear(tmp_path: Path) -> None:
     onnx.save(perceptron(), tmp_path / "mlp.onnx")
     asked = ["simulate", str(tmp_path / "mlp.onnx"), "--target", "lpu1", "--chips", "3"]
@@ -170,12 +209,28 @@ def test_what_is_not_cut_over_chips_says_why(tmp_path: Path) -> None:
         command_line, ["simulate", "--op", "softmax shape=4x8", "--target", "lpu1", "--chips", "2"]
     )
     assert said.exit_code == 2 and "--chips is of whole models" in said.stderr
+
+
+def test_steps_on_the_host_stay_with_the_stage_before_them() -> None:
     text = (
-        "parted (float[4, 8] x) => (float[4, 8] y) { a = MatMul(x, w) b = Sin(a) y = MatMul(b, w) }"
+        "parted (float[4, 96] x) => (float[4, 96] y) { a = MatMul(x, w) b = Hardmax(a) "
+        "c = MatMul(b, w) d = Relu(c) e = Hardmax(d) f = MatMul(e, w) y = Add(f, d) }"
     )
-    executable = build(import_model(model_of(text, w=random(8, 8))), TARGET)
-    with pytest.raises(ModelError, match="steps on the host between"):
-        Cutter(executable.recipe)
+    model = model_of(text, w=random(96, 96))
+    whole = build(import_model(model), TARGET)
+    parts = build(import_model(model), TARGET, options=BuildOptions(chips=3))
+    hosts = [step for step in parts.recipe.steps if isinstance(step, HostStep)]
+    given = {"x": random(4, 96)}
+    assert len(hosts) == 2 and np.array_equal(parts.run(given)["y"], whole.run(given)["y"])
+    simulated = backend_of(TARGET).simulate(parts.recipe)
+    row = simulated.details["pipelines"][-1]
+    named = [name for stage in row["stages"] for name in stage["host"]]
+    assert named == [step.name for step in hosts] and len(row["stages"]) > 1
+    expected = sum(host_time(step, TARGET) for step in hosts) / 1e3
+    assert sum(stage["host_us"] for stage in row["stages"]) == pytest.approx(expected, rel=1e-3)
+    slowest = max(stage["us"] for stage in row["stages"])
+    assert row["period_us"] == pytest.approx(slowest) and slowest > expected / 2
+    assert "on the host" in "".join(simulated.remarks)
 
 
 def test_sums_over_a_node_are_two_exchanges_between_all_of_its_chips() -> None:
