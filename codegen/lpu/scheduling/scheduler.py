@@ -35,6 +35,7 @@ from tilesmith.codegen.lpu.scheduling.requests import (
     chain_request,
     load_request,
 )
+from tilesmith.codegen.lpu.scheduling.residents import place_constants
 from tilesmith.codegen.lpu.scheduling.rigid import Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, probe, settle
 from tilesmith.codegen.lpu.scheduling.units import When, choices, weights_key
@@ -108,6 +109,7 @@ class _Scheduler:
         self.chains, self.order = list(chains), list(range(len(chains)))
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
+        place_constants(self.board)
         self.emitter = Emitter(self.board)
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}

@@ -262,12 +262,15 @@ class _Attempt:
         others = self.partners(access.tensor, block)
         beside = self.slices((access.tensor, other) for other in range(layout.blocks))
 
+        early: list[int] = []
+
         def when(group: int, number: int) -> tuple[int, int]:
             return self.interval(access, number, each.get(group // width, whole))
 
         def used(number: int) -> int:
             begin, length = self.interval(access, number, whole)
             if begin < self.request.floor:
+                early.append(number)
                 return 3
             return mine[number] | self.clash(Words(number, 0, 0, 0), access.write, begin, length)
 
@@ -286,7 +289,7 @@ class _Attempt:
             later = wait
             if later:
                 break
-        if self.start < self.request.floor + 64:
+        if early or self.start < self.request.floor + 64:
             later = later or 16
         if not later:
             raise CodegenError(

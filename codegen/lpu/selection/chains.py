@@ -57,6 +57,10 @@ MOST_MOVES = 2
 """Vectors that are moved at once at most, of different tensors, and units of each kind that a
 hemisphere has for it."""
 
+MOST_PICKED = 2
+"""Rows of tables that are picked at once at most: tables and row numbers all lie on one side, each
+on slices of its own."""
+
 MOST_COPIES = 4
 """Of a tensor that one chain reads so often at once: two in either hemisphere."""
 
@@ -186,6 +190,7 @@ class Chains:
         heavy = operations > MOST_OPERATIONS or streams > MOST_STREAMS
         heavy |= max(kinds.values(), default=0) > MOST_MOVES or len(moved) > MOST_MOVES
         heavy |= len(set(tensors)) < len(tensors)
+        heavy |= sum(isinstance(part, Picked) for part in _together(node)) > MOST_PICKED
         return heavy or not self._readable(nodes_of(node))
 
     def _readable(self, nodes: Iterable[Vectors]) -> bool:
@@ -233,7 +238,7 @@ def _together(node: Vectors) -> Iterator[Vectors]:
 
 def _parts(node: Vectors) -> list[Vectors]:
     """What may be cut off an expression."""
-    return [n for n in _together(node) if n is not node and isinstance(n, Applied | Moved)]
+    return [n for n in _together(node) if n is not node and isinstance(n, Applied | Moved | Picked)]
 
 
 def weight(node: Vectors) -> tuple[int, int]:

@@ -77,11 +77,14 @@ def _part(rewriter: Rewriter, name: str, narrow: str) -> None:
             maker, replace(maker, outputs=_renamed(maker.outputs, name, half)),
             _conversion(half, name, info.dims, (WIDE, narrow)),
         )  # fmt: skip
+    narrowing = [] if made else [_conversion(name, half, info.dims, (narrow, WIDE))]
+    if maker is not None and not made:
+        rewriter.replace(maker, maker, *narrowing)
+        narrowing = []
     for node in readers:
-        rewriter.replace(node, replace(node, inputs=_renamed(node.inputs, name, half)))
-    if not made:
-        assert maker is not None, "the caller's tensors are not scaled"
-        rewriter.replace(maker, maker, _conversion(name, half, info.dims, (narrow, WIDE)))
+        changed = replace(node, inputs=_renamed(node.inputs, name, half))
+        rewriter.replace(node, *narrowing, changed)  # of the caller's, before its first reader
+        narrowing = []
 
 
 def _conversion(source: str, to: str, dims: tuple[int, ...], types: tuple[str, str]) -> Node:

@@ -1,0 +1,55 @@
+"""Constants placed before everything else, where they take most of MEM.
+
+Blocks are placed otherwise when the first chain that touches them is, on slices whose ports are
+free then. Constants alone take words that nothing was written to before, so that where they fill
+MEM, temporaries of early chains would leave them too little: they are placed first, each on the
+emptiest slices of the emptier hemisphere.
+"""
+
+from __future__ import annotations
+
+from tilesmith.codegen.lpu.scheduling.board import Board, Homes
+from tilesmith.codegen.lpu.scheduling.memory import Words
+from tilesmith.search_space.errors import CodegenError
+
+TIGHT = 0.7
+"""Of MEM's words, from which on constants are placed first."""
+
+
+def place_constants(board: Board) -> None:
+    """Place a program's constants, if they take most of MEM.
+
+    Raises:
+        CodegenError: they do not fit.
+    """
+    constants = [name for name, l in board.layouts.items() if l.tensor.role == "constant"]
+    words = {n: board.layouts[n].tensor.rows * board.layouts[n].tensor.bytes_an_element
+             for n in constants}  # fmt: skip
+    chip = board.chip
+    if sum(words.values()) < TIGHT * chip.slices * 2 * chip.bank_words:
+        return
+    for name in sorted(constants, key=lambda name: -words[name]):
+        layout = board.layouts[name]
+        for block in range(layout.blocks):
+            first = block * layout.block
+            for side in board.side(name, first, None):
+                homes = _homes(board, name, block, side)
+                board.homes.setdefault((name, block, side), []).append(homes)
+                board.sides[board.side_key(name, first)] = side
+                board.memory.take((w for stripe in homes for w in stripe), layout.outer)
+
+
+def _homes(board: Board, name: str, block: int, side: bool) -> Homes:
+    """The emptiest slices of a hemisphere that have the room."""
+    layout, memory, half = board.layouts[name], board.memory, board.chip.half
+    width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
+    slices = sorted(range(half * side, half * (side + 1)), key=lambda n: memory.words[n])
+    chosen: list[Words] = memory.choose(
+        slices, layout.stripes * width, words, False, lambda *_: (0, 0), lambda _: 0, virgin=True
+    )[0]
+    if not chosen:
+        raise CodegenError(
+            f"MEM is full: no {layout.stripes * width} slices have {words} words for a block of "
+            f"the constant '{name}'"
+        )
+    return tuple(tuple(chosen[g : g + width]) for g in range(0, len(chosen), width))
