@@ -44,6 +44,7 @@ class Layout:
             in either hemisphere.
         outer: rather near MXM than near VXM: partial sums, and row numbers of gathers.
         east: gathers and their row numbers lie in the east.
+        index: row numbers of gathers, which lie outside all tables: both flow inward.
         loaded: constants that are loaded into MXM: a few cycles at a time, of many slices at once.
     """
 
@@ -54,6 +55,7 @@ class Layout:
     outer: bool
     inner: bool
     loaded: bool = False
+    index: bool = False
 
     @property
     def blocks(self) -> int:
@@ -170,7 +172,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
         )
         found[name] = Layout(
             tensor, block, stripes, multiplied, name in sums | indices, name in tables,
-            name in weights and tensor.role == "constant",
+            name in weights and tensor.role == "constant", name in indices,
         )  # fmt: skip
     return found
 

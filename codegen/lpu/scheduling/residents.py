@@ -22,7 +22,11 @@ def place_constants(board: Board) -> None:
     Raises:
         CodegenError: they do not fit.
     """
-    constants = [name for name, l in board.layouts.items() if l.tensor.role == "constant"]
+    constants = [
+        name
+        for name, layout in board.layouts.items()
+        if layout.tensor.role == "constant" and not layout.inner
+    ]
     words = {n: board.layouts[n].tensor.rows * board.layouts[n].tensor.bytes_an_element
              for n in constants}  # fmt: skip
     chip = board.chip

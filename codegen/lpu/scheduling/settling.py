@@ -106,6 +106,9 @@ FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 16, 4
 be waited for so many cycles, and so many homes at most."""
 
 
+OUTERMOST = 12
+"""Slices that row numbers of gathers lie on, and no tables."""
+
 WEIGHTS_TWICE = 0.5
 """Of MEM, up to which weights that are waited for get another home too."""
 
@@ -315,11 +318,13 @@ class _Attempt:
         """Slices of a hemisphere, best first."""
         half, layout = self.board.chip.half, self.board.layouts[access.tensor]
         first = half * access.side
+        if layout.index:
+            return list(range(first + half - 1, first + half - 1 - OUTERMOST, -1))
         if layout.outer:
             sums, live = self.board.memory.sums, self.board.memory.live
             return sorted(range(first + half - 1, first - 1, -1), key=lambda n: (sums[n], live[n]))
         if layout.inner:
-            return list(range(first, first + half))
+            return list(range(first, first + half - OUTERMOST))
         turn = self.board.memory.turn % half
         return [*range(first + turn, first + half), *range(first, first + turn)]
 

@@ -57,7 +57,7 @@ MOST_MOVES = 2
 """Vectors that are moved at once at most, of different tensors, and units of each kind that a
 hemisphere has for it."""
 
-MOST_PICKED = 2
+MOST_PICKED = 1
 """Rows of tables that are picked at once at most: tables and row numbers all lie on one side, each
 on slices of its own."""
 
