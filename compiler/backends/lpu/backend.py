@@ -27,7 +27,7 @@ from tilesmith.compiler.backends.lpu.keeping_rows import KeepRows
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.narrow_indices import NarrowIndices
-from tilesmith.compiler.backends.lpu.packing_heads import PackHeads
+from tilesmith.compiler.backends.lpu.packing_heads import PackHeads, QuantiseBehind
 from tilesmith.compiler.backends.lpu.program import linked
 from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
 from tilesmith.compiler.graph import Graph
@@ -74,7 +74,7 @@ class LpuBackend(Backend):
         def runs(workload: Workload) -> bool:
             return has_schedule(workload, scheduled)
 
-        attention = (FuseAttention(runs), PackHeads(runs))
+        attention = (QuantiseBehind(), FuseAttention(runs), PackHeads(runs))
         lower = LowerBesideScales(self.computes_in)
         rows = (BandsAsProducts(), lower, *attention, KeepRows(), MarkKnown())
         return (*rows, NarrowIndices(scheduled), FallBack(scheduled))

@@ -126,7 +126,8 @@ def linked(
         first, last = entering(recipe, steps), leaving(recipe, steps)
         inner = tuple(steps)[len(first) : len(steps) - len(last)]
         joined = joined_of(recipe, inner, codes)
-        placed = _shortest(joined.flow, Chip.of(target), tries or TRIES)
+        ways = [way for way in TRIES if len(joined.flow.chains) < MANY or way.order == "critical"]
+        placed = _shortest(joined.flow, Chip.of(target), tries or ways)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
         _LOG.info("linked %d kernels of %s: one schedule for the chip", len(inner), recipe.name)
@@ -144,6 +145,10 @@ def joined_of(
 
 TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
 """Ways in which chains are taken by the list scheduler: none is the best for all programs."""
+
+MANY = 1000
+"""Chains from which on they are taken by the longest way to the end alone, which is hardly ever the
+worse one there: scheduling takes seconds for each thousand of them."""
 
 
 def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
