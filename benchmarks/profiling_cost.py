@@ -1,4 +1,4 @@
-"""What profiling costs the run: ResNet-50, and a chain of 120 kernels of some 25 ns each.
+"""What profiling costs the run: ResNet-50, a chain of 120 kernels of some 25 ns, loops of an LSTM.
 
 Plain runs and those that are looked at take turns; medians are compared.
 
@@ -8,6 +8,7 @@ Plain runs and those that are looked at take turns; medians are compared.
 from __future__ import annotations
 
 import argparse
+import re
 
 import numpy as np
 import onnx
@@ -35,13 +36,39 @@ def chain() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+def recurrent(length: int, width: int) -> onnx.ModelProto:
+    """An LSTM: a loop of some kernels of about a hundred nanoseconds each."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 4 * width, width), "r": (1, 4 * width, width), "b": (1, 8 * width)}
+    weights = [
+        numpy_helper.from_array((rng.standard_normal(shape) / 8).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    node = helper.make_node("LSTM", ["x", *shapes], ["y"], hidden_size=width)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [length, 1, width])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [length, 1, 1, width])
+    graph = helper.make_graph([node], f"lstm{length}", [x], [y], weights)
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--only", default="", help="regular expression of the models")
     options = parser.parse_args()
     rows = []
-    for name, model in (("chain of 120 kernels", chain), ("ResNet-50", resnet50)):
+    models = {
+        "chain of 120 kernels": chain,
+        "LSTM, 20 x 16": lambda: recurrent(20, 16),
+        "LSTM, 20 x 64": lambda: recurrent(20, 64),
+        "LSTM, 200 x 32": lambda: recurrent(200, 32),
+        "ResNet-50": resnet50,
+    }
+    for name, model in models.items():
+        if not re.search(options.only, name):
+            continue
         report = ts.profile(
             model(), database=None, seconds=options.seconds, threads=options.threads
         )

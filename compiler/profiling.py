@@ -12,15 +12,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.program import DeviceStep, HostStep, KernelStep, Step
-from tilesmith.compiler.timed import MET, RAN, STARTED, Notes, TimedSteps, cost_of_notes, numbered
+from tilesmith.compiler.program import DeviceStep, HostStep, KernelStep, LoopStep, Step
+from tilesmith.compiler.step_times import StepTimes, Sums, mean_of, step_times, sums_of
+from tilesmith.compiler.timed import MET, PASSED, RAN, Notes, TimedSteps, numbered
 from tilesmith.compiler.workspace import Arrays, Segment, Values, Workspace
 from tilesmith.search_space.errors import JobError
 
@@ -33,29 +34,16 @@ _MOST_CELLS = 1 << 22
 _BLOCK_NS = 10_000_000
 """Nanoseconds that one way of running has its turn."""
 
+_COST = 0.02
+"""Share of a run from which on looking at every iteration of its loops costs too much."""
+
+_NTH = (3, 5, 7, 11, 13, 17, 23, 31, 61)
+"""Of so many iterations one is looked at: primes, so that each has its turn."""
+
+_TURNS = 8
+
 _TRACED = 100_000
 """Notes kept for a trace, the first that there are."""
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """What a step took, in microseconds of a run (means over the runs that are kept).
-
-    Attributes:
-        step: of the recipe; a loop's are those of its counting alone, what it runs has its own.
-        us: from the end of what was before it to its own, waiting for other threads included.
-        wait_us: of that, what a thread waits for the others at its end (mean of all threads).
-        calls: how often it ran.
-        inside: name of the loop or branch around it, "" where there is none.
-    """
-
-    step: Step
-    us: float
-    wait_us: float = 0.0
-    calls: float = 1.0
-    inside: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +76,7 @@ class Profile:
         threads: how many took part.
         spread: between the ends of the runs that are kept, as a share of their mean.
         events: of the first runs.
+        every: of loops each so many-th iteration was looked at, the others as one.
     """
 
     steps: tuple[StepTimes, ...]
@@ -100,6 +89,7 @@ class Profile:
     threads: int
     spread: float = 0.0
     events: tuple[Event, ...] = ()
+    every: int = 1
 
     @property
     def cost(self) -> float:
@@ -113,8 +103,7 @@ class _Part:
 
     Attributes:
         starts, stops: of each run of what is on the host, nanoseconds.
-        sums, waits: nanoseconds of each step of native code, (runs, steps), block by block.
-        calls: how often each step ran, block by block.
+        blocks: of each step of native code in each run, block by block.
         events: of the first runs, for a trace; no more once there are `traced`.
     """
 
@@ -123,9 +112,7 @@ class _Part:
     steps: tuple[DeviceStep, ...] = ()
     starts: list[int] = field(default_factory=list)
     stops: list[int] = field(default_factory=list)
-    sums: list[Floats] = field(default_factory=list)
-    waits: list[Floats] = field(default_factory=list)
-    calls: list[Floats] = field(default_factory=list)
+    blocks: list[Sums] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     traced: int = _TRACED
 
@@ -151,30 +138,13 @@ class _Part:
         self.timed.forget()
         if any(notes.lost for notes in noted):
             raise JobError("a run had more steps than the runs before it; profile again")
-        tables = [_summed(notes, runs, len(self.steps)) for notes in noted]
-        self.sums.append(tables[0][0])
-        self.calls.append(tables[0][2])
-        self.waits.append(np.mean([waits for _, waits, _ in tables], axis=0))
+        tables = [sums_of(notes, runs, len(self.steps)) for notes in noted]
+        waits = np.mean([table.waits for table in tables], axis=0)
+        self.blocks.append(tables[0].with_waits(waits))
         for thread, notes in enumerate(noted):
             if len(self.events) < self.traced:
                 self.events += _events(notes, self.steps, thread)
         return len(noted)
-
-
-def _summed(notes: Notes, runs: int, steps: int) -> tuple[Floats, Floats, Floats]:
-    """Of each step in each run: nanoseconds, those of waiting, and how often it ran."""
-    run = np.cumsum(notes.kinds == STARTED) - 1
-    took = np.diff(notes.times, prepend=notes.times[:1])
-    where = run * steps + notes.steps
-    named = (notes.kinds != STARTED) & (notes.steps >= 0)
-
-    def table(chosen: NDArray[np.bool_], weights: Floats | None) -> Floats:
-        weighed = None if weights is None else weights[chosen]
-        found = np.bincount(where[chosen], weighed, minlength=runs * steps)
-        return found[: runs * steps].reshape(runs, steps).astype(np.float64)
-
-    met, ran = named & (notes.kinds == MET), named & (notes.kinds == RAN)
-    return table(named, took), table(met, took), table(ran, None)
 
 
 def _events(notes: Notes, steps: Sequence[DeviceStep], thread: int) -> list[Event]:
@@ -182,7 +152,7 @@ def _events(notes: Notes, steps: Sequence[DeviceStep], thread: int) -> list[Even
     found = []
     before = notes.times[0]
     for number, kind, now in zip(notes.steps, notes.kinds, notes.times, strict=True):
-        if kind in (RAN, MET) and number >= 0 and now > before:
+        if kind in (RAN, MET, PASSED) and number >= 0 and now > before:
             found.append(Event(steps[number], thread, before, now, bool(kind == MET)))
         before = now
     return found
@@ -228,7 +198,7 @@ def kernel_times(
         for _ in range(runs):
             part.run(values)
             part.drain(1)
-    seconds = np.concatenate(part.sums) / 1e9
+    seconds = np.concatenate([block.took for block in part.blocks]) / 1e9
     return [(step, tuple(seconds[:, number].tolist())) for number, step in enumerate(kernels)]
 
 
@@ -281,13 +251,14 @@ class _Rounds:
         self.spans: list[tuple[int, int]] = []
         self.plain: list[int] = []
         self.calls: list[int] = []
-        self.threads = 1
+        self.threads = self.every = 1
         self._executable, self._inputs = executable, inputs
 
     def profile(self, seconds: float, runs: int | None) -> Profile:
         end = time.perf_counter() + seconds
         self._plain()
         block = max(1, min(self.each, _BLOCK_NS // max(1, _taken(self._plain))))
+        self._spare(block)
         while self._more(end, runs):
             least = block if runs is None else min(block, runs - len(self.spans))
             self._timed()  # what ran before it filled the caches
@@ -299,6 +270,23 @@ class _Rounds:
             self._call()
             self.calls += [_taken(self._call) for _ in range(min(least, 3))]
         return self._result()
+
+    def _spare(self, block: int) -> None:
+        """Look at fewer iterations of loops whose kernels take little more than a look."""
+        looping = [part.timed for part in self.parts if any(map(_loops, part.steps)) and part.timed]
+        if not looping:
+            return
+        plain: list[int] = []
+        looked: list[int] = []
+        for _ in range(_TURNS):  # the least, in turns: what disturbs a run makes it longer
+            plain += [_taken(self._plain) for _ in range(max(1, block // _TURNS))]
+            looked += [_taken(self._timed) for _ in range(max(1, block // _TURNS))]
+            self._drop(len(looked))
+        cost = min(looked) / min(plain) - 1
+        if cost > _COST:
+            self.every = next((n for n in _NTH if cost / n <= _COST / 2), _NTH[-1])
+        for timed in looping:
+            timed.every(self.every)
 
     def _more(self, end: float, runs: int | None) -> bool:
         if runs is not None:
@@ -329,14 +317,11 @@ class _Rounds:
         order = np.argsort(wholes, kind="stable")
         cut = len(order) // 4
         kept = np.sort(order[cut : len(order) - cut])
-        steps = tuple(times for part in self.parts for times in _times(part, kept))
-        room = [0.0 if isinstance(s.step, HostStep) else s.us - s.wait_us for s in steps]
         looked = (float(np.median(wholes)) - statistics.median(self.plain)) / 1e3
-        off = cost_of_notes([one.calls for one in steps], room, looked)
-        steps = tuple(replace(one, us=one.us - us) for one, us in zip(steps, off, strict=True))
+        steps, off = self._steps(kept, looked)
         return Profile(
             steps,
-            float(wholes[kept].mean()) / 1e3 - sum(off),
+            float(wholes[kept].mean()) / 1e3 - off,
             len(wholes),
             len(kept),
             statistics.median(self.plain) / 1e3,
@@ -345,7 +330,24 @@ class _Rounds:
             self.threads,
             float(np.ptp(wholes[kept]) / max(wholes[kept].mean(), 1.0)),
             tuple(self._events()),
+            self.every,
         )
+
+    def _steps(self, kept: NDArray[np.int64], cost: float) -> tuple[tuple[StepTimes, ...], float]:
+        """Times of all steps, and what looking cost them, which is taken off: to each part of the
+        program by its notes."""
+        means = [mean_of(part.blocks, kept) if part.blocks else None for part in self.parts]
+        notes = [0.0 if mean is None else float(mean.calls.sum()) for mean in means]
+        found: list[StepTimes] = []
+        off = 0.0
+        for part, mean, count in zip(self.parts, means, notes, strict=True):
+            if mean is None:
+                found += _on_host(part, kept)
+                continue
+            times, less = step_times(part.steps, mean, cost * count / max(sum(notes), 1.0))
+            found += times
+            off += less
+        return tuple(found), off
 
     def _events(self) -> list[Event]:
         found: list[Event] = []
@@ -362,6 +364,10 @@ class _Rounds:
         return sorted(found, key=lambda event: (event.start, -event.stop))
 
 
+def _loops(step: DeviceStep) -> bool:
+    return isinstance(step, LoopStep)
+
+
 def _span(run: Callable[[], object]) -> tuple[int, int]:
     start = time.perf_counter_ns()
     run()
@@ -373,28 +379,8 @@ def _taken(run: Callable[[], object]) -> int:
     return stop - start
 
 
-def _times(part: _Part, kept: NDArray[np.int64]) -> list[StepTimes]:
-    """Means of the runs that are kept."""
-    if part.timed is None:
-        host = part.segment.host
-        took = (np.array(part.stops) - np.array(part.starts))[kept]
-        return [StepTimes(host, float(took.mean()) / 1e3)] if host is not None else []
-    sums, waits, calls = (
-        np.concatenate(found)[kept].mean(axis=0) for found in (part.sums, part.waits, part.calls)
-    )
-    around = _around(part.steps)
-    return [
-        StepTimes(step, sums[n] / 1e3, waits[n] / 1e3, float(calls[n]), around.get(id(step), ""))
-        for n, step in enumerate(part.steps)
-    ]
-
-
-def _around(steps: Sequence[DeviceStep]) -> dict[int, str]:
-    """The innermost loop or branch around each step, by the step's identity."""
-    found: dict[int, str] = {}
-    for step in steps:  # those outside come first
-        inner = getattr(step, "steps", ())
-        for one in inner:
-            for each in one if isinstance(one, tuple) else (one,):
-                found[id(each)] = getattr(step, "name", "")
-    return found
+def _on_host(part: _Part, kept: NDArray[np.int64]) -> list[StepTimes]:
+    if part.segment.host is None:
+        return []
+    took = (np.array(part.stops) - np.array(part.starts))[kept]
+    return [StepTimes(part.segment.host, float(took.mean()) / 1e3)]

@@ -18,9 +18,10 @@ from tilesmith.compiler.program import BranchStep, DeviceStep, LoopStep
 AROUND = -1
 """Number of what is no step: the way into a program."""
 
-RAN, MET, BEGUN, STARTED = range(4)
+RAN, MET, BEGUN, STARTED, PASSED = range(5)
 """Kinds of notes: a step is over; all threads met after it; a loop or branch, which the note names,
-begins its steps; the whole of the steps begins."""
+begins its steps; the whole of the steps begins; iterations of a loop are over that nobody looked
+at."""
 
 
 NOTE_US = 0.015
@@ -59,15 +60,17 @@ class Notes:
 
     Attributes:
         steps: numbers of steps, or `AROUND`.
-        kinds: `RAN`, `MET` or `BEGUN`.
+        kinds: `RAN`, `MET`, `BEGUN`, `STARTED` or `PASSED`.
         times: nanoseconds of `time.perf_counter_ns`.
         lost: how many notes there was no room for.
+        passed: iterations, of `PASSED`.
     """
 
     steps: NDArray[Any]
     kinds: NDArray[Any]
     times: NDArray[Any]
     lost: int
+    passed: NDArray[Any]
 
 
 class TimedSteps(Protocol):
@@ -75,6 +78,9 @@ class TimedSteps(Protocol):
 
     def run(self) -> None:
         """Run them; notes are added to those that there are."""
+
+    def every(self, nth: int) -> None:
+        """Look at every nth iteration of loops alone, the others as one."""
 
     def forget(self) -> None:
         """Begin the notes anew."""

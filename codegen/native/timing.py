@@ -6,10 +6,14 @@
 What lies between a note and the one before it is what the later one names, so that the notes of a
 thread add up to the time from its first to its last. Ordinary programs run none of this.
 
-A thread's list is found by its local workspace: {next place, end, notes that had no place} stand in
-the line before it. Ticks are the processor's time stamp counter (x86-64: Intel SDM volume 3, 18.17
-"Time-Stamp Counter"; AArch64: `CNTVCT_EL0`), which threads on all cores read alike; `Clock` says
-what they are in nanoseconds.
+Of loops whose kernels take little more than a note every n-th iteration may be looked at
+(`every`), one at least: the others run by the ordinary walk, and one note behind them says how many
+they were. Where a loop begins to count moves from entry to entry, so that each has its turn.
+
+A thread's list is found by its local workspace: {next place, end, notes that had no place, n, how
+many loops were entered, whether nobody looks} stand in the line before it. Ticks are the
+processor's time stamp counter (x86-64: Intel SDM volume 3, 18.17 "Time-Stamp Counter"; AArch64:
+`CNTVCT_EL0`), which threads on all cores read alike; `Clock` says what they are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -33,11 +37,17 @@ from tilesmith.codegen.native import toolchain, walking
 from tilesmith.codegen.native.driver import ALL, ROW_BYTES, AnyCall, NativeProgram
 from tilesmith.search_space.target import Target
 
-RAN, MET, BEGUN = 0, 1, 2
-"""Kinds of notes: a call is over; all threads met after it; a table is begun."""
+RAN, MET, BEGUN, PASSED = 0, 1, 2, 3
+"""Kinds of notes: a call is over; all threads met after it; a table is begun; iterations of a table
+are over that nobody looked at."""
+
+MOST = 1 << 10
+"""Iterations of which one is looked at, at most: how many passed stands in a note's upper bits."""
 
 _KINDS = {"ran": RAN, "met": MET, "begin": BEGUN}
 _HEADER = 64
+_ADDRESS = (1 << 48) - 4
+"""Bits of a note that are an address."""
 
 ROOM = 1 << 12
 """Notes that a list has room for at first."""
@@ -91,6 +101,100 @@ lose:
   %lost = load i64, ptr %lost.at
   %more = add i64 %lost, 1
   store i64 %more, ptr %lost.at
+  ret void
+}}
+
+define void @entered(ptr %state, i64 %trips, ptr %local) {{
+entry:
+  %n.at = getelementptr i64, ptr %local, i64 -5
+  %most = load i64, ptr %n.at
+  %few = icmp ult i64 %trips, %most
+  %fewer = select i1 %few, i64 %trips, i64 %most
+  %none = icmp eq i64 %fewer, 0
+  %n = select i1 %none, i64 1, i64 %fewer
+  %entries.at = getelementptr i64, ptr %local, i64 -4
+  %entries = load i64, ptr %entries.at
+  %phase = urem i64 %entries, %n
+  %more = add i64 %entries, 1
+  store i64 %more, ptr %entries.at
+  %passed.at = getelementptr i64, ptr %state, i64 1
+  %own.at = getelementptr i64, ptr %state, i64 2
+  store i64 %phase, ptr %state
+  store i64 0, ptr %passed.at
+  store i64 %n, ptr %own.at
+  ret void
+}}
+
+define void @left(ptr %table, ptr %state, ptr %local) {{
+entry:
+  %passed.at = getelementptr i64, ptr %state, i64 1
+  %passed = load i64, ptr %passed.at
+  %none = icmp eq i64 %passed, 0
+  br i1 %none, label %done, label %tell
+tell:
+  %address = ptrtoint ptr %table to i64
+  %upper = shl i64 %passed, 48
+  %kind = or i64 %address, {PASSED}
+  %what = or i64 %kind, %upper
+  call void @note(ptr %local, i64 %what)
+  store i64 0, ptr %passed.at
+  br label %done
+done:
+  ret void
+}}
+
+define void @sampled(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                     ptr %local, ptr %state) {{
+entry:
+  %passed.at = getelementptr i64, ptr %state, i64 1
+  %quiet.at = getelementptr i64, ptr %local, i64 -3
+  %quiet = load i64, ptr %quiet.at
+  %unseen = icmp ne i64 %quiet, 0
+  br i1 %unseen, label %plain, label %choose
+choose:
+  %wait = load i64, ptr %state
+  %now = icmp eq i64 %wait, 0
+  br i1 %now, label %look, label %pass
+look:
+  call void @left(ptr %table, ptr %state, ptr %local)
+  %n.at = getelementptr i64, ptr %state, i64 2
+  %n = load i64, ptr %n.at
+  %others = sub i64 %n, 1
+  store i64 %others, ptr %state
+  call void @timed(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                   ptr %local)
+  ret void
+pass:
+  %less = sub i64 %wait, 1
+  store i64 %less, ptr %state
+  %passed = load i64, ptr %passed.at
+  %more = add i64 %passed, 1
+  store i64 %more, ptr %passed.at
+  store i64 1, ptr %quiet.at
+  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                  ptr %local)
+  store i64 0, ptr %quiet.at
+  ret void
+plain:
+  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                  ptr %local)
+  ret void
+}}
+
+define void @looked(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                    ptr %local) {{
+entry:
+  %quiet.at = getelementptr i64, ptr %local, i64 -3
+  %quiet = load i64, ptr %quiet.at
+  %unseen = icmp ne i64 %quiet, 0
+  br i1 %unseen, label %plain, label %look
+look:
+  call void @timed(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                   ptr %local)
+  ret void
+plain:
+  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                  ptr %local)
   ret void
 }}
 
@@ -150,15 +254,17 @@ class Notes:
 
     Attributes:
         rows: addresses of rows (of tables, where they begin), int64.
-        kinds: `RAN`, `MET` or `BEGUN`.
+        kinds: `RAN`, `MET`, `BEGUN` or `PASSED`.
         ticks: when, int64.
         lost: how many had no place.
+        passed: iterations, of `PASSED`.
     """
 
     rows: NDArray[np.int64]
     kinds: NDArray[np.int64]
     ticks: NDArray[np.int64]
     lost: int
+    passed: NDArray[np.int64]
 
 
 class Clock:
@@ -215,6 +321,7 @@ class TimedProgram(NativeProgram):
     def _local_places(self, nbytes: int) -> list[int]:
         self._locals = [aligned_bytes(_HEADER + nbytes) for _ in range(self._threads)]
         self._headers = [local[:_HEADER].view(np.int64) for local in self._locals]
+        self.every(1)
         self.reserve(ROOM)
         return [int(local.ctypes.data) + _HEADER for local in self._locals]
 
@@ -222,6 +329,11 @@ class TimedProgram(NativeProgram):
     def rows(self) -> Mapping[int, AnyCall]:
         """The call at each row, by the row's address."""
         return self._tables.rows
+
+    def every(self, nth: int) -> None:
+        """Look at every nth iteration of loops alone, 1 to `MOST`."""
+        for header in self._headers:
+            header[3:6] = min(max(nth, 1), MOST), 0, 0
 
     def reserve(self, notes: int) -> None:
         """Make room for so many notes of each thread; those that there are are forgotten."""
@@ -240,7 +352,8 @@ class TimedProgram(NativeProgram):
         for header, notes in zip(self._headers, self._lists, strict=True):
             count = (int(header[0]) - int(notes.ctypes.data)) // 16
             what, when = notes[:count, 0].copy(), notes[:count, 1].copy()
-            found.append(Notes(what & ~3, what & 3, when, int(header[2])))
+            passed = np.where(what & 3 == PASSED, what >> 48, 0)
+            found.append(Notes(what & _ADDRESS, what & 3, when, int(header[2]), passed))
         return found
 
 

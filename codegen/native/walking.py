@@ -132,6 +132,7 @@ limit:
   br label %start
 start:
   %trips = phi i64 [ %a2, %entry ], [ %least, %limit ]
+  ; loop begins
   br label %head
 head:
   %i = phi i64 [ 0, %start ], [ %next, %run ]
@@ -157,10 +158,11 @@ wait:
   call void @barrier(ptr %barrier, i64 %threads)
   br label %run
 run:
-  call void @walk(ptr %a0, i64 %a1, {_WALKED}
+  call void @walk(ptr %a0, i64 %a1, {_WALKED} ; iteration
   %next = add i64 %i, 1
   br label %head
 done:
+  ; loop ends
   ret void
 }}
 
@@ -171,7 +173,7 @@ entry:
   %set = icmp ne i8 %flag, 0
   %table = select i1 %set, ptr %a1, ptr %a3
   %count = select i1 %set, i64 %a2, i64 %a4
-  call void @walk(ptr %table, i64 %count, {_WALKED}
+  call void @walk(ptr %table, i64 %count, {_WALKED} ; branch
   ret void
 }}
 """
@@ -179,10 +181,19 @@ entry:
 
 
 def walk_with(note: Callable[[str, str], str]) -> str:
-    """The loop called `timed`, and functions that run tables by it, with calls at the notes.
+    """The loop, once more as `timed` with calls at the notes, and functions that run tables by it.
+
+    Iterations go through `sampled`, branches through `looked`, which choose between both; a loop
+    keeps three numbers of its own, for `entered` and `left` (`codegen.native.timing`).
 
     Args:
         note: gives the call, by what is noted ("begin", "ran" or "met") and its address.
     """
-    text = f"{_WALK}{CONTROL}".replace("@walk(", "@timed(")
-    return re.sub(r"; note (\w+) (%\w+)", lambda found: note(found[1], found[2]), text)
+    timed = _WALK.replace("@walk(", "@timed(")
+    timed = re.sub(r"; note (\w+) (%\w+)", lambda found: note(found[1], found[2]), timed)
+    control = re.sub(r"@walk\((.*)\) ; iteration", r"@sampled(\1, ptr %state)", CONTROL)
+    control = re.sub(r"@walk\((.*)\) ; branch", r"@looked(\1)", control)
+    begins = "%state = alloca [3 x i64]\n  call void @entered(ptr %state, i64 %trips, ptr %local)"
+    control = control.replace("; loop begins", begins)
+    ends = "call void @left(ptr %a0, ptr %state, ptr %local)"
+    return f"{_WALK}{timed}{control.replace('; loop ends', ends)}"

@@ -12,7 +12,7 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.driver import AnyCall, Branch, Call, Move, Repeat
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.native.timing import BEGUN, MET, RAN, Clock, Notes, TimedProgram
+from tilesmith.codegen.native.timing import BEGUN, MET, PASSED, RAN, Clock, Notes, TimedProgram
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.workload import Workload
 
@@ -106,3 +106,30 @@ def test_a_clock_turns_ticks_into_the_time_of_day() -> None:
     assert 0.01 < clock.each < 100  # 10 MHz to 100 GHz
     ends = np.array([clock._start[0], clock._stop[0]])
     np.testing.assert_allclose(clock.at(ends), [clock._start[1], clock._stop[1]], rtol=1e-12)
+
+
+def test_of_loops_every_nth_iteration_is_looked_at_and_none_is_lost(doubling: NativeKernel) -> None:
+    arrays = _arrays(2)
+    counters = np.zeros(16, np.int64)
+    first, second = _calls(doubling, arrays)
+    inner = Repeat((second,), 2, 0, 0, counters[8:].ctypes.data)
+    loop = Repeat((first, inner), 7, 0, 0, counters.ctypes.data)
+    calls: list[AnyCall] = [loop, first, inner, second]
+    program = TimedProgram([loop], keep=(doubling, arrays, counters))
+    program.every(3)
+    looked = []
+    for _ in range(6):
+        program.forget()
+        program.run()
+        (notes,) = program.notes()
+        assert (np.diff(notes.ticks) >= 0).all() and counters[0] == 6
+        order = _order(program, notes, calls)
+        tables = notes.rows[notes.kinds == PASSED]
+        of_loop = notes.passed[notes.kinds == PASSED][tables != tables.max()]
+        by_call = [order.count(number) for number in range(4)]
+        assert by_call[0] == 1 and by_call[1] == by_call[2] and of_loop.sum() + by_call[1] == 7
+        inside = notes.passed.sum() - of_loop.sum()
+        assert by_call[3] + inside == 2 * by_call[2] and by_call[3] >= by_call[2] >= 2
+        looked.append(by_call[1])
+    assert set(looked) == {2, 3}, "where it begins to count moves"
+    np.testing.assert_array_equal(arrays[2], arrays[0] * 4)

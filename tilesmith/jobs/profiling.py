@@ -178,6 +178,12 @@ def _notes(recipe: Recipe, found: Profile) -> tuple[str, ...]:
             f"{found.threads} of {recipe.threads} threads had a core for themselves and took "
             "part; on more cores times are others"
         )
+    if found.every > 1:
+        notes.append(
+            f"of the iterations of loops one in {found.every} was looked at, each in its turn: "
+            "kernels there take little more than a look; what the others took together is shared "
+            "out as in those"
+        )
     if found.spread > _UNSTEADY:
         notes.append(
             f"even the runs that count differ by {found.spread:.0%}: something else runs on these "

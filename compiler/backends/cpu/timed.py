@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tilesmith.codegen.native import timing
 from tilesmith.codegen.native.timing import Clock, TimedProgram
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.cpu.linking import linked
 from tilesmith.compiler.program import BranchStep, DeviceStep, LoopStep, Recipe
-from tilesmith.compiler.timed import AROUND, BEGUN, STARTED, Notes, numbered
+from tilesmith.compiler.timed import AROUND, BEGUN, PASSED, STARTED, Notes, numbered
 
 
 class CpuTimedSteps:
@@ -34,6 +35,9 @@ class CpuTimedSteps:
     def run(self) -> None:
         self._program.run()
 
+    def every(self, nth: int) -> None:
+        self._program.every(nth)
+
     def forget(self) -> None:
         self._program.forget()
 
@@ -48,10 +52,12 @@ class CpuTimedSteps:
             exact = self._addresses[places] == noted.rows  # tables of nothing have no rows
             steps = np.where(exact, self._numbers[places], AROUND)
             begun = noted.kinds == BEGUN
-            steps = np.where(begun, self._around[steps], steps)
+            of_loop = begun | (noted.kinds == timing.PASSED)
+            steps = np.where(of_loop, self._around[steps], steps)
             started = begun & (noted.rows == self._start)
-            kinds = np.where(started, STARTED, noted.kinds)
-            found.append(Notes(steps, kinds, self._clock.at(noted.ticks), noted.lost))
+            passed = noted.kinds == timing.PASSED
+            kinds = np.where(passed, PASSED, np.where(started, STARTED, noted.kinds))
+            found.append(Notes(steps, kinds, self._clock.at(noted.ticks), noted.lost, noted.passed))
         return found
 
 
