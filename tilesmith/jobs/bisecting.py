@@ -300,6 +300,8 @@ def options_of(request: Request) -> tuple[str, ...]:
 
     found: list[str] = []
     target = request.target if isinstance(request.target, str) else request.target.name
+    if target.endswith(".toml"):
+        target = str(Path(target).absolute())
     found += ["--target", target]
     for key, value in (request.settings or {}).items():
         found += ["--set", f"{key}={value}"]

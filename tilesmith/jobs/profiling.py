@@ -31,8 +31,9 @@ from tilesmith.simulator import SimulationResult, simulators
 
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
-    from tilesmith.compiler.profiling import Event, Profile, StepTimes
+    from tilesmith.compiler.profiling import Event, Profile
     from tilesmith.compiler.program import KernelStep, Recipe
+    from tilesmith.compiler.step_times import StepTimes
     from tilesmith.jobs.subjects import Model
 
 CONVERSION = "layout_transform"
