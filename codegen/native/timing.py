@@ -8,7 +8,8 @@ thread add up to the time from its first to its last. Ordinary programs run none
 
 Of loops whose kernels take little more than a note every n-th iteration may be looked at
 (`every`), one at least: the others run by the ordinary walk, and one note behind them says how many
-they were. Where a loop begins to count moves from entry to entry, so that each has its turn.
+they were. Where a loop begins to count is another place at every entry (a multiplicative hash of
+how many entries there were), so that each has its turn.
 
 A thread's list is found by its local workspace: {next place, end, notes that had no place, n, how
 many loops were entered, whether nobody looks} stand in the line before it. Ticks are the
@@ -114,7 +115,10 @@ entry:
   %n = select i1 %none, i64 1, i64 %fewer
   %entries.at = getelementptr i64, ptr %local, i64 -4
   %entries = load i64, ptr %entries.at
-  %phase = urem i64 %entries, %n
+  %mixed = mul i64 %entries, 2654435761
+  %upper = lshr i64 %mixed, 16
+  %low = and i64 %upper, 65535
+  %phase = urem i64 %low, %n
   %more = add i64 %entries, 1
   store i64 %more, ptr %entries.at
   %passed.at = getelementptr i64, ptr %state, i64 1

@@ -16,6 +16,7 @@ from tests.compiler.defect_models import GATED, LAYERS
 from tests.compiler.defects import (
     DEFECTS,
     Defect,
+    another_function,
     another_number,
     cleared,
     code_without_a_tail,
@@ -78,6 +79,23 @@ def test_a_folder_shows_the_fault_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert again.exit_code == 1 and "at fault: code generation 'a'" in again.stdout
     monkeypatch.undo()
     assert "is there already" in refuse("bisect", model, "--output", folder)
+
+
+def test_a_targets_description_goes_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another_function(monkeypatch)
+    model, here, folder = tmp_path / "layers.onnx", tmp_path / "mine.toml", tmp_path / "found"
+    onnx.save(LAYERS, str(model))
+    here.write_text('like = "trn1"\ndoc = "another"\n')
+    monkeypatch.chdir(tmp_path)
+    result = invoke("bisect", model, "--target", "mine.toml", "--output", folder, "--json")
+    assert result.exit_code == 1, result.stderr
+    here.unlink()
+    command = json.loads(result.stdout)["command"].partition(" && ")[2]
+    monkeypatch.chdir(folder)
+    again = invoke(*shlex.split(command)[1:], "--no-reduce")
+    assert again.exit_code == 1 and "at fault" in again.stdout
 
 
 LARGE = model_of(

@@ -55,6 +55,8 @@ def write_folder(report: BisectReport, folder: Path) -> None:
             np.save(folder / f"input_{number}.npy", value)
         for number, value in enumerate(report.small.wanted.values()):
             np.save(folder / f"expected_{number}.npy", value)
+        for name, text in report.attached.items():
+            (folder / name).write_text(text)
         (folder / "finding.json").write_text(
             json.dumps(report.to_json(), indent=2, default=str) + "\n"
         )
@@ -82,6 +84,7 @@ def readme(report: BisectReport) -> str:
     ends += [
         f"  expected_{n}.npy  {name}, by {report.reference}" for n, name in enumerate(small.wanted)
     ]
+    ends += [f"  {name}  the target" for name in report.attached]
     return "\n".join(
         [
             f"A model that tilesmith {version_here()} compiles wrongly: {len(small.nodes)} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +74,7 @@ class BisectReport:
         whole_nodes: how many nodes the model has.
         options: the command's options that it needs.
         notes: sentences for the reader.
+        attached: texts of files that the command names, by name.
     """
 
     model: str
@@ -87,6 +88,7 @@ class BisectReport:
     whole_nodes: int
     options: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    attached: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
@@ -142,6 +144,7 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     report = BisectReport(
         graph.name, asked.target.name, asked.precision, reference, trial.error, trial.failure,
         None, None, len(graph.nodes), options_of(request), (*notes, *refused.sentences()),
+        attached_to(request),
     )  # fmt: skip
     if not trial.failure and is_right(trial, graph, inputs, wanted, (tolerance, asked.precision)):
         return report
@@ -291,6 +294,14 @@ def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
     return Whole(proto, imported, values)
 
 
+def attached_to(request: Request) -> dict[str, str]:
+    """Files that `options_of` names as lying where the command is run: a target's description."""
+    if not isinstance(request.target, str) or not request.target.endswith(".toml"):
+        return {}
+    path = Path(request.target)
+    return {path.name: path.read_text()}
+
+
 def options_of(request: Request) -> tuple[str, ...]:
     """The options of a command that compiles as a request says, from whatever folder it is run.
 
@@ -300,8 +311,8 @@ def options_of(request: Request) -> tuple[str, ...]:
 
     found: list[str] = []
     target = request.target if isinstance(request.target, str) else request.target.name
-    if target.endswith(".toml"):
-        target = str(Path(target).absolute())
+    if target.endswith(".toml"):  # a copy is in the folder
+        target = Path(target).name
     found += ["--target", target]
     for key, value in (request.settings or {}).items():
         found += ["--set", f"{key}={value}"]
