@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -122,7 +123,13 @@ class _Reader:
     def _time(self, line: dict[str, Any]) -> datetime:
         if "created_at" not in line:
             return self._now
-        moment = datetime.fromisoformat(_text(line, "created_at"))
+        said = _text(line, "created_at")
+        try:
+            moment = datetime.fromisoformat(said)
+        except ValueError as error:
+            raise ValueError(
+                f"'created_at' is {said!r}, not a time such as 2026-01-31T12:00:00+00:00"
+            ) from error
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -221,10 +228,24 @@ def _reason(error: ValueError) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    line = json.loads(text)
+    try:
+        line = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
     if not isinstance(line, dict):
         raise ValueError("is not a JSON object")
+    if "\\u" in text:  # only escapes write what no database takes as a text
+        _check_storable({name: value for name, value in line.items() if name != "message"})
     return line
+
+
+def _check_storable(line: dict[str, Any]) -> None:
+    written = json.dumps(line, ensure_ascii=False)
+    if "\\u0000" in written or any("\ud800" <= character <= "\udfff" for character in written):
+        raise ValueError("holds a text with a NUL or half a character (\\u0000, \\ud800)")
+
+
+_LARGEST = sys.float_info.max
 
 
 def _text(line: dict[str, Any], name: str, default: str | None = None) -> str:
@@ -245,14 +266,14 @@ def _one_of(line: dict[str, Any], name: str, allowed: Iterable[str]) -> str:
 
 def _threads(line: dict[str, Any]) -> int:
     value = line.get("threads", 1)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"'threads' is {value!r}, not a positive integer")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 1 << 31:
+        raise ValueError(f"'threads' is {value!r:.40}, not a positive integer (of 32 bits)")
     return value
 
 
 def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise ValueError(f"'{name}' holds {value!r}, not a number of seconds")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
+        raise ValueError(f"'{name}' holds {value!r:.40}, not a number of seconds")
     return float(value)
 
 

@@ -235,7 +235,7 @@ def parse_instruction_set(name: str, text: str) -> InstructionSet:
     """Read an instruction set from TOML text; `TargetError` says what is wrong with it."""
     try:
         table = _Table(name, "", tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TargetError(f"instruction set '{name}' is not valid TOML: {error}") from error
     vector, host, assembly = (table.table(part) for part in ("vector", "host", "assembly"))
     architectures = table.texts("architectures")

@@ -288,7 +288,7 @@ def parse_mesh(name: str, text: str, folder: Path | None = None) -> Mesh:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TargetError(f"mesh '{name}' is not valid TOML: {error}") from error
     core, levels, doc = table.pop("core", None), table.pop("levels", None), table.pop("doc", "")
     if not isinstance(core, str):

@@ -252,7 +252,7 @@ def parse_target(name: str, text: str) -> Target:
 
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TargetError(f"target '{name}' is not valid TOML: {error}") from error
     like, family, doc = (table.pop(key, "") for key in ("like", "family", "doc"))
     if like:

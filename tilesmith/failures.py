@@ -75,6 +75,8 @@ def explain(error: BaseException) -> Failure:
             return Failure("the reader of the output closed it before the end", 1)
         case MemoryError():
             return Failure("out of memory; try fewer threads, a smaller model or batch", 1)
+        case RecursionError():
+            return Failure("the input is nested too deeply to be read or compiled", 2)
         case OSError():
             return _operating_system(error)
     if _is_database_error(error):

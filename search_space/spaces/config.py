@@ -35,7 +35,7 @@ class Config(Mapping[str, KnobValue]):
         """Parse what `key` printed; raise `ConfigError` on anything else."""
         try:
             values = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"a configuration is a JSON object, not {text[:60]!r}") from error
         if not isinstance(values, dict) or not all(
             isinstance(value, int | str) for value in values.values()

@@ -39,6 +39,7 @@ def test_a_file_of_ones_own_comes_first(tmp_path: Path) -> None:
         ('[mine]\nusd_per_hour = 1\nwho = "me"\n', "unknown key 'who'"),
         ("mine = 3\n", "'mine' is not a table"),
         ("[mine\n", "cannot be read"),
+        ("a = " + "[" * 50_000, "cannot be read"),
     ],
 )
 def test_what_is_no_price_is_named(tmp_path: Path, text: str, words: str) -> None:

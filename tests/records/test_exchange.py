@@ -137,7 +137,12 @@ BAD_LINES = {
     "unknown key 'colour'": text(colour="red"),
     "'toolchain' names": text(toolchain={"gcc": "12"}),
     "'toolchain' is not an object": text(toolchain="0.1"),
-    "Invalid isoformat": text(created_at="yesterday"),
+    "'created_at' is 'yesterday', not a time": text(created_at="yesterday"),
+    "is nested too deeply": "[" * 100_000,
+    "half a character": text(host="\ud800"),
+    "a text with a NUL": text(config={"a\0b": 1}),
+    "'threads' is 100000": text(threads=10**30),
+    "'elapsed_s' holds 100000": text(elapsed_s=10**400),
     "'input_layout' is \\['N'\\]": text(input_layout=["N"]),
 }
 

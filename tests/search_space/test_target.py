@@ -70,6 +70,7 @@ def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> Non
     ("text", "message"),
     [
         ("family = ", "target 'bad' is not valid TOML"),
+        ("a = " + "[" * 50_000, "target 'bad' is not valid TOML"),
         ("[l1]\nkib = 3", "names no family"),
         ('family = "cpu"\nx = {value = 1, minimun = 0}', "x has the unknown key 'minimun'"),
         ('family = "cpu"\nx = {value = 9, maximum = 3}', "x = 9 is out of range; allowed: 0 to 3"),

@@ -347,7 +347,7 @@ def read_annotations(path: Path) -> dict[str, str]:
         found = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"annotations '{path}' cannot be read: {error}") from error
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"annotations '{path}' are not JSON: {error}") from error
     known = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
     if not known:

@@ -136,7 +136,7 @@ def read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text())
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"'{path}' is no valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise ModelError(f"'{path}' holds no JSON object; a model's config.json is expected")

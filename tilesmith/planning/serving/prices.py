@@ -38,7 +38,7 @@ def load_prices(path: Path | None = None) -> Mapping[str, Price]:
     if path is not None:
         try:
             text = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"prices '{path}' cannot be read: {error}") from error
         found |= _prices(text, str(path))
     return found
