@@ -49,7 +49,11 @@ class LowerPrecision(Pass):
 
     def run(self, graph: Graph) -> Graph:
         dtype = PRECISIONS[self.precision]
-        return graph if dtype == "float32" else _narrowed(graph, dtype)
+        return graph if dtype == "float32" else _narrowed(graph, dtype, self.wide(graph))
+
+    def wide(self, graph: Graph) -> set[str]:
+        """Tensors of float32 that stay so, with all that shares a node with them."""
+        return set()
 
 
 def check_precision(precision: str) -> None:
@@ -63,8 +67,8 @@ def precision_dtype(precision: str) -> str:
     return PRECISIONS[precision]
 
 
-def _narrowed(graph: Graph, dtype: str) -> Graph:
-    kept = _kept(graph, dtype)
+def _narrowed(graph: Graph, dtype: str, wide: set[str]) -> Graph:
+    kept = _kept(graph, dtype, wide)
     weights = {
         name for node in graph.nodes if node.kind != "host" for name in node.reads
     } & graph.constants.keys()
@@ -95,10 +99,10 @@ def _saturated(value: NDArray[Any], dtype: str) -> NDArray[Any]:
     return np.where(np.isfinite(value), np.clip(value, -most, most), value).astype(kind)
 
 
-def _kept(graph: Graph, dtype: str) -> set[str]:
+def _kept(graph: Graph, dtype: str, wide: set[str]) -> set[str]:
     """Tensors that kernels take or make in float32 whatever they compute in: what sums of whole
     numbers are scaled by, and what becomes of them."""
-    found: set[str] = set()
+    found = set(wide)
     for node in graph.nodes:
         if node.workload is None:
             continue

@@ -5,7 +5,7 @@ VXM computes in float32 and int32 and has few functions; the others are put toge
     1 / x         y = rsqrt(|x|), y * y with the sign of x            sigmoid   1/2 + tanh(x/2) / 2
     sqrt(x)       x * rsqrt(x), 0 at 0                                 a >= b    a > b or a = b
     round(x)      to int32 and back, below 2^31                        floor     round, then less 1
-    erf(x)        Abramowitz and Stegun 7.1.26, to 1.5e-7            log, powers: `series`
+    erf(x)        Abramowitz and Stegun 7.1.26, to 1.5e-7            log, powers, sin: `series`
     erf(x), of results that are narrower than float32: tanh(x p(x^2)), to 6e-5 of it
 
 Converting to whole numbers rounds to even and saturates there, where the loop IR cuts towards zero;
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilesmith.codegen.lpu.selection.series import logarithm, power
+from tilesmith.codegen.lpu.selection.series import logarithm, power, sine
 from tilesmith.codegen.lpu.selection.vectors import Applied, Number, Vectors
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import CodegenError
@@ -232,6 +232,8 @@ _UNARY: dict[str, Callable[[Algebra, Vectors], Vectors]] = {
     "ceil": lambda g, x: g.apply("negate", g.floor(g.apply("negate", g.floating(x)))),
     "erf": lambda g, x: g.erf(x),
     "log": logarithm,
+    "sin": sine,
+    "cos": lambda g, x: sine(g, x, quarters=True),
     "not": lambda g, x: g.apply("not", g.flag(x), dtype="bool"),
     "is_nan": lambda g, x: g.apply("not", g.compare("equal", x, x), dtype="bool"),
     "is_inf": lambda g, x: g.compare(

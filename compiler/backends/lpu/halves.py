@@ -7,7 +7,8 @@
 
 Products of quantised tensors give float32, and take it (residuals). Lowering a model's precision
 leaves whatever is connected with these in float32, which here has no products and turns no lanes.
-So conversions are put between first, each a row of VXM.
+So conversions are put between first, each a row of VXM. The same way angles are parted from the
+rest, which have to be float32 (`angles`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from tilesmith.compiler.backends.lpu.angles import angles
 from tilesmith.compiler.graph import Graph, Node, kernel
 from tilesmith.compiler.precision import LowerPrecision, in_precision, precision_dtype
 from tilesmith.compiler.rewrite import Rewriter
@@ -39,7 +41,21 @@ class LowerBesideScales(LowerPrecision):
         rewriter = Rewriter(graph)
         for name in _scaled(graph, narrow):
             _part(rewriter, name, narrow)
+        inside = angles(graph)
+        for name in _bordering(graph, inside):
+            _part(rewriter, name, narrow, inside)
         return super().run(rewriter.finish())
+
+    def wide(self, graph: Graph) -> set[str]:
+        """Angles."""
+        return {name for name in angles(graph) if graph.info(name).dtype == WIDE}
+
+
+def _bordering(graph: Graph, inside: frozenset[str]) -> list[str]:
+    """Tensors of float32 that angles come from, and that others may read too."""
+    nodes = [node for node in graph.nodes if node.writes and node.writes[0] in inside]
+    names = dict.fromkeys(name for node in nodes for name in (*node.reads, *node.writes))
+    return [n for n in names if graph.info(n).dtype == WIDE and graph.info(n).known]
 
 
 def _scaled(graph: Graph, narrow: str) -> list[str]:
@@ -63,28 +79,42 @@ def _floating(node: Node, narrow: str) -> bool:
     return in_precision(node.workload, narrow) != node.workload
 
 
-def _part(rewriter: Rewriter, name: str, narrow: str) -> None:
-    """A tensor that stays float32, and one of the precision beside it, for all who want that."""
-    readers = [node for node in rewriter.consumers(name) if _floating(node, narrow)]
+def _part(rewriter: Rewriter, name: str, narrow: str, inside: frozenset[str] = frozenset()) -> None:
+    """A tensor that stays float32, and one of the precision beside it, for all who want that.
+
+    Args:
+        inside: what nodes write that work in float32 themselves.
+    """
+    readers = [
+        node
+        for node in rewriter.consumers(name)
+        if _floating(node, narrow) and inside.isdisjoint(node.outputs)
+    ]
     maker = rewriter.producer(name)
-    made = maker is not None and _floating(maker, narrow)
+    made = maker is not None and _floating(maker, narrow) and inside.isdisjoint(maker.outputs)
     info = rewriter.info(name)
     if not info.elements or not (readers or made):
         return
-    half = rewriter.add_tensor(name, narrow, info.dims)
+    if name in rewriter.constants:
+        half = rewriter.add_constant(name, rewriter.constants[name], WIDE)  # its own, to be narrow
+    else:
+        half = rewriter.add_tensor(name, narrow, info.dims)
+    for node in readers:
+        rewriter.replace(node, replace(node, inputs=_renamed(node.inputs, name, half)))
+    if half in rewriter.constants:
+        return
     if made and maker is not None:
         rewriter.replace(
             maker, replace(maker, outputs=_renamed(maker.outputs, name, half)),
             _conversion(half, name, info.dims, (WIDE, narrow)),
         )  # fmt: skip
-    narrowing = [] if made else [_conversion(name, half, info.dims, (narrow, WIDE))]
-    if maker is not None and not made:
-        rewriter.replace(maker, maker, *narrowing)
-        narrowing = []
-    for node in readers:
-        changed = replace(node, inputs=_renamed(node.inputs, name, half))
-        rewriter.replace(node, *narrowing, changed)  # of the caller's, before its first reader
-        narrowing = []
+        return
+    conversion = _conversion(name, half, info.dims, (narrow, WIDE))
+    if maker is not None:
+        rewriter.replace(maker, maker, conversion)
+    else:  # of the caller's
+        first = next(node for node in rewriter.nodes() if half in node.reads)
+        rewriter.replace(first, conversion, first)
 
 
 def _conversion(source: str, to: str, dims: tuple[int, ...], types: tuple[str, str]) -> Node:

@@ -1,8 +1,9 @@
 """Functions that VXM computes, in float32 and int32; why it does not compute others.
 
 The others are put together of VXM's own (`codegen.lpu.selection.expressions`), which are few: there
-are no sine and no shift of bits, powers are those of one number that is not whole, and whole
-numbers are neither divided nor wrapped around in fewer than 32 bits.
+is no shift of bits, powers are those of one number that is not whole, sines are of float32 alone
+(angles of many turns are nothing in float16), and whole numbers are neither divided nor wrapped
+around in fewer than 32 bits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilesmith.search_space.ir.scalar import (
     Load,
     Scalar,
     Select,
+    loads,
 )
 from tilesmith.search_space.schedules.lpu.machine import DTYPES
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
@@ -33,7 +35,10 @@ FLOATING = WHOLE | {
 }  # fmt: skip
 """Arithmetic of floating numbers."""
 
-COMPUTED = FLOATING | CONVERTED | FLAGS | {"where"}
+TURNS = frozenset({"sin", "cos"})
+"""Functions of angles."""
+
+COMPUTED = FLOATING | TURNS | CONVERTED | FLAGS | {"where"}
 
 
 def not_computed(compute: ComputeDefinition, target: Target) -> str | None:
@@ -66,6 +71,8 @@ def _refused(value: Scalar, compute: ComputeDefinition) -> str | None:
                 return f"'{name}'"
             if name == "power" and not _broken(arguments[1]):
                 return "'power' with an exponent that is whole or not known"
+            if name in TURNS and not _wide(arguments[0], compute):
+                return f"'{name}' of anything but float32"
             kinds = {kind for a in arguments if (kind := kind_of(a, compute))}
             whole = set() if any(map(is_floating, kinds)) else kinds - {"bool"}
             if name in FLOATING and whole and (name not in WHOLE or whole - {"int32"}):
@@ -78,6 +85,11 @@ def _refused(value: Scalar, compute: ComputeDefinition) -> str | None:
 def _broken(exponent: Scalar) -> bool:
     """Whether an exponent is a number that is not whole."""
     return isinstance(exponent, Const) and exponent.value != round(exponent.value)
+
+
+def _wide(angle: Scalar, compute: ComputeDefinition) -> bool:
+    """Whether an angle is computed of float32 alone."""
+    return all(compute.dtype(found.buffer) == "float32" for found in loads(angle))
 
 
 def kind_of(value: Scalar, compute: ComputeDefinition) -> str | None:

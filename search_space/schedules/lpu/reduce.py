@@ -16,15 +16,17 @@ from math import prod
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import result_stage, with_numbers
-from tilesmith.search_space.schedules.lpu.rows import RowsOnLpu, RowsSpace, on_all_lanes
+from tilesmith.search_space.schedules.lpu.rows import (
+    MOST_ROWS,
+    RowsOnLpu,
+    RowsSpace,
+    on_all_lanes,
+)
 from tilesmith.search_space.schedules.lpu.windows import with_summands
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, axis
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
-
-MOST_ROWS = 1024
-"""Rows that become one at most: each is an operand of the expression."""
 
 
 @schedules("reduce", on="lpu")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tilesmith.search_space.flattening import product
 from tilesmith.search_space.formula import expanded, parse_formula
 from tilesmith.search_space.ir.expression import Expr, const, var
-from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite
+from tilesmith.search_space.ir.scalar import Load, Scalar, call, load, rewrite
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import (
     LpuScheduler,
@@ -62,7 +62,11 @@ def on_all_lanes(compute: ComputeDefinition) -> ComputeDefinition:
     -->  m[r, l] = max over k of x[r, k]; y[r, k] = x[r, k] - m[r, k % LANES]
     """
     rank = len(compute.output.axes)
-    small = {s.name for s in compute.stages if len(s.axes) < rank}
+    small = {
+        s.name
+        for s in compute.stages
+        if len(s.axes) < rank and all(a.name != _last(compute) for a in s.axes)
+    }
     stages = []
     for stage in compute.stages:
         own = axis(f"{stage.name}.l", LANES)
@@ -102,6 +106,11 @@ class RowsSpace:
         axes = self.compute.output.axes
         return (axes[0].extent.constant or 1) if len(axes) > 1 else 1
 
+    @property
+    def parted(self) -> bool:
+        """Whether rows go some at a time."""
+        return len(self.compute.output.axes) > 1
+
     def space(self) -> SearchSpace:
         parts = {-(-self.rows // parts) for parts in (1, 2, 3, 4, 8, 16)}
         return SearchSpace((Subspace((("algorithm", "rows"),), (tile("rows", parts),)),))
@@ -113,7 +122,7 @@ class RowsSpace:
         """See the module's docstring; `rows` stays a symbol."""
         schedule = prepared(Schedule(self.compute))
         *before, last = (s for s in self.compute.stages if not self.compute.is_constant(s.name))
-        if len(last.axes) > 1:
+        if self.parted:
             schedule = schedule.split(last.name, last.axes[0].name, var("rows"), "ro", "ri")
             schedule = schedule.unroll(last.name, "ro")
         for stage in before:
@@ -122,7 +131,7 @@ class RowsSpace:
                 schedule = schedule.reorder(stage.name, tuple(a.name for a in loops))
             shared = stage.reducer is None and self._readers(stage.name) > 1
             scope = "mem" if shared else "stream"
-            if len(last.axes) > 1:
+            if self.parted:
                 schedule = schedule.compute_at(stage.name, last.name, "ro", scope)
             else:
                 schedule = schedule.set_scope(stage.name, scope)
@@ -158,11 +167,49 @@ FEW_ROWS = 16
 """Rows up to which sums along the lanes are taken by rotations, in a few steps."""
 
 
+MOST_ROWS = 1024
+"""Rows that are reduced to one at most: each is an operand of the expression."""
+
+
+def softmax_over_rows(workload: Workload) -> ComputeDefinition:
+    """`softmax` along another axis than the last, which stays across the lanes."""
+    axes = tuple(axis(f"d{n}", extent) for n, extent in enumerate(workload.shape("shape")))
+    along = axes[workload.integer("axis") % len(axes)]
+    kept = tuple(a for a in axes if a is not along)
+    every, one = tuple(a.var for a in axes), tuple(a.var for a in kept)
+    x, e, m, t = load("x", *every), load("e", *every), load("m", *one), load("t", *one)
+    log = workload.integer("log")
+    value = call("subtract", call("subtract", x, m), t) if log else call("multiply", e, t)
+    stages = (
+        Stage("m", kept, x, (along,), "max"),
+        Stage("e", axes, call("exp", call("subtract", x, m))),
+        Stage("s", kept, e, (along,), "sum"),
+        Stage("t", kept, call("log" if log else "reciprocal", load("s", *one))),
+        Stage("y", axes, value),
+    )
+    tensors = (Tensor("x", workload.shape("shape"), workload.dtype),)
+    return ComputeDefinition("softmax", tensors, stages)
+
+
+class WholeRows(RowsSpace):
+    """All rows at once: the first axis is one that is reduced."""
+
+    @property
+    def parted(self) -> bool:
+        return False
+
+    def space(self) -> SearchSpace:
+        return SearchSpace((Subspace((("algorithm", "rows"),), (tile("rows", (self.rows,)),)),))
+
+
 @schedules("softmax", on="lpu")
 class SoftmaxOnLpu(RowsOnLpu):
-    """See the module's docstring. Powers are 1 at most: in float16, products add them up."""
+    """See the module's docstring. Powers are 1 at most: in float16, products add them up. Along
+    another axis than the last, rows are combined."""
 
     def compute(self, workload: Workload) -> ComputeDefinition:
+        if not _along_lanes(workload):
+            return softmax_over_rows(workload)
         compute = compute_of(workload)
         if workload.dtype != "float16" or product(workload.shape("shape")[:-1]) <= FEW_ROWS:
             return compute
@@ -170,10 +217,24 @@ class SoftmaxOnLpu(RowsOnLpu):
         return replace(compute, stages=tuple(stages))
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
-        shape, place = workload.shape("shape"), workload.integer("axis")
-        if place % len(shape) != len(shape) - 1:
-            return f"operator 'softmax' runs along the last axis only on target '{target.name}'"
+        length = workload.shape("shape")[workload.integer("axis")]
+        if not _along_lanes(workload) and length > MOST_ROWS:
+            return (
+                f"operator 'softmax' combines at most {MOST_ROWS} rows on target '{target.name}', "
+                f"not {length}; along the last axis it takes any number"
+            )
         return super().refusal(workload, target)
+
+    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+        found = super().prepare(workload, target)
+        shape = workload.shape("shape")
+        first = workload.integer("axis") % len(shape) == 0 and not _along_lanes(workload)
+        return WholeRows(found.compute) if first else found
+
+
+def _along_lanes(workload: Workload) -> bool:
+    shape = workload.shape("shape")
+    return workload.integer("axis") % len(shape) == len(shape) - 1
 
 
 @schedules("layer_norm", "rms_norm", on="lpu")

@@ -63,7 +63,16 @@ MOVEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS, *QUANTISED, *MOVEMENTS])
+ROWS = [
+    "softmax shape=2x16x4x400 axis=1 dtype=float16",
+    "softmax shape=6x330 axis=0 dtype=float16",
+    "softmax shape=5x7x30 axis=0 log=1",
+    "elementwise shape=3x200 expression=cos(multiply(x0,30))",
+    "elementwise shape=40x20 expression=divide(sin(x0),cos(x0))",
+]
+
+
+@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS, *QUANTISED, *MOVEMENTS, *ROWS])
 def test_the_default_computes_the_reference(text: str) -> None:
     workload = Workload.parse(text)
     rng = np.random.default_rng(zlib.crc32(text.encode()))

@@ -103,6 +103,23 @@ def test_models_run_whole_on_the_chip(made: Callable[[], onnx.ModelProto]) -> No
     assert executable.report.host == 0
 
 
+@pytest.mark.parametrize("at", [0.3, 999.0])
+def test_angles_of_many_turns_are_computed_in_float32(at: float) -> None:
+    """As diffusion models embed time steps: in float16 the angle would be off by half a radian."""
+    text = (
+        "steps (float[2, 1] t) => (float[2, 64] y) "
+        "{ a = Mul(t, f) s = Sin(a) c = Cos(a) y = Concat<axis=-1>(s, c) }"
+    )
+    model = model_of(text, f=np.exp(-np.arange(32) / 3).astype(np.float32))
+    executable = compared(model, 1e-3, t=np.array([[at], [at / 7]], np.float32))
+    assert executable.report.host == 0
+
+
+def test_what_waits_for_angles_of_float16_runs_on_the_host() -> None:
+    text = "wave (float[4, 64] x) => (float[4, 64] y) { a = MatMul(x, w) b = Sin(a) y = Relu(b) }"
+    compared(model_of(text, w=random(64, 64)), 2e-2, x=random(4, 64))
+
+
 def test_a_decode_step_wider_than_a_vector_runs_with_its_caches() -> None:
     """Rows of 384 are two vectors each, heads of 96 lie across them."""
     angles = np.tile(random(48), 2).reshape(1, 1, 1, 96)
