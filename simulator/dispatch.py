@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.mesh import CollectiveKind, Mesh
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.suggestions import unknown
@@ -175,6 +176,13 @@ class FamilySimulator(ABC):
     def covers(self, workload: Workload) -> bool:
         """Whether an operator is simulated whether or not the family has a schedule of it."""
         return False
+
+    def collective_s(
+        self, mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]
+    ) -> float | None:
+        """Exact seconds of a collective over cores of a mesh, by the schedule of its sends and
+        receives; None where no schedule says so, but queues do (`simulator.collectives`)."""
+        return None
 
     @abstractmethod
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:

@@ -253,8 +253,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Send:
-    """Vectors out over a link to another chip. A link takes one byte plane of a vector every
-    `c2c.cycles` cycles."""
+    """Vectors out over a link: one byte plane of a vector every `Chip.link_cycles`."""
 
     value: Value
     link: int
@@ -262,10 +261,16 @@ class Send:
 
 @dataclass(frozen=True)
 class Receive:
-    """Vectors in from a link: one output of type `dtype`."""
+    """Vectors in from a link: one output of type `dtype`.
+
+    Where the other chip runs the same program, they come from what chain `sender` sends on its link
+    `sent_on`, `flight` cycles later."""
 
     dtype: str
     link: int
+    sender: str = ""
+    sent_on: int = -1
+    flight: int = 0
 
 
 Step = Read | Gather | Product | Compute | Shuffle | Transpose | Write | Send | Receive
@@ -337,9 +342,6 @@ class ChainBuilder:
 
     def send(self, value: Value, link: int) -> None:
         self.add(Send(value, link))
-
-    def receive(self, dtype: str, link: int) -> Value:
-        return self.add(Receive(dtype, link))
 
     def chain(self) -> Chain:
         return Chain(self.name, self.count, tuple(self.steps), self.not_before)

@@ -30,6 +30,7 @@ from tilesmith.search_space.errors import (
     WorkloadError,
 )
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.mesh import CollectiveKind, Mesh
 from tilesmith.search_space.schedules.lpu.machine import check_slices, has_slices
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -48,6 +49,7 @@ from tilesmith.simulator.lpu.analytical import COLUMNS, RESOURCES, VERDICT, Esti
 from tilesmith.simulator.lpu.drawing import draw, span_of
 from tilesmith.simulator.lpu.hardware_cost import hardware_cost
 from tilesmith.simulator.lpu.roofline import check_roofline, roofline
+from tilesmith.simulator.lpu.several import scheduled_s
 from tilesmith.simulator.lpu.shares import issues, shares
 from tilesmith.simulator.operator_lane import Span
 
@@ -94,6 +96,12 @@ class LpuSimulator(FamilySimulator):
 
     def hardware_cost(self, target: Target) -> HardwareCost:
         return hardware_cost(target)
+
+    def collective_s(
+        self, mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]
+    ) -> float | None:
+        """Of chips that are linked each to each other, as far as their MEM holds it."""
+        return scheduled_s(mesh, kind, size, group)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Analytical estimates."""

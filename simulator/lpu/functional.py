@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.lpu.dataflow import LANES, Ints
-from tilesmith.codegen.lpu.isa.bursts import Op, Schedule, Unit
+from tilesmith.codegen.lpu.isa.bursts import Op, Region, Schedule, Unit
 from tilesmith.codegen.lpu.verification.tokens import Matching, given, taken
 from tilesmith.search_space.errors import InputError, VerificationError
 from tilesmith.simulator.lpu.arithmetic import computed, multiplied, shuffled, transposed
@@ -78,9 +78,17 @@ class Player:
     sent: dict[int, list[Arrays]] = field(default_factory=lambda: defaultdict(list))
 
     def play(self) -> Played:
-        self._index()
-        for row in self._order():
+        for row in self.begin():
             self.step(row)
+        return self.played()
+
+    def begin(self, sends: Mapping[int, int] | None = None) -> list[int]:
+        """Rows in an order in which they may be played; `sends`: of likes, by their receives."""
+        self._index()
+        return self._order(sends or {})
+
+    def played(self) -> Played:
+        """What all steps have left behind."""
         return Played(self._left(), dict(self.sent))
 
     def _index(self) -> None:
@@ -116,10 +124,7 @@ class Player:
     def _final(self) -> None:
         """What is read when all is done: the last writes of outputs."""
         self.final: dict[tuple[str, int, int], Ints] = {}
-        roles = {place.name: place.role for place in self.schedule.places}
-        for region in self.schedule.regions:
-            if roles[region.tensor] not in ("output", "state"):
-                continue
+        for region in self.results():
             stripes = len(region.homes)
             rows = np.arange(region.rows, dtype=np.int64)
             for byte in range(len(region.homes[0])):
@@ -131,7 +136,13 @@ class Player:
                 for writer in np.unique(self.words.token_row[found[found >= 0]]).tolist():
                     self.wanted[writer] += 1
 
-    def _order(self) -> list[int]:
+    def results(self) -> list[Region]:
+        """Where outputs and states lie: of each block the first home."""
+        roles = {place.name: place.role for place in self.schedule.places}
+        mine = (r for r in self.schedule.regions if roles[r.tensor] in ("output", "state"))
+        return list({(r.tensor, r.first): r for r in reversed([*mine])}.values())
+
+    def _order(self, sends: Mapping[int, int]) -> list[int]:
         """Rows in an order in which operands are there, earlier cycles first."""
         table = self.schedule.table
         after: dict[int, list[int]] = defaultdict(list)
@@ -148,6 +159,8 @@ class Player:
         for row, found in self.reads.items():
             for writer in np.unique(self.words.token_row[found[found >= 0]]).tolist():
                 depends(row, writer)
+        for receive, send in sends.items():
+            depends(receive, send)
         self._products(depends)
         self._tables(depends)
         several = np.isin(table["op"], (Op.ALU, Op.TRANSPOSE))
@@ -334,12 +347,9 @@ class Player:
 
     def arrived(self, row: int, unit: Unit) -> Arrays:
         """The next vectors of a link."""
-        table = self.schedule.table
-        mine = [
-            r
-            for r in np.flatnonzero(table["op"] == Op.RECEIVE).tolist()
-            if self.schedule.units[int(table["unit"][r])].link == unit.link
-        ]
+        table, units = self.schedule.table, self.schedule.units
+        every = np.flatnonzero(table["op"] == Op.RECEIVE).tolist()
+        mine = [r for r in every if units[int(table["unit"][r])].link == unit.link]
         turn = sorted(mine, key=lambda r: int(table["cycle"][r])).index(row)
         arrays = self.received.get(unit.link, ())
         count = int(table["count"][row])
@@ -354,10 +364,8 @@ class Player:
         """Rows of outputs and states."""
         found: dict[str, Arrays] = {}
         places = {place.name: place for place in self.schedule.places}
-        for region in self.schedule.regions:
+        for region in self.results():
             place = places[region.tensor]
-            if place.role not in ("output", "state"):
-                continue
             rows = found.setdefault(place.name, np.zeros((place.rows, LANES), place.dtype))
             stripes, planes = len(region.homes), []
             within = np.arange(region.rows, dtype=np.int64)

@@ -16,6 +16,7 @@ from tilesmith.simulator.collectives import (
     collective_cost,
     collective_timeline,
 )
+from tilesmith.simulator.dispatch import simulators
 
 
 def resolve_mesh(name: str, settings: Mapping[str, str | FactValue] | None = None) -> Mesh:
@@ -79,7 +80,18 @@ def collective_table(
     rows = []
     for size in sizes:
         cost = collective_cost(mesh, kind, size, groups[0], groups)
-        calls = [Call(kind, size, group) for group in groups]
-        played = max(collective_timeline(mesh, calls)) if timeline else None
-        rows.append(CollectiveRow(cost, played))
+        rows.append(CollectiveRow(cost, _played(mesh, kind, size, groups) if timeline else None))
     return rows
+
+
+def _played(
+    mesh: Mesh, kind: CollectiveKind, size: int, groups: tuple[tuple[int, ...], ...]
+) -> float:
+    """Seconds until the last group is done: by schedules where links are shared by nobody, else by
+    queues at links."""
+    family = simulators.find(mesh.target.family)
+    scheduled = [] if family is None else [family.collective_s(mesh, kind, size, g) for g in groups]
+    exact = [seconds for seconds in scheduled if seconds is not None]
+    if exact and len(exact) == len(groups):
+        return max(exact)
+    return max(collective_timeline(mesh, [Call(kind, size, group) for group in groups]))

@@ -6,7 +6,17 @@ from collections import defaultdict
 
 import numpy as np
 
-from tilesmith.codegen.lpu.dataflow import Chain, Dataflow, Gather, Ints, Product, Read, Rows, Write
+from tilesmith.codegen.lpu.dataflow import (
+    Chain,
+    Dataflow,
+    Gather,
+    Ints,
+    Product,
+    Read,
+    Receive,
+    Rows,
+    Write,
+)
 
 
 def reads_of(chain: Chain) -> list[tuple[str, Ints]]:
@@ -42,7 +52,9 @@ def writes_of(chain: Chain) -> list[tuple[str, Ints]]:
 
 
 def predecessors(flow: Dataflow) -> list[list[int]]:
-    """For every chain the earlier ones whose rows it reads, overwrites, or reads no more."""
+    """For every chain the earlier ones whose rows it reads, overwrites, or reads no more, and those
+    whose likes send it what it receives."""
+    numbers = {chain.name: number for number, chain in enumerate(flow.chains)}
     written = {tensor for chain in flow.chains for tensor, _ in writes_of(chain)}
     writer = {name: np.full(flow.tensors[name].rows, -1, np.int64) for name in written}
     readers: dict[str, list[tuple[int, Ints]]] = defaultdict(list)
@@ -61,6 +73,8 @@ def predecessors(flow: Dataflow) -> list[list[int]]:
         for tensor, rows in reads_of(chain):
             if tensor in writer:
                 readers[tensor].append((number, rows))
+        senders = (s.sender for s in chain.steps if isinstance(s, Receive) and s.sender)
+        before.update(map(numbers.__getitem__, senders))
         before -= {-1, number}
         found.append(sorted(before))
     return found

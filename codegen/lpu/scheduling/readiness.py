@@ -48,6 +48,12 @@ class Request:
     floor: int = 0
     cut: dict[Access, list[Piece]] = field(default_factory=dict)
 
+    @property
+    def first(self) -> int:
+        """When its first unit begins, relative to the start."""
+        lines = [*(begin for _, begin, _ in self.units), *(begin for _, begin, _ in self.pools)]
+        return min(lines, default=0)
+
 
 @dataclass(eq=False)
 class Settled:
@@ -76,8 +82,9 @@ def issue(board: Board, access: Access, number: int) -> int:
 
 
 def earliest(board: Board, request: Request, reads: bool = True) -> int:
-    """The start before which rows are not written yet, or still to be read."""
-    start = 0
+    """The start before which rows are not written yet, or still to be read, or units may not begin
+    by the floor."""
+    start = max(0, request.floor - request.first) if request.floor else 0
     for access in request.accesses:
         if access.tensor not in board.ready:
             continue

@@ -19,6 +19,8 @@ from tilesmith.codegen.lpu.dataflow import (
     Dataflow,
     Product,
     Read,
+    Receive,
+    Send,
     Value,
     types_of,
 )
@@ -113,6 +115,7 @@ class _Scheduler:
         self.emitter = Emitter(self.board)
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}
+        self.sent: dict[tuple[str, int], int] = {}
         for chain in chains:
             for name in _touched(chain):
                 self.users[name] += 1
@@ -185,6 +188,8 @@ class _Scheduler:
         commit(self.board, request, settled)
         emitter.emit(plan, request, settled)
         for step_number, step in enumerate(chain.steps):
+            if isinstance(step, Send):
+                self.sent[chain.name, step.link] = settled.start + (plan.times[step_number] or 0)
             if isinstance(step, Product):
                 end = settled.start + (plan.times[step_number] or 0) + plan.span
                 for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
@@ -223,6 +228,7 @@ class _Scheduler:
                 reason = error
                 continue
             request = chain_request(self.board, plan)
+            request.floor = max(request.floor, self.comes(plan, request))
             free = self.free(plan, types)
             start = max(*free, earliest(self.board, request))
             start = probe(self.board, request, start)
@@ -235,6 +241,15 @@ class _Scheduler:
                 f"chain '{chain.name}' has more products than there are planes"
             )
         return best[1]
+
+    def comes(self, plan: Rigid, request: ChainRequest) -> int:
+        """The floor by which nothing is received before its like has been sent and flown."""
+        starts = [
+            self.sent[step.sender, step.sent_on] + step.flight - (plan.times[number] or 0)
+            for number, step in enumerate(plan.chain.steps)
+            if isinstance(step, Receive) and step.sender
+        ]
+        return max(starts) + request.first if starts else 0
 
     def when(self, chain: Chain, types: dict[Value, str]) -> When:
         """About when a chain's products may begin on planes, once its rows are there."""

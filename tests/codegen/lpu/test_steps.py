@@ -15,6 +15,7 @@ from tilesmith.codegen.lpu.dataflow import (
     ChainBuilder,
     Dataflow,
     Operation,
+    Receive,
     Rows,
     Tensor,
 )
@@ -180,7 +181,7 @@ def test_vectors_cross_links() -> None:
     x = numbers(6, "float16")
     sends, takes = ChainBuilder("send", 6), ChainBuilder("receive", 6, not_before=300)
     sends.send(sends.read(Rows.of("x", 0, (6, 1))), 3)
-    takes.write(takes.receive("float16", 12), Rows.of("y", 0, (6, 1)))
+    takes.write(takes.add(Receive("float16", 12)), Rows.of("y", 0, (6, 1)))
     tensors = [Tensor("x", 6, "float16", "input"), Tensor("y", 6, "float16", "output")]
     chains = [sends.chain(), takes.chain()]
     found = played(tensors, chains, {12: [x[::-1].copy()]}, x=x)

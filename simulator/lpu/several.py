@@ -1,0 +1,117 @@
+"""Several LPU-like chips that run one program: values over links, collectives by their schedule.
+
+Every chip plays its own bursts (`functional.Player`), burst by burst with all others, a send before
+the receive that it is for. That it comes in the very cycle is proved before (`check_together`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Dataflow, Tensor
+from tilesmith.codegen.lpu.exchange import Kind, Part, exchange, link_of, way_of
+from tilesmith.codegen.lpu.isa.bursts import Op
+from tilesmith.codegen.lpu.scheduling.together import together
+from tilesmith.codegen.lpu.verification.checker import check
+from tilesmith.codegen.lpu.verification.together import Together, check_together, sends_of
+from tilesmith.search_space.errors import CodegenError, TargetError
+from tilesmith.search_space.mesh import CollectiveKind, Mesh
+from tilesmith.simulator.lpu.functional import Arrays, Played, Player
+from tilesmith.simulator.lpu.memory_words import MemoryWords
+
+DTYPE = "float16"
+"""What collectives are asked for in bytes for: the type that MXM multiplies."""
+
+
+def execute_together(made: Together, contents: Sequence[Mapping[str, Arrays]]) -> list[Played]:
+    """Run all chips.
+
+    Args:
+        contents: of each chip, as `functional.execute` takes them.
+
+    Raises:
+        InputError, VerificationError: as `execute`, and as `check_together`.
+    """
+    matching = check(made.schedule)
+    check_together(made)
+    links: list[dict[int, list[Arrays]]] = [defaultdict(list) for _ in contents]
+    players = [
+        Player(made.schedule, matching, MemoryWords(made.schedule, given), links[number])
+        for number, given in enumerate(contents)
+    ]
+    table, units, sends = made.schedule.table, made.schedule.units, sends_of(made)
+    (order, *_) = [player.begin(sends) for player in players]
+    for row in order:
+        for number, player in enumerate(players):
+            player.step(row)
+            if table["op"][row] == Op.SEND:
+                link = units[int(table["unit"][row])].link
+                way = way_of(link)
+                there = links[(number + way) % made.chips][link_of(made.chips - way)]
+                there.append(player.sent[link][-1])
+    return [player.played() for player in players]
+
+
+def node_of(mesh: Mesh, chips: int) -> tuple[Chip, int]:
+    """The chip of a mesh whose chips are all linked to each other, and a hop's cycles.
+
+    Raises:
+        TargetError: so many chips of it are not.
+    """
+    level = mesh.levels[0]
+    if level.topology != "all_to_all" or chips > level.members or mesh.cores_per_chip != 1:
+        raise TargetError(
+            f"collectives over {chips} chips of mesh '{mesh.name}' are scheduled where each is "
+            f"linked to each other: up to {level.members if level.topology == 'all_to_all' else 1}"
+        )
+    chip = Chip.of(mesh.target)
+    return chip, max(1, round(level.hop_us * 1e3 * chip.ghz))
+
+
+@lru_cache(maxsize=64)
+def collective(mesh: Mesh, kind: CollectiveKind, size: int, chips: int) -> Together:
+    """A collective alone, scheduled and proved.
+
+    Args:
+        size: bytes of the whole tensor on one chip, as `collective_cost` counts them.
+
+    Raises:
+        TargetError: chips of this mesh are not linked each to each other.
+        CodegenError: it cannot be placed; what is sent does not fit into MEM, for instance.
+    """
+    chip, flight = node_of(mesh, chips)
+    flow = collective_flow(kind, -(-size // (LANES * DTYPES[DTYPE])), chips, flight)
+    made = together(flow, chip, chips, flight)
+    check(made.schedule)
+    check_together(made)
+    return made
+
+
+def collective_flow(kind: Kind, rows: int, chips: int, flight: int, dtype: str = DTYPE) -> Dataflow:
+    """The chains of a collective alone; parts are "x.0" (the own one) and so on."""
+    each = rows if kind == "send" else -(-rows // chips)
+    count = 1 if kind in ("all_gather", "send") else chips
+    homes = 2 if kind == "all_gather" else 1  # sent to both sides at once
+    names = [f"x.{far}" for far in range(count)]
+    tensors = [Tensor(name, each, dtype, "input", copies=homes) for name in names]
+    found = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], chips, flight)
+    return Dataflow(kind, {t.name: t for t in (*tensors, *found.tensors)}, found.chains)
+
+
+def scheduled_s(
+    mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]
+) -> float | None:
+    """Seconds of a collective by its schedule; None where there is none.
+
+    Chips of a node are alike, so that only how many they are counts.
+    """
+    inner = mesh.levels[0]
+    if len(group) < 2 or len({core // inner.cores for core in group}) > 1:
+        return None
+    try:
+        return collective(mesh, kind, size, len(group)).schedule.seconds
+    except (TargetError, CodegenError):
+        return None

@@ -1,0 +1,87 @@
+"""A product over chips of a node, tensor-parallel, as one program that all of them run.
+
+    columns   every chip has some columns of the weights and all of x; what it makes goes to all
+    rows      every chip has some rows of the weights and the columns of x that meet them; what it
+              makes is a term of a sum, which all chips get
+
+A chip's part of the product is scheduled as the same product of fewer columns (rows) is; sends
+follow as soon as rows are made, so that they go on beside the product. Partial sums travel in the
+type of the result, as they would from kernel to kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import Dataflow
+from tilesmith.codegen.lpu.exchange import Part, exchange
+from tilesmith.codegen.lpu.scheduling.together import together
+from tilesmith.codegen.lpu.selection.from_program import Selection
+from tilesmith.codegen.lpu.verification.checker import check
+from tilesmith.codegen.lpu.verification.together import Together, check_together
+from tilesmith.codegen.structures import default_of
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.lpu.family import selected
+
+Split = Literal["columns", "rows"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+
+def part_of(workload: Workload, chips: int, split: Split) -> Workload:
+    """What one chip computes of a product.
+
+    Raises:
+        WorkloadError: the product does not divide so.
+    """
+    name = "n" if split == "columns" else "k"
+    extent = workload.integer(name)
+    if extent % chips:
+        raise WorkloadError(
+            f"workload '{workload}': {name} = {extent} does not divide among {chips} chips"
+        )
+    return Workload.of(
+        workload.operator,
+        {**dict(workload.parameters), name: extent // chips},
+        dtype=workload.dtype,
+        constants=workload.constants,
+        epilogue=workload.epilogue,
+    )
+
+
+def tensor_parallel(
+    workload: Workload, chip: Chip, chips: int, flight: int, split: Split
+) -> tuple[Together, Selection]:
+    """A product over chips, scheduled and proved; and the selection of a chip's part.
+
+    Args:
+        flight: cycles from chip to chip.
+
+    Raises:
+        WorkloadError: the product, or the rows of its result, do not divide so.
+        CodegenError: it cannot be placed.
+    """
+    part = part_of(workload, chips, split)
+    chosen = selected(part, chip.target, default_of(part, chip.target))
+    flow, name = chosen.dataflow, chosen.operands[-1].name
+    made = flow.tensors[name]
+    if split == "columns":
+        made = replace(made, copies=2)  # sent to both sides
+        found = exchange("all_gather", "gathered", [Part(made, 0, made.rows)], chips, flight)
+    else:
+        if made.rows % chips:
+            raise WorkloadError(
+                f"workload '{workload}': the {made.rows} vectors of its result do not divide among "
+                f"{chips} chips"
+            )
+        each = made.rows // chips
+        parts = [Part(made, each * far, each) for far in range(chips)]
+        found = exchange("all_reduce", "summed", parts, chips, flight)
+    tensors = {**flow.tensors, name: made, **{t.name: t for t in found.tensors}}
+    whole = Dataflow(f"{workload.operator} over {chips}", tensors, (*flow.chains, *found.chains))
+    program = together(whole, chip, chips, flight)
+    check(program.schedule)
+    check_together(program)
+    return program, chosen
