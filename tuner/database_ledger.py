@@ -9,9 +9,11 @@ from dataclasses import replace
 
 from tilesmith.records.database import Database
 from tilesmith.records.elsewhere import bests_elsewhere
-from tilesmith.records.faults import GoneError, UnavailableError
+from tilesmith.records.faults import GoneError
+from tilesmith.records.jobs import LeaseLost
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import TuningRecord
+from tilesmith.search_space.errors import DatabaseError, JobError
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -26,8 +28,8 @@ class DatabaseLedger:
     """One job in a database. See `tuner.ledger.Ledger` for the guarantees.
 
     A server that is away is waited for, as the database is told to (`Database.be_patient`). If it
-    stays away, or the database was deleted or replaced, what only this process knows is saved as a
-    file (`tuner.saving`), and the error says where.
+    stays away, the disk is full, or the database was deleted, replaced or made read-only, what only
+    this process knows is saved as a file (`tuner.saving`), and the error says where.
 
     Args:
         database: open and writable.
@@ -165,10 +167,12 @@ class DatabaseLedger:
 
     @contextmanager
     def _saving(self, pending: Sequence[TuningRecord]) -> Iterator[None]:
-        """Save the job's trials if the database is gone, or `pending` ones if it stays away."""
+        """Save the job's trials if the database is gone, or `pending` ones if it takes none."""
         try:
             yield
-        except (GoneError, UnavailableError) as error:
+        except LeaseLost:  # somebody else goes on with the job, and measures them
+            raise
+        except (JobError, DatabaseError) as error:
             lost = self._mine if isinstance(error, GoneError) else pending
             self._database.be_patient(0.0)
             if self._saved or not lost:

@@ -1,4 +1,4 @@
-"""What a job has in memory when its database is no more: saved as a file that `db import` reads."""
+"""What a job has in memory when its database takes no more: a file that `db import` reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def save(database: Database, job: int, records: Sequence[TuningRecord]) -> Path 
     """
     beside = [database.path.parent] if database.path is not None else []
     name = database.path.name if database.path is not None else "tilesmith"
-    lines = _exported(database, records)
+    try:
+        lines = _exported(database, records)
+    except (OSError, TilesmithError):  # no room for temporary files either
+        return None
     for folder in (*beside, Path.cwd(), Path(tempfile.gettempdir())):
         for number in range(1000):
             path = folder / f"{name}.job-{job}{f'-{number}' if number else ''}.jsonl"
@@ -48,7 +51,7 @@ def _exported(database: Database, records: Sequence[TuningRecord]) -> list[str]:
 
 
 def sentence(error: TilesmithError, path: Path | None, count: int) -> str:
-    """What is said of a database that is gone, or was away for too long."""
+    """What is said of a database that takes no more."""
     if path is None:
         return f"{error}; {count} trials that it does not have could be saved nowhere"
     return (

@@ -12,6 +12,7 @@ from tune_to_end import TASKS
 
 from tilesmith.records.database import Database
 from tilesmith.records.faults import GoneError, UnavailableError
+from tilesmith.search_space.errors import JobError
 from tilesmith.tuner.database_ledger import DatabaseLedger
 from tilesmith.tuner.options import Progress, TuneOptions
 from tilesmith.tuner.runner import RunnerOptions, runners
@@ -56,6 +57,30 @@ def test_the_trials_of_a_job_whose_database_vanished_are_in_a_file(
     assert report.added == len(records) > 10
     assert len({(r.workload_key, r.config) for r in records}) == len(records)
     assert len(list(tmp_path.glob("*.jsonl"))) == 1, "saved once"
+
+
+def test_what_a_full_disk_does_not_take_is_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own limit of a file's pages says what a full disk says."""
+    path = tmp_path / "tuning.db"
+    monkeypatch.chdir(tmp_path)
+
+    def fill() -> None:
+        with database.writing() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    with Database.open(str(path)) as database:
+        with pytest.raises(JobError, match="the disk is full") as caught:
+            run(database, fill)
+        kept = {(r.workload_key, r.config) for r in database.query(limit=None)}
+    saved = tmp_path / "tuning.db.job-1.jsonl"
+    assert f"are in '{saved}', which" in str(caught.value)
+    with Database.open(str(path)) as again:
+        report = again.import_lines(saved.read_text().splitlines())
+        records = again.query(limit=None)
+    assert len(kept) >= 10 and report.added == len(records) - len(kept) > 0
 
 
 def test_what_a_server_that_stays_away_lacks_is_in_a_file(
