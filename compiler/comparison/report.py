@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilesmith.compiler.comparison.errors import TensorError
+from tilesmith.compiler.comparison.iterations import WrongIteration
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 
 Verdict = Literal["ok", "bad", "inherited", "sensitive", "possible", "likely", "missing", "upcast"]
@@ -114,6 +115,7 @@ class ComparisonReport:
         notes: sentences for the reader.
         instruction: the first whose output differs in the kernel of `first_bad`, on targets whose
             instructions are executed here.
+        iteration: the first kernel and iteration that are wrong, where a loop writes `first_bad`.
     """
 
     model: str
@@ -129,6 +131,7 @@ class ComparisonReport:
     whole: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     instruction: WrongInstruction | None = None
+    iteration: WrongIteration | None = None
 
     @property
     def clean(self) -> bool:
@@ -145,5 +148,6 @@ class ComparisonReport:
             "whole": list(self.whole),
             "notes": list(self.notes),
             "instruction": None if self.instruction is None else self.instruction.to_json(),
+            "iteration": None if self.iteration is None else self.iteration.to_json(),
             "clean": self.clean,
         }

@@ -111,6 +111,8 @@ def _first_faults(report: ComparisonReport) -> Iterator[str]:
             f"first bad: '{row.name}', written by {row.operator} '{row.node}' (step '{row.step}'"
             f"{work}): {figure}"
         )
+    if report.iteration is not None:
+        yield report.iteration.sentence
     if report.instruction is not None:
         yield report.instruction.sentence
     if report.first_nan is not None:

@@ -25,6 +25,7 @@ from tilesmith.search_space.errors import (
 if TYPE_CHECKING:
     import onnx
 
+    from tilesmith.compiler.comparison.iterations import WrongIteration
     from tilesmith.compiler.comparison.report import ComparisonReport
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph
@@ -114,6 +115,33 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
         report,
         notes=(*ready.notes, *report.notes),
         instruction=_instruction(ready, report.first_bad),
+        iteration=_iteration(request, ready, report.first_bad),
+    )
+
+
+def _iteration(request: Request, ready: Ready, name: str | None) -> WrongIteration | None:
+    """Where a loop writes the first bad tensor: the iteration and kernel that go wrong first."""
+    from tilesmith.compiler.bisection.passes import Stages
+    from tilesmith.compiler.bisection.walk import is_close
+    from tilesmith.compiler.comparison.iterations import first_wrong_iteration
+    from tilesmith.compiler.graph_pass import observed
+    from tilesmith.compiler.program import LoopStep, MoveStep
+
+    held = next((t for t in ready.executable.recipe.tensors if t.name == name), None)
+    if held is None or is_artifact(request.subject):
+        return None
+    steps = ready.executable.recipe.steps[: held.step + 1]  # what leaves a loop is moved behind it
+    loops = [number for number, step in enumerate(steps) if isinstance(step, LoopStep)]
+    wrote = steps[held.step]
+    if not loops or not (wrote is steps[loops[-1]] or isinstance(wrote, MoveStep)):
+        return None
+    asked = request.resolved()
+    known = {i.name: i.dims for i in ready.executable.inputs if i.shape is not None}
+    stages = Stages()
+    with observed(stages):  # compiled again, for the graphs: the artifact's own steps are run
+        _built(replace(asked, shapes=known))
+    return first_wrong_iteration(
+        ready.executable, ready.inputs, loops[-1], stages.settled, is_close
     )
 
 
@@ -186,8 +214,8 @@ def bodies_of(graph: Graph) -> tuple[str, ...]:
         return ()
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return (
-        f"tensors inside the bodies of {', '.join(names[:6])}{more} are not compared one by one, "
-        "nor iteration by iteration: what the bodies give in the end is",
+        f"tensors inside the bodies of {', '.join(names[:6])}{more} are not in the table: what the "
+        "bodies give in the end is; where that is wrong, the first iteration and kernel are named",
     )
 
 
