@@ -59,6 +59,7 @@ from tilesmith.compiler.updates_format import read_updates, updates_json
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.target import Target
 
 FORMAT = 3
@@ -156,7 +157,7 @@ def read_by(path: Path | bytes, read: Callable[[Reader], Read], *, mapped: bool 
     if not path.exists():
         raise ModelError(f"artifact '{path}' does not exist")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(ending(path)) as archive:
             return read(Reader(archive, path.name, path.stat().st_size, mapped))
     except OSError as error:
         raise ModelError(f"artifact '{path}' cannot be read: {error.strerror}") from error

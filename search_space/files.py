@@ -1,4 +1,4 @@
-"""Files that jobs write: checked before the work, whole or absent after it.
+"""Files that jobs read, which end, and write: checked before the work, whole or absent after it.
 
 Invariants: a file appears under its name only when all of it is written; a device, a pipe or a
 terminal is written into as it is; what went wrong is one sentence that names the path.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,18 @@ _NOT_OF_THE_INPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
 def is_input_mistake(error: OSError) -> bool:
     """Whether another path would mend it; a full disk or a closed pipe it would not."""
     return error.errno not in _NOT_OF_THE_INPUT
+
+
+def ending(path: Path) -> Path:
+    """A path that may be read to its end: a device such as /dev/zero has none.
+
+    Raises:
+        OSError: there is nothing, or a device.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(errno.ENODEV, "it is a device, and a file is expected", str(path))
+    return path
 
 
 def check_output(path: Path, *sources: str | Path) -> None:

@@ -88,14 +88,18 @@ class ArrayReader:
             if external_data_helper.uses_external_data(tensor):
                 tensor.CopyFrom(self._with_external_data(tensor))
 
+    def _is_inside(self, where: str) -> bool:
+        return self.folder is not None and (self.folder / where).resolve().is_relative_to(
+            self.folder
+        )
+
     def _with_external_data(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
         where = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
         if self.folder is None:
             raise ModelError(
                 f"weight '{tensor.name}' is stored in the file '{where}'; import it by its path"
             )
-        path = (self.folder / where).resolve()
-        if not where or not path.is_relative_to(self.folder):
+        if not where or "\0" in where or not self._is_inside(where):
             raise ModelError(
                 f"weight '{tensor.name}' of '{self.model}' is stored in '{where}', outside the "
                 "model's folder; only files inside it are read"

@@ -25,6 +25,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from tilesmith.search_space.files import ending
+
 Arrays = dict[str, NDArray[Any]]
 
 _LEAST = 1 << 16
@@ -65,7 +67,7 @@ def read_mapped(path: Path) -> tuple[bytes, Arrays]:
     Raises:
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with ending(path).open("rb") as file:
         if sys.byteorder == "little":
             with contextlib.suppress(OSError, ValueError):  # no file of the usual kind, or empty
                 pages = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)

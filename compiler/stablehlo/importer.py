@@ -14,6 +14,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.stablehlo.bindings import parse
 from tilesmith.compiler.stablehlo.translator import Translation
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.workload import shape_text
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ SUFFIXES = (".mlir", ".stablehlo", ".mlirbc")
 def read_file(path: Path) -> bytes:
     """The bytes of a module's file; `ModelError` where it cannot be read."""
     try:
-        return path.read_bytes()
+        return ending(path).read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"model file '{path}' does not exist") from error
     except OSError as error:

@@ -248,3 +248,11 @@ def test_a_target_whose_instructions_this_machine_lacks_is_refused_before_any_tr
     said = refuse("tune", "--op", "matmul m=8 n=8 k=8", *where)
     assert f"has no '{foreign}' instructions: it is {machine}" in said
     assert "--measure simulator" in said and not (tmp_path / "t.db").exists()
+
+
+def test_a_device_is_no_file_to_read(tmp_path: Path) -> None:
+    """It has no end: reading it takes all the memory there is."""
+    artifact = tmp_path / "zero.tsm"
+    artifact.symlink_to("/dev/zero")
+    for asked in (("run", "/dev/zero"), ("run", artifact), ("plan", "/dev/zero", "--mesh", "x")):
+        assert "it is a device, and a file is expected" in refuse(*asked)

@@ -21,7 +21,7 @@ from tilesmith.jobs.subjects import WeightedWorkload, is_artifact, is_model, wor
 from tilesmith.jobs.untuned import untuned_in
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
-from tilesmith.search_space.files import check_output
+from tilesmith.search_space.files import check_output, ending
 from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def source_text(model: Path) -> str:
         ModelError: the file is missing or cannot be read.
     """
     try:
-        with model.open("rb") as file:
+        with ending(model).open("rb") as file:
             return f"{model.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     except FileNotFoundError as error:
         raise ModelError(f"model file '{model}' does not exist") from error

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tilesmith.jobs.extras import required
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import ending
 
 if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
@@ -344,7 +345,7 @@ def read_annotations(path: Path) -> dict[str, str]:
         InputError: no such file, or it is not that.
     """
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(ending(path).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"annotations '{path}' cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:

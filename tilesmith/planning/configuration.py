@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.files import ending
 
 _DEEPEST, _LARGEST = 10_000, 10**9
 """The most layers, and the most of anything else: beyond these a file is damaged."""
@@ -133,7 +134,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelError: it cannot be read, or is no JSON object.
     """
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(ending(path).read_text())
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import ending
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def load_prices(path: Path | None = None) -> Mapping[str, Price]:
     found = dict(_prices(tomllib.loads(shipped), "prices.toml"))
     if path is not None:
         try:
-            text = tomllib.loads(path.read_text(encoding="utf-8"))
+            text = tomllib.loads(ending(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"prices '{path}' cannot be read: {error}") from error
         found |= _prices(text, str(path))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import ending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +107,7 @@ def read_trace(path: Path) -> Traffic:
         InputError: the file cannot be read, lacks a column or a row, or a value is out of range.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        with ending(path).open(newline="", encoding="utf-8-sig") as stream:
             rows = csv.DictReader(stream)
             missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
             if missing:
