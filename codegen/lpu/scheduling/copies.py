@@ -48,7 +48,7 @@ def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple
     rows: Ints = step.rows.numbers
     rows = rows if clash.written else np.unique(rows[rows >= 0])
     layout = old = board.layouts[clash.tensor]
-    tensor = replace(layout.tensor, name=name, role="temporary", copies=1)
+    tensor = replace(layout.tensor, name=name, role="temporary")  # read as often at once
     if tensor.rows <= board.chip.bank_words:  # one block, which is in nobody's way but others'
         layout = replace(layout, block=tensor.rows, stripes=1)
     board.layouts[name] = replace(layout, tensor=tensor, multiplied=False)

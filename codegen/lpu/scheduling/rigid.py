@@ -258,8 +258,7 @@ def _read(
     sides: Sides,
 ) -> None:
     """Flows of a read: one for each direction and tau that it is needed at."""
-    tensor, rows, _ = parts[0]
-    value = Value(number)
+    (tensor, rows, _), value = parts[0], Value(number)
     flows: dict[tuple[bool, int], Flow] = {}
     for step, operand in _consumers(found, value):
         place = found.places[step]
@@ -269,6 +268,8 @@ def _read(
         held = sides(tensor, int(rows[0]), place > 0 if place else None)
         busy = [access.side for access in found.accesses if access.tensor == tensor]
         side = min(held, key=lambda east: (place != 0 and east != (place > 0), busy.count(east)))
+        if isinstance(found.chain.steps[step], Transpose) and side != (place > 0):
+            raise UnfitError(f"chain '{found.chain.name}': rows are turned on the side they lie on")
         flow = _flow_to(flows, found, value, (place, time, side), types)
         flow.stops.append(place)
         found.feeds[step, operand] = flow

@@ -37,7 +37,11 @@ HALVES = (10, 5)
 """Superlanes from which to which first: 20 = 2 x 2 x 5; three more steps bring five together."""
 
 FEW_ROWS = 16
-"""Rows up to which a step takes several rotations: 320 = 5 x 4 x 4 x 4."""
+"""Rows up to which sums and maxima are taken in float32."""
+
+WIDE_ROWS, ONE_BLOCK = 160, 96
+"""Rows up to which they wait longer for every step than for units: a step takes several rotations,
+320 = 5 x 4 x 4 x 4; and those that are not worth being cut for a reader that follows."""
 
 
 def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int) -> Vectors:
@@ -48,7 +52,7 @@ def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int)
     narrow = value.dtype == "float16" and reducer != "sum" and count > FEW_ROWS
     if value.dtype in ("int8", "uint8", "bool") or (value.dtype == "float16" and not narrow):
         value = state.algebra.converted(value, "float32")
-    if count <= FEW_ROWS:
+    if count <= WIDE_ROWS:
         for moves in ((4, 8, 12, 16), (20, 40, 60), (80, 160, 240), (1, 2, 3)):
             value = moved_onto(state, name, reducer, value, count, _rotations(moves))
         return value
@@ -99,6 +103,9 @@ def moved_onto(
     """A value combined with itself moved; all are read at once, some for SXM and one for VXM."""
     held = state.chains.stored(name, value, count)
     state.copied(held.tensor)
+    tensor = state.chains.tensors[held.tensor]
+    if count <= ONE_BLOCK and tensor.role == "temporary" and not tensor.block:
+        state.chains.tensors[held.tensor] = replace(tensor, block=tensor.rows)
     parts: list[Vectors] = [held, *(Moved(kind, held, lanes) for kind, lanes in moves)]
     return state.algebra.converted(combined(state, reducer, parts), held.dtype)
 

@@ -83,19 +83,18 @@ def largest(state: State, name: str, reducer: str, parts: Sequence[Vectors], lan
 def _striped(state: State, name: str, value: Vectors, count: int) -> Stored:
     """Rows of which sixteen neighbours are read at once."""
     tensors = state.chains.tensors
+    numbers = np.arange(-(-count // SUPERLANE) * SUPERLANE, dtype=np.int64)
+    numbers[count:] -= SUPERLANE  # the last sixteen are filled up with rows of those before
     if isinstance(value, Stored) and not value.frame:
         tensor, first = tensors[value.tensor], int(value.numbers[0])
         inner = tensor.role == "temporary" and tensor.rows <= MOST_ROWS * SUPERLANE
-        inner &= count % SUPERLANE == 0 == first % SUPERLANE and tensor.stripes in (1, SUPERLANE)
-        if inner and np.array_equal(value.numbers, first + np.arange(count)):
+        if inner and tensor.stripes in (1, SUPERLANE) and (np.diff(value.numbers) == 1).all():
             tensors[tensor.name] = replace(tensor, stripes=SUPERLANE, block=tensor.rows)
-            return value
+            return Stored(value.tensor, first + numbers, value.dtype)
     made = state.chains.temporary(f"{name}.rows", count, "float16")
     tensors[made.name] = replace(made, stripes=SUPERLANE, block=count)
     state.chains.write(f"{name}.rows", value, Rows.of(made.name, 0, (count, 1)))
-    rows = np.arange(-(-count // SUPERLANE) * SUPERLANE, dtype=np.int64)
-    rows[count:] -= SUPERLANE  # the last sixteen are filled up with rows of those before
-    return Stored(made.name, rows, "float16")
+    return Stored(made.name, numbers, "float16")
 
 
 def _among(used: int, step: int) -> Move:

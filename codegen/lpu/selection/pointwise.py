@@ -26,6 +26,7 @@ from tilesmith.codegen.lpu.selection.accesses import (
 from tilesmith.codegen.lpu.selection.expressions import build
 from tilesmith.codegen.lpu.selection.lanes import one_lane
 from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
+from tilesmith.codegen.lpu.selection.parts import alike, plain, turns
 from tilesmith.codegen.lpu.selection.state import State
 from tilesmith.codegen.lpu.selection.turning import Turned, turned
 from tilesmith.codegen.lpu.selection.vectors import Moved, Stored, Vectors
@@ -241,16 +242,6 @@ def _beside(where: Place, count: int, inside: Any) -> bool:
     return bool((outside if inside is None else outside & inside).any())
 
 
-def plain(access: Load, lanes: str) -> bool:
-    """Whether an access goes along the lanes lane by lane, or not at all."""
-    if not lanes or not access.indices:
-        return True
-    *lead, last = access.indices
-    factor = last.coefficient(lanes) if lanes in last.variables() else const(1)
-    step = factor is not None and factor.constant == 1
-    return step and all(lanes not in index.variables() for index in lead)
-
-
 def _without_repetition(apart: Any, lane: Any) -> Iterator[Any]:
     """Places whose lanes come from one row, none of them twice."""
     for row in dict.fromkeys(apart.tolist()):
@@ -305,36 +296,16 @@ def compute(state: State, nest: Nest, around: Environment) -> None:
 
 def _compute_equal(state: State, nest: Nest, grid: Grid, lanes: str, extent: int) -> None:
     """The chains of rows whose lanes are equally many."""
-    for part in _alike(state, nest, grid, lanes, (nest.block.write,)):
+    for part in alike(state, nest, grid, lanes, (nest.block.write,)):
         where = place(nest.block.write, state.buffers[nest.block.buffer], part, lanes)
         first, lane = 0, int(where.lane[0] % LANES)
         while first < extent:
             count = min(extent - first, LANES - lane)
             cut = section(nest, lanes, first, count)
-            for rows in _alike(state, cut, part, lanes, tuple(loads(cut.block.value))):
-                _compute(Piece(state, cut, rows, lanes, count, lane))
+            for rows in alike(state, cut, part, lanes, tuple(loads(cut.block.value))):
+                for turn in turns(state, cut, rows, lanes):
+                    _compute(Piece(state, cut, turn, lanes, count, lane))
             first, lane = first + count, 0
-
-
-def _alike(
-    state: State, nest: Nest, grid: Grid, lanes: str, accesses: tuple[Load, ...]
-) -> Iterator[Grid]:
-    """Parts of a grid on whose rows every access begins at the same lane."""
-    starts = []
-    for access in accesses:
-        if plain(access, lanes):
-            where = place(access, state.buffers[access.buffer], grid, lanes)
-            if where.moves or not lanes or access == nest.block.write:
-                starts.append(where.lane % LANES)
-    if not starts:
-        yield grid
-        return
-    kinds, members = np.unique(np.stack(starts), axis=1, return_inverse=True)
-    if kinds.shape[1] == 1:
-        yield grid
-        return
-    for kind in range(kinds.shape[1]):
-        yield grid.of_rows(members.reshape(-1) == kind)
 
 
 def _compute(piece: Piece) -> None:

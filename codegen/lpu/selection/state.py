@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Ints, Role, Rows, Tensor
+from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, SUPERLANE, Ints, Role, Rows, Tensor
 from tilesmith.codegen.lpu.selection.accesses import places_of, rows_of, shape_of
 from tilesmith.codegen.lpu.selection.chains import MOST_ROWS, Chains, block_of
 from tilesmith.codegen.lpu.selection.expressions import Algebra
@@ -118,6 +118,15 @@ class State:
         places[flow.numbers] = whole.numbers
         picked = np.where(numbers < 0, -1, places[np.maximum(numbers, 0)])
         return Stored(whole.tensor, picked, whole.dtype, frame)
+
+    def turns(self, buffer: Buffer, numbers: Ints) -> Ints | None:
+        """Of rows that are on their way to all lanes, which of sixteen each is (`spreading`)."""
+        if buffer.scope not in FLOWING:
+            return None
+        flow = self.flowing.get(self.key(buffer, numbers))
+        if flow is None or not isinstance(flow.value, Spread):
+            return None
+        return _positions(flow.numbers, numbers) % SUPERLANE
 
     def number(self, buffer: Buffer, rows: Ints) -> Vectors | None:
         """The number that rows of a constant buffer hold on all lanes, if it is known."""

@@ -31,7 +31,7 @@ from tilesmith.search_space.schedules.lpu.common import (
     picking_stage,
     prepared,
 )
-from tilesmith.search_space.schedules.lpu.machine import LANES, SUPERLANE
+from tilesmith.search_space.schedules.lpu.machine import LANES
 from tilesmith.search_space.scheduling.compute import (
     Axis,
     ComputeDefinition,
@@ -51,7 +51,7 @@ FEWEST_QUERIES = 16
 """Queries below which attention is left to be products and a softmax: turning values would take
 longer than it saves."""
 
-ENOUGH_ROWS = 512
+ENOUGH_ROWS = 256
 """Rows of scores that the default takes at a time, about."""
 
 
@@ -73,11 +73,6 @@ class AttentionOnRows:
     def width(self) -> int:
         """Features of a value."""
         return Attention.width(self.workload)
-
-    @property
-    def phased(self) -> bool:
-        """Whether every sixteenth row of all heads' scores is a row of every head's."""
-        return self.size("m") % SUPERLANE == 0
 
     def space(self) -> SearchSpace:
         heads = self.size("heads")
@@ -208,10 +203,6 @@ class AttentionOnRows:
             schedule = schedule.compute_at(name, "ot", "ho", scope)
         schedule = schedule.compute_at("t", "ot", "ho", "mem")
         schedule = schedule.reorder("top", ("j", "b", "h", "i", "top.l"))
-        if self.phased:
-            schedule = schedule.split("p", "i", SUPERLANE, "p.group", "p.turn")
-            schedule = schedule.reorder("p", ("p.turn", "b", "h", "p.group", "j"))
-            schedule = schedule.unroll("p", "p.turn")
         schedule = self._product(schedule, "s", "z", ("i", "j"), "k")
         schedule = self._product(schedule, "o", "os", ("e", "i"), "j")
         over = ("y.b",) if self.packed else ("y.b", "y.h")

@@ -82,12 +82,12 @@ def test_the_default_computes_the_reference(text: str) -> None:
 def test_few_rows_are_reduced_in_fewer_steps() -> None:
     """They wait for every step, and many rows for units."""
     chains = {}
-    for rows in (3, 40):
+    for rows in (3, 200):
         workload = Workload.parse(f"softmax shape={rows}x700 axis=1")
         config = default_of(workload, TARGET)
         check(workload, config, np.random.default_rng(rows))
         chains[rows] = len(selected(workload, TARGET, config).dataflow.chains)
-    assert chains[3] < chains[40]
+    assert chains[3] < chains[200]
 
 
 @pytest.mark.parametrize("text", PRODUCTS[:6])
