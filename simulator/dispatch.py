@@ -177,6 +177,18 @@ class FamilySimulator(ABC):
         """Whether an operator is simulated whether or not the family has a schedule of it."""
         return False
 
+    def over_chips(self, workload: Workload, target: Target, chips: int) -> SimulationResult:
+        """An operator over several of a target, as its timeline has it.
+
+        Raises:
+            TargetError: the family does not know how.
+            WorkloadError, CodegenError: this operator is not cut over so many.
+        """
+        raise TargetError(
+            f"operators are not cut over several chips of target '{target.name}' by --chips; leave "
+            "it out, or name a model and a mesh ('tilesmith shard')"
+        )
+
     def collective_s(
         self, mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]
     ) -> float | None:

@@ -22,7 +22,7 @@ from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.lpu.family import selected
+from tilesmith.simulator.lpu.selected import selected
 
 FIRST, LAST = 1376, 3500
 

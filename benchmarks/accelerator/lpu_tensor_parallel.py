@@ -20,7 +20,7 @@ from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.mesh import CollectiveKind, Mesh, load_mesh
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.collectives import collective_cost
-from tilesmith.simulator.lpu.family import scheduled
+from tilesmith.simulator.lpu.selected import scheduled
 from tilesmith.simulator.lpu.several import collective, node_of
 from tilesmith.simulator.lpu.tensor_parallel import SPLITS, tensor_parallel
 

@@ -34,7 +34,7 @@ from tilesmith.codegen.lpu.dataflow import (
     Send,
     Tensor,
 )
-from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.errors import TargetError
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
@@ -55,11 +55,17 @@ def way_of(link: int) -> int:
     return link // LINKS_A_QUEUE + 1
 
 
+def aligned(flight: int, chip: Chip) -> int:
+    """Cycles from a send to its receive that links are aligned to: so many, or one more where
+    vectors of two bytes and more an element would be sent and received in the same cycles."""
+    return flight + (flight % (2 * chip.link_cycles) == 0)
+
+
 def check_links(chips: int, chip: Chip) -> None:
-    """Raise `CodegenError` where a chip has not a way to every other."""
+    """Raise `TargetError` where a chip has not a way to every other."""
     most = chip.links // LINKS_A_QUEUE + 1
     if not 2 <= chips <= most:
-        raise CodegenError(
+        raise TargetError(
             f"{chips} chips of target '{chip.target.name}' are not linked each to each other with "
             f"{chip.links} links a chip; 2 to {most} are"
         )

@@ -10,7 +10,7 @@ A target that is known as a roofline only is answered with nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,7 @@ import numpy as np
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.isa.bursts import Schedule
-from tilesmith.codegen.lpu.scheduling.scheduler import schedule
-from tilesmith.codegen.lpu.selection.accesses import shape_of
-from tilesmith.codegen.lpu.selection.from_program import Selection, select, single_numbers
-from tilesmith.codegen.lpu.verification.checker import check
-from tilesmith.codegen.structures import default_of, lowered, space_of
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import (
     CodegenError,
     ConfigError,
@@ -49,37 +45,11 @@ from tilesmith.simulator.lpu.analytical import COLUMNS, RESOURCES, VERDICT, Esti
 from tilesmith.simulator.lpu.drawing import draw, span_of
 from tilesmith.simulator.lpu.hardware_cost import hardware_cost
 from tilesmith.simulator.lpu.roofline import check_roofline, roofline
+from tilesmith.simulator.lpu.selected import scheduled, selected
 from tilesmith.simulator.lpu.several import scheduled_s
 from tilesmith.simulator.lpu.shares import issues, shares
+from tilesmith.simulator.lpu.tensor_parallel import best_split
 from tilesmith.simulator.operator_lane import Span
-
-KEPT = 32
-"""Selections kept."""
-
-
-@lru_cache(maxsize=KEPT)
-def selected(workload: Workload, target: Target, config: Config) -> Selection:
-    """The chains of one configuration; constants lie as their chains want them.
-
-    Raises:
-        ConfigError: the configuration is outside the workload's space.
-        CodegenError, VerificationError: the operator has a part that no slice does.
-    """
-    program = lowered(workload, target, config)
-    numbers = {b.name: np.ones(shape_of(b)) for b in single_numbers(program)}  # any will do
-    return select(program, target, frozenset(workload.constants), numbers)
-
-
-@lru_cache(maxsize=KEPT)
-def scheduled(workload: Workload, target: Target, config: Config) -> Schedule:
-    """The schedule of one configuration, proved.
-
-    Raises:
-        ConfigError, CodegenError, VerificationError: as `selected`; also where MEM is too small.
-    """
-    found = schedule(selected(workload, target, config).dataflow, Chip.of(target))
-    check(found)
-    return found
 
 
 class LpuSimulator(FamilySimulator):
@@ -96,6 +66,18 @@ class LpuSimulator(FamilySimulator):
 
     def hardware_cost(self, target: Target) -> HardwareCost:
         return hardware_cost(target)
+
+    def over_chips(self, workload: Workload, target: Target, chips: int) -> SimulationResult:
+        """A product over chips that are linked each to each other, cut as is fastest."""
+        check_slices(target)
+        config = _default(workload, target)
+        alone = scheduled(workload, target, config).cycles
+        made, notes = best_split(workload, target, chips, alone)
+        found = _timeline_result(workload, config, made, notes)
+        details = {**found.details, "chips": chips, "cycles_of_one_chip": alone}
+        details["peak_share"] = found.details["peak_share"] / chips
+        operator = replace(found.ops[0], details=details)
+        return replace(found, details=details, ops=(operator,))
 
     def collective_s(
         self, mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Dataflow, Tensor
-from tilesmith.codegen.lpu.exchange import Kind, Part, exchange, link_of, way_of
+from tilesmith.codegen.lpu.exchange import Kind, Part, aligned, exchange, link_of, way_of
 from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.scheduling.together import together
 from tilesmith.codegen.lpu.verification.checker import check
@@ -68,7 +68,7 @@ def node_of(mesh: Mesh, chips: int) -> tuple[Chip, int]:
             f"linked to each other: up to {level.members if level.topology == 'all_to_all' else 1}"
         )
     chip = Chip.of(mesh.target)
-    return chip, max(1, round(level.hop_us * 1e3 * chip.ghz))
+    return chip, aligned(max(1, round(level.hop_us * 1e3 * chip.ghz)), chip)
 
 
 @lru_cache(maxsize=64)

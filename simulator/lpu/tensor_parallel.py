@@ -16,15 +16,17 @@ from typing import Literal, get_args
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import Dataflow
-from tilesmith.codegen.lpu.exchange import Part, exchange
+from tilesmith.codegen.lpu.exchange import Part, aligned, check_links, exchange
+from tilesmith.codegen.lpu.isa.bursts import Schedule
 from tilesmith.codegen.lpu.scheduling.together import together
 from tilesmith.codegen.lpu.selection.from_program import Selection
 from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.lpu.verification.together import Together, check_together
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.lpu.family import selected
+from tilesmith.simulator.lpu.selected import selected
 
 Split = Literal["columns", "rows"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -85,3 +87,45 @@ def tensor_parallel(
     check(program.schedule)
     check_together(program)
     return program, chosen
+
+
+def best_split(
+    workload: Workload, target: Target, chips: int, alone: int
+) -> tuple[Schedule, tuple[str, ...]]:
+    """The fastest way to cut a product over chips, and a note on every way.
+
+    Args:
+        alone: cycles of one chip.
+
+    Raises:
+        WorkloadError: it is no product, or divides neither way.
+        TargetError: so many chips are not linked each to each other.
+    """
+    if workload.operator != "matmul":
+        raise WorkloadError(
+            f"workload '{workload}': operator '{workload.operator}' is not cut over chips; "
+            "'matmul' is, and whole models are cut into pipelines"
+        )
+    chip = Chip.of(target)
+    check_links(chips, chip)
+    flight = aligned(chip.delay("link"), chip)
+    found: list[Schedule] = []
+    notes: list[str] = []
+    refused: WorkloadError | None = None
+    for split in SPLITS:
+        try:
+            made, _ = tensor_parallel(workload, chip, chips, flight, split)
+        except WorkloadError as error:
+            refused = error
+            notes.append(f"by {split}: {error}")
+            continue
+        found.append(made.schedule)
+        cycles = made.schedule.cycles
+        notes.append(
+            f"by {split} of the weights over {chips} chips: {cycles:,} cycles, "
+            f"{alone / cycles:.2f} times as fast as one"
+        )
+    if not found:
+        assert refused is not None, "there are ways to cut it"
+        raise refused
+    return min(found, key=lambda schedule: schedule.cycles), tuple(notes)

@@ -239,7 +239,7 @@ chips_option = click.option(
     default=1,
     show_default=True,
     help="Cut a model into a pipeline over at most so many chips of the target, each with its own "
-    "weights (LPU-like targets).",
+    "weights, or a single product over so many (LPU-like targets).",
 )
 operator_option = click.option(
     "--op",

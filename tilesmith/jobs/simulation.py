@@ -23,6 +23,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Fidelity, OperatorCost, SimulationResult, simulate
+from tilesmith.simulator.dispatch import simulators
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     if asked.chips > 1:
         backend_of(asked.target).check_chips(asked.target, asked.chips)
         if not whole_too:
-            raise InputError("--chips is of whole models, on the timeline; leave it out")
+            return _over_chips(asked, fidelity, trace)
     if whole_too and measures_models(asked.target, "simulator"):
         return backend_of(asked.target).simulate(build_fixed(asked).recipe, trace=trace)
     whole = parts_of(asked)
@@ -66,6 +67,21 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
         Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads
     ]
     return simulate_parts(parts, asked.target, fidelity or "analytical", trace, whole.notes)  # type: ignore[arg-type]
+
+
+def _over_chips(asked: Resolved, fidelity: str | None, trace: Path | None) -> SimulationResult:
+    """One operator over several chips.
+
+    Raises:
+        InputError: a model, several operators, another fidelity than the timeline, or a trace.
+    """
+    items = [] if is_model(asked.subject) else parts_of(asked).workloads
+    if len(items) != 1 or fidelity not in (None, "timeline") or trace is not None:
+        raise InputError(
+            "--chips is of a whole model or a single operator, on the timeline and without a "
+            "trace; leave it out"
+        )
+    return simulators[asked.target.family].over_chips(items[0].workload, asked.target, asked.chips)
 
 
 def best_configs(workloads: Sequence[Workload], asked: Resolved) -> dict[str, Config]:

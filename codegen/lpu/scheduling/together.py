@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.codegen.lpu.dataflow import Dataflow
+from tilesmith.codegen.lpu.dataflow import Dataflow, Ints
 from tilesmith.codegen.lpu.exchange import check_links
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
-from tilesmith.codegen.lpu.verification.together import Together, pairs
+from tilesmith.codegen.lpu.verification.together import Together, sends_of
 from tilesmith.search_space.errors import CodegenError
 
 ROUNDS = 24
@@ -19,7 +21,11 @@ def together(flow: Dataflow, chip: Chip, chips: int, flight: int) -> Together:
     """Place a program of all chips so that everything is received in the cycle in which it comes.
 
     Who receives is placed after its like that sends (`dataflow.Receive.sender`). Where it cannot
-    take what comes in that very cycle, who sends begins later, and all is scheduled anew.
+    take what comes in that very cycle, or its link's queue sends then, who sends begins later, and
+    all is scheduled anew.
+
+    Args:
+        flight: cycles from a send to its receive, as `exchange.aligned` has them.
 
     Raises:
         CodegenError: it cannot be placed, or they do not meet within `ROUNDS`.
@@ -28,18 +34,52 @@ def together(flow: Dataflow, chip: Chip, chips: int, flight: int) -> Together:
     floors = {chain.name: chain.not_before for chain in flow.chains}
     for _ in range(ROUNDS):
         chains = tuple(replace(c, not_before=floors[c.name]) for c in flow.chains)
-        placed = schedule(Dataflow(flow.name, flow.tensors, chains), chip)
-        missed = False
-        table, names = placed.table, placed.chains
-        for receive, send in pairs(placed, chips):
-            late = int(table["cycle"][receive]) - int(table["cycle"][send]) - flight
-            if late > 0:
-                missed, chain = True, int(table["chain"][send])
-                start = int(table["cycle"][table["chain"] == chain].min())
-                floors[names[chain]] = max(floors[names[chain]], start + late)
-        if not missed:
-            return Together(placed, chips, flight)
+        made = Together(schedule(Dataflow(flow.name, flow.tensors, chains), chip), chips, flight)
+        later = {**_clashing(made), **_missed(made)}
+        if not later:
+            return made
+        for name, start in later.items():
+            floors[name] = max(floors[name], start)
     raise CodegenError(
         f"program '{flow.name}': sends and receives of {chips} chips do not meet after {ROUNDS} "
         "schedules"
     )
+
+
+def _missed(made: Together) -> dict[str, int]:
+    """Chains that send too early for who receives, and when they may begin."""
+    table = made.schedule.table
+    found: dict[str, int] = {}
+    for receive, send in sends_of(made).items():
+        late = int(table["cycle"][receive]) - int(table["cycle"][send]) - made.flight
+        if late > 0:
+            name, start = _chain(made, send)
+            found[name] = max(found.get(name, 0), start + late)
+    return found
+
+
+def _clashing(made: Together) -> dict[str, int]:
+    """Chains that send in cycles in which their queue receives, and when they may begin."""
+    table, sends = made.schedule.table, sends_of(made)
+    found: dict[str, int] = {}
+    for receive, sender in sends.items():
+        for send in sends.values():
+            if table["queue"][send] == table["queue"][receive] and len(
+                np.intersect1d(_cycles(made, send), _cycles(made, receive))
+            ):
+                one, other = _chain(made, send), _chain(made, sender)
+                name, start = max(one, other, key=lambda chain: chain[1])
+                found[name] = start + 1
+    return found
+
+
+def _cycles(made: Together, row: int) -> Ints:
+    burst = made.schedule.table[row]
+    steps = np.arange(int(burst["count"]), dtype=np.int64)
+    return np.asarray(int(burst["cycle"]) + steps * int(burst["interval"]))
+
+
+def _chain(made: Together, row: int) -> tuple[str, int]:
+    """Whose burst it is, and when that chain begins."""
+    table, number = made.schedule.table, int(made.schedule.table["chain"][row])
+    return made.schedule.chains[number], int(table["cycle"][table["chain"] == number].min())

@@ -45,7 +45,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import SimulationResult
-from tilesmith.simulator.lpu.family import scheduled
+from tilesmith.simulator.lpu.selected import scheduled
 
 DESCRIBED = "lpu1"
 """Whose schedules say what would run on a chip that is known as a roofline only."""

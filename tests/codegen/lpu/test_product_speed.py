@@ -11,7 +11,7 @@ from tilesmith.codegen.lpu.scheduling.scheduler import schedule
 from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.lpu.family import selected
+from tilesmith.simulator.lpu.selected import selected
 
 
 def _placed(text: str, **settings: int) -> Schedule:

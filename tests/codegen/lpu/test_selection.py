@@ -23,7 +23,7 @@ from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import is_scheduled, scheduler_of
 from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.lpu.family import selected
+from tilesmith.simulator.lpu.selected import selected
 
 EXAMPLES = [
     text

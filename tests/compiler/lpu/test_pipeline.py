@@ -208,7 +208,7 @@ def test_what_is_not_cut_over_chips_says_why(tmp_path: Path) -> None:
     said = CliRunner().invoke(
         command_line, ["simulate", "--op", "softmax shape=4x8", "--target", "lpu1", "--chips", "2"]
     )
-    assert said.exit_code == 2 and "--chips is of whole models" in said.stderr
+    assert said.exit_code == 2 and "operator 'softmax' is not cut over chips" in said.stderr
 
 
 def test_steps_on_the_host_stay_with_the_stage_before_them() -> None:

@@ -10,7 +10,7 @@ from tilesmith.codegen.lpu.scheduling.scheduler import schedule
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.lpu.analytical import estimate
-from tilesmith.simulator.lpu.family import selected
+from tilesmith.simulator.lpu.selected import selected
 
 MACHINE = chip()
 

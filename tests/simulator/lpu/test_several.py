@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from tilesmith.codegen.lpu.exchange import Kind, check_links
 from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.selection.images import in_rows
 from tilesmith.codegen.lpu.verification.together import Together, check_together
+from tilesmith.command_line import command_line as main
 from tilesmith.search_space.errors import (
-    CodegenError,
     TargetError,
     VerificationError,
     WorkloadError,
@@ -132,7 +134,7 @@ def test_more_chips_take_less_where_links_let_them() -> None:
 
 
 def test_what_is_not_linked_or_does_not_divide_is_said() -> None:
-    with pytest.raises(CodegenError, match=r"12 chips .* 2 to 9 are"):
+    with pytest.raises(TargetError, match=r"12 chips .* 2 to 9 are"):
         check_links(12, CHIP)
     with pytest.raises(TargetError, match="up to 8"):
         node_of(MESH, 9)
@@ -141,3 +143,22 @@ def test_what_is_not_linked_or_does_not_divide_is_said() -> None:
     workload = Workload.parse("matmul m=8 n=2561 k=1280 dtype=float16 const=b tb=1")
     with pytest.raises(WorkloadError, match="n = 2561 does not divide among 2 chips"):
         tensor_parallel(workload, CHIP, 2, FLIGHT, "columns")
+
+
+def test_the_command_cuts_a_product_as_is_fastest() -> None:
+    asked = ["simulate", "--target", "lpu1", "--chips", "4", "--json", "--op"]
+    text = "matmul m=8 n=2560 k=1280 dtype=float16 const=b"
+    done = CliRunner().invoke(main, [*asked, text])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["bound"] == "c2c"
+    assert (
+        f"by columns of the weights over 4 chips: {found['cycles']:,} cycles" in found["notes"][0]
+    )
+    for op, chips, said in (
+        ("softmax shape=8x320 dtype=float16", "4", "'softmax' is not cut over chips"),
+        (text, "12", "2 to 9 are"),
+        (text, "7", "does not divide among 7 chips"),
+    ):
+        refused = CliRunner().invoke(main, [*asked[:4], chips, "--op", op])
+        assert refused.exit_code == 2 and said in refused.output, refused.output
