@@ -2,12 +2,13 @@
 
 EfficientNet-B0 (Tan and Le 2019, table 1: inverted residuals, depthwise 3 x 3 and 5 x 5, SiLU,
 squeeze and excite of a quarter of the block's input) and a U-Net for segmentation (Ronneberger et
-al. 2015, with padding, `width` channels at full size, transposed convolutions upwards), with seeded
-random weights.
+al. 2015, with padding, `width` channels at full size; upwards pixels are doubled and convolved, as
+in networks of diffusion), with seeded random weights.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 
 from benchmarks.models import Builder
@@ -57,7 +58,7 @@ def efficientnet_b0(side: int = 224) -> onnx.ModelProto:
     return seed_weights(b.model("efficientnet_b0", {"x": (1, 3, side, side)}, x))
 
 
-def unet(side: int = 128, width: int = 32, levels: int = 3) -> onnx.ModelProto:
+def unet(side: int = 64, width: int = 32, levels: int = 3) -> onnx.ModelProto:
     """Two convolutions a level, maxima downwards, what was there joined in on the way up."""
     b = Builder()
 
@@ -72,8 +73,9 @@ def unet(side: int = 128, width: int = 32, levels: int = 3) -> onnx.ModelProto:
         x, before = b.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), width << level
     x = twice(x, (before, width << levels))
     for level in reversed(range(levels)):
-        weight = b.weight(width << (level + 1), width << level, 2, 2)
-        x = b.op("ConvTranspose", x, weight, kernel_shape=[2, 2], strides=[2, 2])
+        size = [1, width << (level + 1), side >> level, side >> level]
+        x = b.op("Resize", x, "", "", b.constant(np.array(size)), mode="nearest")
+        x = _convolution(b, x, (width << (level + 1), width << level), 3)
         x = twice(b.op("Concat", x, kept[level], axis=1), (width << (level + 1), width << level))
     x = _convolution(b, x, (width, 2), 1)
     return seed_weights(b.model("unet", {"x": (1, 3, side, side)}, x))

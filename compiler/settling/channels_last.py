@@ -1,7 +1,8 @@
-"""Elementwise kernels and concatenations of images whose channels lie last in memory.
+"""Elementwise kernels, concatenations and resizing of images whose channels lie last in memory.
 
     elementwise shape=64x56x56            NCHW    -->  shape=3136x64              NHWC
     concat shape=1x96x56x56 axis=1        NCHW    -->  shape=56x56x96 axis=2      NHWC
+    resize shape=1x96x28x28               NCHW    -->  shape=1x28x28x96           NHWC
 
 so that images stay as convolutions leave them. In blocks of pixels (`NHW2h2wC`) a row has the
 channels of several pixels one behind the other, which is all the same to what is elementwise.
@@ -22,9 +23,9 @@ from tilesmith.search_space.workload import Workload, shape_text
 Shape = tuple[int, ...]
 
 
-def is_concatenation(node: Node) -> bool:
-    """Whether a node puts tensors one behind the other, as a kernel."""
-    return node.workload is not None and node.workload.operator == "concat"
+def moves_images(node: Node) -> bool:
+    """Whether a node puts tensors one behind the other, as a kernel, or repeats pixels."""
+    return node.workload is not None and node.workload.operator in ("concat", "resize")
 
 
 def channels_last(graph: Graph, node: Node, layout: str) -> tuple[Workload, tuple[str, ...]] | None:
@@ -39,6 +40,8 @@ def channels_last(graph: Graph, node: Node, layout: str) -> tuple[Workload, tupl
         return None
     if is_elementwise(node):
         return _elementwise(graph, node, layout, physical)
+    if node.workload is not None and node.workload.operator == "resize":
+        return _resizing(node.workload, layout)
     return _concatenation(graph, node, layout)
 
 
@@ -79,6 +82,19 @@ def _elementwise(
     dtypes = (workload.dtype, *(operand.dtype for operand in operands))
     changed = elementwise_workload(formula_in(workload), shapes, physical, dtypes, rows=True)
     return replace(changed, constants=workload.constants), tuple(layouts)
+
+
+def _resizing(workload: Workload, layout: str) -> tuple[Workload, tuple[str, ...]] | None:
+    """Whole pixels are repeated, so that only single ones lie in a row."""
+    found, given = Layout.parse(layout), workload.shape("shape")
+    sizes = workload.shape("sizes")
+    pixels, made = (found.concrete_shape(shape) for shape in (given, sizes))
+    if len(given) != 4 or len(pixels) != 4 or given[:2] != sizes[:2] or pixels[3] != given[1]:
+        return None
+    shapes = {"shape": shape_text(pixels), "sizes": shape_text(made)}
+    parameters = {**dict(workload.parameters), **shapes}
+    changed = Workload.of("resize", parameters, dtype=workload.dtype)
+    return replace(changed, constants=workload.constants), (layout,)
 
 
 def _concatenation(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
-from tilesmith.compiler.settling.channels_last import channels_last, is_concatenation
+from tilesmith.compiler.settling.channels_last import channels_last, moves_images
 from tilesmith.compiler.settling.chooser import Chooser, Origin, Schedule
 from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
 from tilesmith.search_space.instruction_set import vector_width
@@ -49,7 +49,7 @@ def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
     if node.kind in ("join", "view"):
         return _alias_options(graph, node, chooser.target)
     assert node.workload is not None
-    if is_elementwise(node) or is_concatenation(node):
+    if is_elementwise(node) or moves_images(node):
         return _elementwise_options(graph, node, chooser)
     return [
         _option(node.workload, pair, schedule)

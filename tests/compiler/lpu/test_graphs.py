@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.compiler.build import build
@@ -50,6 +51,21 @@ def test_who_reads_a_whole_gets_all_parts_that_are_written_into_it() -> None:
     found = build(import_model(model_of(text)), TARGET).run({"x": x, "z": z})
     assert np.abs(found["y"] - want).max() <= 1e-3
     assert np.array_equal(found["k"], np.argwhere(want))
+
+
+def test_pixels_are_doubled_where_convolutions_leave_them() -> None:
+    text = (
+        "up (float[1, 8, 6, 6] x) => (float[1, 8, 12, 12] y) { a = Conv<pads=[1,1,1,1]>(x, w) "
+        '  r = Resize<mode="nearest">(a, , , size) y = Conv<pads=[1,1,1,1]>(r, v) }'
+    )
+    w, v = random(8, 8, 3, 3) / 8, random(8, 8, 3, 3, seed=1) / 8
+    model = model_of(text, w=w, v=v, size=np.array([1, 8, 12, 12]))
+    executable = built(model)
+    found = executable.run({"x": random(1, 8, 6, 6)})["y"]
+    want = ReferenceEvaluator(model).run(None, {"x": random(1, 8, 6, 6)})[0]
+    assert np.abs(found - want).max() <= 4e-3 * np.abs(want).max()
+    resized = next(key for key in kernels(executable) if key.startswith("resize"))
+    assert "sizes=1x12x12x8" in resized
 
 
 def test_what_whole_numbers_are_scaled_to_goes_on_in_float16() -> None:
