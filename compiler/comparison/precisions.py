@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from tilesmith.compiler.comparison.compare import (
 from tilesmith.compiler.comparison.cones import parents
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
+from tilesmith.compiler.comparison.local_ratios import local_ratios, verdict_here
 from tilesmith.compiler.comparison.quantised import (
     Scale,
     as_numbers,
@@ -132,6 +134,7 @@ def compare_ratios(compared: Compared, precision: Precision) -> ComparisonReport
     if precision.name != INT8:
         judge = Judge(graph, compared.inputs, found, precision.exact, compared.tolerance)
         rows, notes = decided(rows, judge, narrow)
+        rows = arising(rows, compared, found, precision)
     rows = with_deviations(rows, parents(graph, [row.name for row in rows]))
     suspect = suspect_of(rows)
     bad = any(row.name == suspect and row.verdict in ("likely", "missing") for row in rows)
@@ -169,6 +172,24 @@ def decided(
                 row = replace(row, verdict="likely")
         found.append(row)
     return found, tuple(notes)
+
+
+def arising(
+    rows: list[TensorRow], compared: Compared, found: Arrays, precision: Precision
+) -> list[TensorRow]:
+    """Rows judged by what arises at each tensor, too; random numbers are left as they are."""
+    names = [row.name for row in rows if row.ratio is not None and row.name not in compared.drawn]
+    here = local_ratios(compared.graph, compared.inputs, found, precision.dtype, names)
+    return [
+        replace(
+            row,
+            local_ratio=here[row.name],
+            verdict=verdict_here(row.verdict, here[row.name], math.prod(row.shape)),
+        )
+        if row.name in here
+        else row
+        for row in rows
+    ]
 
 
 def _with_ratio(

@@ -37,8 +37,10 @@ UPCAST = 0.5
 """R below which a tensor is clearly more exact than the precision is: fused kernels round a little
 less often than the reference."""
 
-_FEW = 32
+FEW = 32
 """Elements: the errors of fewer say little, and R of them is nothing but chance."""
+
+_WRONG = ("possible", "likely", "missing")
 
 _RISE = 1.3
 """An R so many times those of the tensors before is news."""
@@ -83,7 +85,7 @@ def ratio(found: NDArray[Any], exact: NDArray[Any], narrow: NDArray[Any], dtype:
 
 def verdict_of(found: float, elements: int) -> Verdict:
     """What an R means, of a tensor of so many elements."""
-    if elements < _FEW:
+    if elements < FEW:
         return "ok" if found < LIKELY else "likely"
     if found < UPCAST:
         return "upcast"
@@ -106,9 +108,10 @@ def with_deviations(
     ratios = {row.name: row.ratio for row in rows if row.ratio is not None}
     found = []
     for row in rows:
-        own = ratios.get(row.name) if row.verdict not in ("ok", "upcast") else None
+        own = ratios.get(row.name) if row.verdict in _WRONG else None
         before = max((ratios.get(name, 1.0) for name in parents.get(row.name, ())), default=1.0)
-        if own is None or own < _RISE * before:
+        rises = own is not None and own >= _RISE * before
+        if own is None or not (rises or row.local_ratio is not None):
             found.append(row)
             continue
         behind = [ratios[n] for n in followers(parents, row.name) if n in ratios]
@@ -138,4 +141,7 @@ def suspect_of(rows: Sequence[TensorRow]) -> str | None:
     steps = [row for row in rows if row.deviation == "step"]
     spikes = [row for row in rows if row.deviation == "spike"]
     likely = [row for row in (*steps, *spikes) if row.verdict in ("likely", "missing")]
+    here = [row for row in rows if row in likely and row.local_ratio is not None]
+    if here:  # each is wrong by itself
+        return here[0].name
     return next((row.name for row in (*likely, *steps)), None)

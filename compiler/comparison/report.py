@@ -35,6 +35,7 @@ class TensorRow:
         local: largest relative error of what is computed here from inputs as they are; None where
             nobody looked.
         ratio: R of a lower precision.
+        local_ratio: R of what arises here, from inputs as they are.
         deviation: whether R returns behind it.
     """
 
@@ -50,6 +51,7 @@ class TensorRow:
     verdict: Verdict = "ok"
     local: float | None = None
     ratio: float | None = None
+    local_ratio: float | None = None
     deviation: Deviation = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -75,6 +77,7 @@ class TensorRow:
             "verdict": self.verdict,
             "local_rel_err": self.local,
             "ratio": self.ratio,
+            "local_ratio": self.local_ratio,
             "deviation": self.deviation,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,7 +134,7 @@ def _table(found: Exploration, rows: list[Design]) -> str:
                 *(value for _, value in row.settings),
                 f"{row.spent(found.budget):.1f}",
                 f"{'' if row.played else '~'}{row.score:.3f}",
-                *(f"{row.latency_us[model]:.1f}" for model in found.models),
+                *(_us(row.latency_us[model]) for model in found.models),
                 row.bound,
                 row.next_bound,
             )
@@ -148,12 +149,14 @@ def _sensitivities(found: Exploration) -> str:
         (
             one.name,
             f"{one.low:g} and {one.high:g}",
-            f"{one.score:+.2f}",
-            f"{one.area:+.2f}",
-            f"{one.power:+.2f}",
+            *("-" if math.isnan(x) else f"{x:+.2f}" for x in (one.score, one.area, one.power)),
             f"{one.best:g}",
             f"{one.best_score:.3f}",
         )
         for one in found.sensitivities
     ]
     return table(header, rows)
+
+
+def _us(found: float) -> str:
+    return f"{found:.1f}" if not found < 100 else f"{found:.3g}"

@@ -107,6 +107,8 @@ def _first_faults(report: ComparisonReport) -> Iterator[str]:
         figure = f"largest relative error {row.error.max_rel:.3g} at {list(row.error.worst)}"
         if row.ratio is not None:
             figure = f"R = {row.ratio:.3g}"
+        if row.local_ratio is not None:
+            figure += f", {row.local_ratio:.3g} of what arises there"
         yield (
             f"first bad: '{row.name}', written by {row.operator} '{row.node}' (step '{row.step}'"
             f"{work}): {figure}"
