@@ -127,3 +127,14 @@ def test_a_longer_prompt_never_takes_less(name: str, tensor: int) -> None:
     for one in times:
         assert all(less < more for less, more in pairwise(one))
     assert all(few < many for few, many in zip(*times, strict=True))
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama 2 13B", "StarCoder", "Mixtral 8x7B"])
+@pytest.mark.parametrize("tensor", [1, 8, 32])
+def test_no_length_is_a_cliff(name: str, tensor: int) -> None:
+    """Not where scores stop fitting the chip, either: 32 tokens more never make each of them take
+    much longer."""
+    model, on = read(PUBLISHED[name][0]), Deployment(load_mesh("trn1.32xlarge"), tensor)
+    for batch in (1, 8):
+        each = [step_parts(model, on, batch, n, n, n).seconds / n for n in range(256, 4097, 32)]
+        assert max(more / less for less, more in pairwise(each)) < 1.25
