@@ -6,7 +6,7 @@ knows one kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,11 @@ class InputCheck:
     def __call__(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """See the class's docstring."""
         given = inputs
-        if inputs.keys() != self._keys:
+        try:
+            complete = inputs.keys() == self._keys
+        except AttributeError as error:
+            raise unnamed(self._name, inputs, self._known) from error
+        if not complete:
             self._check_names(inputs)
         for name, shape, dtype in self._usual:
             value = inputs[name]
@@ -79,3 +83,11 @@ class InputCheck:
                 f"input '{name}' of '{self._name}' is updated by a run; an array that can be "
                 "written is expected"
             )
+
+
+def unnamed(model: str, inputs: object, known: Iterable[str]) -> ModelError:
+    """The error for inputs that are given without their names."""
+    form = ", ".join(f'"{name}": ...' for name in known)
+    return ModelError(
+        f"inputs of '{model}' are given by name, {{{form}}}, and not as {type(inputs).__name__}"
+    )

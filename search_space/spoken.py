@@ -32,8 +32,10 @@ SHELL_ONLY = frozenset(("port", "host", "head", "yes", "job", "dry-run", "skip-b
 """Options of commands that have no function of their own; they are left as they are."""
 
 _QUOTED = re.compile(r"'(?:tilesmith|ray|python|pip) [^']*'")
-_SHAPE = re.compile(r"--shape ([^\s=,;]+)=(\d+(?:x\d+)*)(?![\w:]|\.\w)")
+_EXTENT = r"\d+(?:\.\.\d+)?"
+_SHAPE = re.compile(rf"--shape ([^\s=,;]+)=({_EXTENT}(?:x{_EXTENT})*)(?![\w:]|\.\w)")
 _SETTING = re.compile(r"--set ([\w.]+)=([^\s,;]+)")
+_VALUE = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*) = ")
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)\b")
 
 
@@ -66,13 +68,18 @@ def as_arguments(message: str) -> str:
 
 def _renamed(text: str) -> str:
     text = _SHAPE.sub(lambda m: f"shapes={_shape(m[1], m[2])}", text)
+    text = _VALUE.sub(lambda m: f"{argument(m[1]).rstrip('=')} = ", text)
     text = _SETTING.sub(lambda m: f'settings={{"{m[1]}": "{m[2]}"}}', text)
     return _OPTION.sub(lambda m: argument(m[1]), text)
 
 
 def _shape(name: str, extents: str) -> str:
-    numbers = tuple(int(number) for number in extents.split("x"))
-    return f'{{"{name}": {numbers}}}'
+    found: list[int | tuple[int, ...]] = []
+    for extent in extents.split("x"):
+        ends = tuple(int(number) for number in extent.split(".."))
+        found.append(ends if len(ends) > 1 else ends[0])
+    alone = found[0] if len(found) == 1 and isinstance(found[0], tuple) else tuple(found)
+    return f'{{"{name}": {alone}}}'
 
 
 def argument(option: str) -> str:

@@ -63,13 +63,15 @@ class TuneOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 shown = name.removesuffix("_s").replace("_", "-")
-                raise InputError(f"{shown} = {value} is out of range; it is above 0 and finite")
+                raise InputError(f"--{shown} = {value} is out of range; it is above 0 and finite")
+        if self.seed < 0:
+            raise InputError(f"--seed = {self.seed} is out of range; it is 0 or more")
         if self.in_flight < 0:
-            raise InputError(f"in-flight = {self.in_flight} is out of range; it is 0 or more")
+            raise InputError(f"--in-flight = {self.in_flight} is out of range; it is 0 or more")
         if not 0 <= self.choosing <= self.in_flight:
             raise InputError(
-                f"choosing = {self.choosing} is out of range; it is at least 0 and at most as many "
-                f"as the rounds in flight, {self.in_flight}"
+                f"--choosing = {self.choosing} is out of range; it is at least 0 and at most as "
+                f"many as the rounds in flight, {self.in_flight}"
             )
 
 

@@ -25,6 +25,7 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.emitting import Emitting
 from tilesmith.compiler.executable import BoundRun, Executable, HostNode
 from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.input_check import unnamed
 from tilesmith.compiler.pool import Pool
 from tilesmith.compiler.presented import Presented
 from tilesmith.compiler.program import Report
@@ -166,6 +167,8 @@ class VaryingExecutable(Presented, Emitting):
     def _sizes_of(self, inputs: Arrays) -> tuple[int, ...]:
         """The sizes that the inputs' shapes say."""
         names = ", ".join(self._names)
+        if not isinstance(inputs, Mapping):
+            raise unnamed(self.name, inputs, self._names)
         if unknown := [name for name in inputs if name not in self._names]:
             raise ModelError(f"'{self.name}' has no input '{unknown[0]}'; its inputs are {names}")
         found: dict[str, tuple[int, str]] = {}

@@ -81,6 +81,8 @@ def test_wrong_inputs_are_refused(
     given = {n: a for n, a in {**inputs, **change}.items() if a is not None}
     with pytest.raises(ModelError, match=message):
         executable.run(given)
+    with pytest.raises(ModelError, match=r'inputs of .* are given by name, {"x": ..., .*list'):
+        executable.run(list(given.values()))  # type: ignore[arg-type]
 
 
 def test_two_threads_compute_the_same(inputs: dict[str, Any]) -> None:

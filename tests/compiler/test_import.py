@@ -152,7 +152,7 @@ def _external(tmp_path: Path, location: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", ""])
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "", "w\0.bin"])
 def test_weights_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
     (tmp_path / "w.bin").write_bytes(random(4, 4).tobytes())
     with pytest.raises(ModelError, match="outside the model's folder"):

@@ -58,3 +58,26 @@ def test_a_target_file_of_an_unknown_family_is_refused(tmp_path: Path) -> None:
     file.write_text('family = "sistolic"\n[array]\nrows = 3\n')
     with pytest.raises(TargetError, match=r"unknown family 'sistolic'.*did you mean 'systolic'"):
         resolve_target(str(file))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"subject": None}, "a model is named by its path, or given loaded; NoneType"),
+        ({"subject": b"abc"}, "bytes is neither"),
+        ({"shapes": [4, 8]}, r"shapes = \[4, 8\] has no names; a dict"),
+        ({"settings": "sbuf.mib=3"}, "settings = 'sbuf.mib=3' has no names"),
+        ({"threads": "2"}, "threads = '2' is not a whole number"),
+        ({"chips": True}, "chips = True is not a whole number"),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_named(asked: dict[str, object], said: str) -> None:
+    with pytest.raises(ts.InputError, match=said):
+        Request(**{"subject": WORKLOAD, **asked})  # type: ignore[arg-type]
+
+
+def test_numbers_out_of_range_are_called_as_python_calls_them() -> None:
+    with pytest.raises(ts.InputError, match=r"^time_limit = nan is out of range"):
+        TuneRequest(WORKLOAD, time_limit=float("nan")).options(0.0)
+    with pytest.raises(ts.InputError, match=r"^seed = -1 is out of range"):
+        TuneRequest(WORKLOAD, seed=-1).options(0.0)

@@ -257,7 +257,7 @@ def test_a_job_is_resumed_with_its_own_distance() -> None:
     other = TuneOptions(trials=200, seed=3, strategy="random", in_flight=6)
     with pytest.raises(InputError, match=r"in_flight= 5, not 6; resume"):
         tuned(Scattered(4), other, resumed(ledger))
-    with pytest.raises(InputError, match="in-flight = -1 is out of range"):
+    with pytest.raises(InputError, match="in_flight = -1 is out of range"):
         TuneOptions(in_flight=-1)
 
 

@@ -40,6 +40,9 @@ CONVERSION = "layout_transform"
 """The operator that brings a tensor into another layout."""
 
 _BETWEEN = "the way into native code and out of it, Python between segments"
+_LEAST_RUNS = 5
+"""Fewer say nothing of what usually happens."""
+
 _BETWEEN_SIMULATED = "what runs beside operators, or between them (linking, transfers)"
 
 
@@ -103,6 +106,8 @@ def profiled(
 
     if not is_model(request.subject):
         raise InputError("a profile is of a model; 'tilesmith measure' times single operators")
+    if runs is not None and runs < _LEAST_RUNS:
+        raise InputError(f"--runs = {runs} is out of range; at least {_LEAST_RUNS}")
     executable = at_one_size(executable_of(request), request.shapes or {})
     recipe = executable.recipe
     if not measures_models(recipe.target, "hardware"):

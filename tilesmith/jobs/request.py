@@ -106,6 +106,23 @@ def _extents(shapes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _check_kinds(asked: Request) -> None:
+    """Refuse what is not of its kind by its name: Python's own errors would come from far below."""
+    if not isinstance(asked.subject, tuple | list | str | Path) and isinstance(
+        asked.subject, bytes | int | float | dict | None
+    ):
+        kind = type(asked.subject).__name__
+        raise InputError(f"a model is named by its path, or given loaded; {kind} is neither")
+    for name in ("shapes", "settings", "updates"):
+        value = getattr(asked, name)
+        if value is not None and not isinstance(value, Mapping):
+            raise InputError(f"{name} = {value!r:.80} has no names; a dict is expected")
+    for name in ("threads", "chips"):
+        value = getattr(asked, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputError(f"{name} = {value!r:.80} is not a whole number")
+
+
 @dataclass(frozen=True)
 class Request:
     """A job as its caller named it.
@@ -138,6 +155,7 @@ class Request:
     chips: int = 1
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         if self.shapes:
             object.__setattr__(self, "shapes", _extents(self.shapes))
 
