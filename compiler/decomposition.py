@@ -172,10 +172,15 @@ class Composer:
         return self._add("", operator, sources, shape, dtype, attributes)
 
     def newest(
-        self, operator: str, *sources: str, shape: tuple[int, ...], **attributes: Any
+        self,
+        operator: str,
+        *sources: str,
+        shape: tuple[int, ...],
+        dtype: str = "float32",
+        **attributes: Any,
     ) -> str:
-        """An ONNX operator of one float32 output, as the newest opset has it."""
-        return self._add(INTERNAL_DOMAIN, operator, sources, shape, "float32", attributes)
+        """An ONNX operator of one output, as the newest opset has it."""
+        return self._add(INTERNAL_DOMAIN, operator, sources, shape, dtype, attributes)
 
     def _add(
         self,

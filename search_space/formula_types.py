@@ -62,7 +62,7 @@ def type_of(formula: Scalar, dtypes: Sequence[str]) -> str:
 def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> str:
     found = [type_of(argument, dtypes) for argument in arguments]
     if name in CONVERSIONS:
-        return NUMBER if is_floating(CONVERSIONS[name]) else CONVERSIONS[name]
+        return NUMBER if name == "to_float32" else CONVERSIONS[name]
     if name == "ordinal":
         return _of_ordinal(found[0])
     if name in _LOGIC:
@@ -123,8 +123,9 @@ def _one(name: str, arguments: Iterable[Scalar], dtypes: Sequence[str]) -> str:
 
 
 def settled(formula: Scalar, dtype: str) -> Scalar:
-    """A formula of type `NUMBER`, its numbers converted to `dtype` where that is not floating."""
-    if is_floating(dtype):
+    """A formula of type `NUMBER`, its numbers converted to `dtype` where that is not computed in
+    float32."""
+    if widened(dtype) == "float32":
         return formula
     match formula:
         case Const():

@@ -92,7 +92,8 @@ class FloatType(Type):
         that it may become one of another type."""
         rounded = number
         if self.width == 32:
-            (rounded,) = struct.unpack("f", struct.pack("f", number))
+            with np.errstate(over="ignore"):
+                rounded = float(np.float32(number))
         (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
         return Constant(self, number, f"0x{bits:016X}")
 

@@ -8,6 +8,7 @@ and 24 on.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def _plain(composer: Composer, node: Node) -> str:
     x, dims = node.inputs[0], composer.dims(node.inputs[0])
     axis = int(node.attribute("axis", -1)) % len(dims)
     ones = composer.constant(np.ones(dims[axis:], np.float32))
-    stated = {"axis": axis, "epsilon": float(node.attribute("epsilon", 1e-5))}
+    stated: dict[str, Any] = {"axis": axis, "epsilon": float(node.attribute("epsilon", 1e-5))}
     y = composer.newest(node.operator, x, ones, shape=dims, **stated)
     y = composer.pointwise("Mul", y, node.inputs[1])
     return composer.pointwise("Add", y, node.inputs[2]) if node.input(2) else y

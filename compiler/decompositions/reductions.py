@@ -1,4 +1,5 @@
-"""Norms and logarithms of sums: ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum, ReduceLogSumExp.
+"""Norms and logarithms of sums: ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum, ReduceLogSumExp;
+reductions of flags, means of whole numbers.
 
 ReduceL2(x) = sqrt(sum(x * x))
 ReduceLogSumExp(x) = log(sum(exp(x - m))) + m  with m = max(x), so that nothing overflows
@@ -6,11 +7,14 @@ ReduceLogSumExp(x) = log(sum(exp(x - m))) + m  with m = max(x), so that nothing 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.decomposition import Composer, decompositions, typed_decompositions
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.onnx.access import axes
+from tilesmith.search_space.dtypes import is_floating
 
 
 def _reduce(composer: Composer, node: Node, operator: str, source: str) -> str | None:
@@ -20,31 +24,69 @@ def _reduce(composer: Composer, node: Node, operator: str, source: str) -> str |
     if over is None or (not over and node.attribute("noop_with_empty_axes", 0)):
         return None
     over = over or tuple(range(len(shape)))
-    keep = int(node.attribute("keepdims", 1))
+    keep, dtype = int(node.attribute("keepdims", 1)), composer.dtype(source)
     kept = [1 if axis in over else extent for axis, extent in enumerate(shape)]
     if not keep:
         kept = [extent for axis, extent in enumerate(shape) if axis not in over]
     if composer.opset < (13 if operator == "ReduceSum" else 18):
-        return composer.apply(operator, source, shape=tuple(kept), axes=over, keepdims=keep)
+        stated = {"axes": over, "keepdims": keep}
+        return composer.apply(operator, source, shape=tuple(kept), dtype=dtype, **stated)
     where = composer.constant(np.array(over, np.int64))
-    return composer.apply(operator, source, where, shape=tuple(kept), keepdims=keep)
+    return composer.apply(operator, source, where, shape=tuple(kept), dtype=dtype, keepdims=keep)
 
 
-@decompositions.register("ReduceL1")
+_SUMMED = ("float32", "float64", "int64", "int32", "uint64", "uint32")
+
+
+def _summed(composer: Composer, node: Node, operator: str, *sources: str) -> str | None:
+    """The sum of what an elementwise operator makes, whatever the numbers are."""
+    dtype = composer.dtype(sources[0])
+    if dtype not in _SUMMED:
+        return None
+    return _reduce(composer, node, "ReduceSum", composer.pointwise(operator, *sources, dtype=dtype))
+
+
+@typed_decompositions.register("ReduceL1")
 def reduce_l1(composer: Composer, node: Node) -> str | None:
-    return _reduce(composer, node, "ReduceSum", composer.pointwise("Abs", node.inputs[0]))
+    return _summed(composer, node, "Abs", node.inputs[0])
 
 
-@decompositions.register("ReduceSumSquare")
+@typed_decompositions.register("ReduceSumSquare")
 def reduce_sum_square(composer: Composer, node: Node) -> str | None:
-    x = node.inputs[0]
-    return _reduce(composer, node, "ReduceSum", composer.pointwise("Mul", x, x))
+    return _summed(composer, node, "Mul", node.inputs[0], node.inputs[0])
 
 
-@decompositions.register("ReduceL2")
+@typed_decompositions.register("ReduceL2")
 def reduce_l2(composer: Composer, node: Node) -> str | None:
-    total = reduce_sum_square(composer, node)
-    return None if total is None else composer.pointwise("Sqrt", total)
+    x, dtype = node.inputs[0], composer.dtype(node.inputs[0])
+    total = _summed(composer, node, "Mul", x, x) if is_floating(dtype) else None
+    return None if total is None else composer.pointwise("Sqrt", total, dtype=dtype)
+
+
+@typed_decompositions.register("ReduceMax")
+@typed_decompositions.register("ReduceMin")
+def reduce_flags(composer: Composer, node: Node) -> str | None:
+    """Whether one of several flags is set, or all are: as bytes."""
+    if composer.dtype(node.inputs[0]) != "bool":
+        return None
+    found = _reduce(composer, node, node.operator, composer.cast(node.inputs[0], "uint8"))
+    return None if found is None else composer.cast(found, "bool")
+
+
+@typed_decompositions.register("ReduceMean")
+def reduce_mean(composer: Composer, node: Node) -> str | None:
+    """Of whole numbers, cut towards zero."""
+    x = node.inputs[0]
+    if composer.dtype(x) not in ("int64", "int32", "uint64", "uint32"):
+        return None
+    wide = x if composer.dtype(x) == "uint64" else composer.cast(x, "int64")
+    total = _reduce(composer, node, "ReduceSum", wide)
+    if total is None:
+        return None
+    dtype, result = composer.dtype(wide), composer.dims(node.writes[0])
+    count = math.prod(composer.dims(x)) // math.prod(result)
+    share = composer.cast(composer.constant(np.array(count)), dtype)
+    return composer.cast(composer.pointwise("Div", total, share, dtype=dtype), composer.dtype(x))
 
 
 @decompositions.register("ReduceLogSum")

@@ -15,7 +15,9 @@ from tilesmith.compiler.onnx.access import integers, within
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.workload import ParameterValue, shape_text
 
-_NUMBERS = ("float32", "float64", "int64", "int32", "int8", "uint8")
+_NUMBERS = (
+    "float32", "float64", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+)  # fmt: skip
 
 
 def _around(dims: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], int]:

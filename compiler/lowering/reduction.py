@@ -1,7 +1,8 @@
 """ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd -> `reduce`.
 
-Sums and extremes of whole numbers are kernels, too. A mean or maximum over the two spatial axes of
-an image, axes kept, is global pooling, which knows blocked layouts.
+Those of whole numbers and of float64 are kernels, too; means of whole numbers were taken apart. A
+mean or maximum over the two spatial axes of an image, axes kept, is global pooling, which knows
+blocked layouts.
 """
 
 from __future__ import annotations
@@ -22,21 +23,33 @@ _KINDS = {
     "ReduceProd": "product",
 }
 
+_NUMBERS = ("int32", "int64", "uint32", "uint64", "float64")
+
+_DTYPES = {
+    "sum": _NUMBERS,
+    "product": _NUMBERS,
+    "mean": ("float64",),
+    "max": (*_NUMBERS, "int8", "uint8"),
+    "min": (*_NUMBERS, "int8", "uint8"),
+}
+"""Element types beside float32, as far as ONNX has them; but for means of whole numbers."""
+
 _POOLS = {"mean": "average", "max": "max"}
 
 
 def _lower(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
-    whole = info.known and info.dtype in ("int32", "int64") and info.elements > 0
-    if not (is_computable(info) or whole) or not info.dims:
+    kind = _KINDS[node.operator]
+    other = info.known and info.dtype in _DTYPES[kind] and info.elements > 0
+    if not (is_computable(info) or other) or not info.dims:
         return None
     rank = len(info.dims)
     over = axes(node, rank, rewriter.constant)
     if over is None or (not over and node.attribute("noop_with_empty_axes", 0)):
         return None
     over = over or tuple(range(rank))
-    kind, keep = _KINDS[node.operator], int(node.attribute("keepdims", 1))
-    if not whole and rank == 4 and over == (2, 3) and keep and kind in _POOLS:
+    keep = int(node.attribute("keepdims", 1))
+    if not other and rank == 4 and over == (2, 3) and keep and kind in _POOLS:
         n, c, h, w = info.dims
         pool: dict[str, ParameterValue] = {
             "kind": _POOLS[kind], "n": n, "c": c, "h": h, "w": w, "global": 1,

@@ -137,9 +137,26 @@ def infer_outputs(
     except (onnx.checker.ValidationError, RuntimeError):
         return {}
     infos = {name: info_of_type(name, proto, {}) for name, proto in found.items()}
-    if node.operator == "STFT" and not domain:  # ONNX forgets that real signals are one-sided
-        return {name: replace(info, shape=None) for name, info in infos.items()}
+    if node.operator == "STFT" and not domain:
+        shape = _frames_of(node, tensors, values)
+        return {name: replace(info, shape=shape) for name, info in infos.items()}
     return infos
+
+
+def _frames_of(
+    node: Node, tensors: Mapping[str, TensorInfo], values: Mapping[str, NDArray[Any]]
+) -> tuple[int, ...] | None:
+    """The shape of an STFT, if it is known; ONNX forgets that real signals are one-sided."""
+    signal, step, length = (tensors[node.inputs[0]], *(values.get(node.input(n)) for n in (1, 3)))
+    window = tensors[node.inputs[2]] if node.input(2) else None
+    if length is None and window is not None and window.known and not node.input(3):
+        length = np.array(window.dims[0])
+    if not signal.known or step is None or length is None or len(signal.dims) < 2:
+        return None
+    count = int(length.reshape(-1)[0])
+    kept = count // 2 + 1 if node.attribute("onesided", 1) else count
+    frames = (signal.dims[1] - count) // int(step.reshape(-1)[0]) + 1
+    return signal.dims[0], frames, kept, 2
 
 
 def _check_groups(node: Node, tensors: Mapping[str, TensorInfo]) -> None:

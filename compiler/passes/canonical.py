@@ -37,7 +37,10 @@ class Canonicalise(Pass):
             if node.kind != "host" or not node.input(0) or not node.writes:
                 continue
             if _does_nothing(rewriter, node) and len(node.writes) == 1:
-                rewriter.bypass(node, _passed_on(rewriter, node))
+                source = _passed_on(rewriter, node)
+                if not rewriter.bypass(node, source) and not node.is_onnx("Identity"):
+                    passes = Node("Identity", (source,), node.writes, node.name)
+                    rewriter.replace(node, passes)
             elif node.is_onnx("Mean") or (
                 node.is_onnx("Sum", "Max", "Min") and len(node.inputs) != 2
             ):
@@ -66,6 +69,11 @@ def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
         return True  # another pass has found out what was only declared
     if node.is_onnx("Cast", "CastLike", "Expand", "Tile"):
         return True
+    if node.is_onnx("Clip"):
+        return len(node.reads) == 1 and not {"min", "max"} & dict(node.attributes).keys()
+    if node.is_onnx("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd"):
+        noop = bool(node.attribute("noop_with_empty_axes", 0))
+        return noop and integers(node, "axes", 1, rewriter.constant) == ()
     if node.is_onnx("Slice"):
         return _in_order(rewriter, node)
     if node.is_onnx("Pad"):

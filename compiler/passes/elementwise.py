@@ -12,7 +12,13 @@ from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, k
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.passes.typed_formulas import DTYPES, TYPED, clip_by_tensors, whole_number
+from tilesmith.compiler.passes.typed_formulas import (
+    DTYPES,
+    IN_DOUBLE,
+    TYPED,
+    clip_by_tensors,
+    whole_number,
+)
 from tilesmith.compiler.quantised import DEQUANTISE, QUANTISE, coding_of
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import is_narrow
@@ -62,7 +68,10 @@ class LowerElementwise(Pass):
 def _lower(rewriter: Rewriter, node: Node) -> None:
     result = rewriter.info(node.writes[0])
     node, masked = _with_numeric_mask(rewriter, node), node
-    if not all(_is_computable(rewriter.info(n)) for n in (*node.reads, *node.writes)):
+    infos = [rewriter.info(name) for name in (*node.reads, *node.writes)]
+    if not all(map(_is_computable, infos)):
+        return
+    if node.operator not in IN_DOUBLE and any(info.dtype == "float64" for info in infos):
         return
     found = formula_of(rewriter, node)
     if found is None:

@@ -20,10 +20,22 @@ from tilesmith.search_space.ir.scalar import CONVERSIONS, Const, Scalar, call
 
 Writer = Callable[[Rewriter, Node, list[Scalar]], "Scalar | None"]
 
-_WHOLE = ("int64", "int32", "int16", "int8", "uint16", "uint8", "bool")
+_WHOLE = (
+    "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool",
+)  # fmt: skip
 
-DTYPES = ("float32", *_WHOLE)
+DTYPES = ("float32", "float64", *_WHOLE)
 """Element types that elementwise kernels are made for."""
+
+IN_DOUBLE = frozenset(
+    {
+        "Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Neg", "Abs", "Sqrt", "Reciprocal",
+        "Floor", "Ceil", "Round", "Relu", "Sign", "Clip", "Where", "Cast", "CastLike", "IsNaN",
+        "IsInf", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
+    }
+)  # fmt: skip
+"""Operators whose formulas have no more than functions that kernels have in float64, and no numbers
+of single precision."""
 
 
 def whole_number(rewriter: Rewriter, name: str) -> Const | None:

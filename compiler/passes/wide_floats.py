@@ -80,12 +80,16 @@ class _Widening:
         for node in self.graph.nodes:
             self._node(node)
         for info in self.graph.outputs:
-            if _is_narrow(info):
+            if _is_narrow(info) and info.name not in self.graph.constants:
                 self._cast(self._renamed[info.name], info.name)
         constants = {
-            name: value.astype(np.float32) if _is_narrow(self.graph.info(name)) else value
+            self._renamed.get(name, name): value.astype(np.float32)
+            if _is_narrow(self.graph.info(name))
+            else value
             for name, value in self.graph.constants.items()
         }
+        ends = {info.name for info in self.graph.outputs} & self.graph.constants.keys()
+        constants |= {name: self.graph.constants[name] for name in ends}
         return self.graph.with_(nodes=tuple(self.nodes), tensors=self.tensors, constants=constants)
 
     def _fresh(self, info: TensorInfo, dtype: str) -> str:

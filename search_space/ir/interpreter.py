@@ -57,7 +57,7 @@ def _convert(dtype: str, value: Any) -> Any:
     if dtype == "bool":
         return float(value != 0)
     if "int" not in dtype:
-        return float(np.float32(value))
+        return float(to_numpy(dtype).type(value))
     bits = int(dtype.rpartition("int")[2])
     least = 0 if dtype.startswith("u") else -(1 << (bits - 1))
     most = least + (1 << bits) - 1

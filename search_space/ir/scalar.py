@@ -26,6 +26,7 @@ FUNCTIONS: Mapping[str, int] = {
     "and": 2, "or": 2, "xor": 2, "not": 1,
     "to_float32": 1, "to_int64": 1, "to_int32": 1, "to_bool": 1,
     "to_int8": 1, "to_uint8": 1, "to_int16": 1, "to_uint16": 1,
+    "to_float64": 1, "to_uint32": 1, "to_uint64": 1,
     "ordinal": 1,
     "sinh": 1, "cosh": 1, "asin": 1, "acos": 1, "atan": 1, "asinh": 1, "acosh": 1, "atanh": 1,
     "bit_and": 2, "bit_or": 2, "bit_xor": 2, "bit_not": 1, "shift_left": 2, "shift_right": 2,

@@ -32,7 +32,8 @@ _NUMPY = {
     "is_nan": np.isnan, "is_inf": np.isinf, "and": np.logical_and, "or": np.logical_or,
     "xor": np.logical_xor, "not": np.logical_not, "to_float32": np.float32, "to_int64": np.int64,
     "to_int32": np.int32, "to_bool": np.bool_, "to_int16": np.int16, "to_int8": np.int8,
-    "to_uint16": np.uint16, "to_uint8": np.uint8,
+    "to_uint16": np.uint16, "to_uint8": np.uint8, "to_uint32": np.uint32, "to_uint64": np.uint64,
+    "to_float64": np.float64,
     "ordinal": lambda a: a.astype(np.float32).view(np.int32),  # of what is above zero
 }  # fmt: skip
 
