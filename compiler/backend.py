@@ -82,6 +82,9 @@ class Backend(ABC):
     """Whether kernels write arrays of the caller's (the region "caller")."""
     multiplies_bytes: ClassVar[bool] = False
     """Whether products of quantised tensors become kernels of whole numbers."""
+    keeps_codes: ClassVar[bool] = False
+    """Whether products of floats read large quantised weights as they are, whatever shares a scale:
+    those by blocks always stay."""
     computes_in: ClassVar[str] = "fp32"
     """The precision of kernels of an fp32 model, unless another is asked for."""
     widens_floats: ClassVar[bool] = False

@@ -45,6 +45,9 @@ from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
 from tilesmith.search_space.target import Target
 
+_LARGE = 1 << 16
+"""Quantised weights of which there are fewer are dequantised, unless they have blocks."""
+
 SIMPLIFICATIONS: tuple[Pass, ...] = (
     RemoveDeadCode(),
     KeepQuantisedWeights(),
@@ -102,6 +105,8 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
     before, after = SIMPLIFICATIONS[:first], SIMPLIFICATIONS[first + 1 :]
     before = (*((WidenFloats(),) if backend.widens_floats else ()), *before)
     middle = (*(folding(target) if backend.multiplies_bytes else ()), FoldConstants())
+    if backend.keeps_codes:
+        middle = (KeepQuantisedWeights(_LARGE), *middle)
     if bodies and backend.runs_bodies:  # how often a loop runs may be computed
         # What an iteration hands to the next stays as it is.
         middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)

@@ -18,10 +18,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import TargetError, WorkloadError
+from tilesmith.search_space.ir.expression import as_expr
 from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
@@ -33,12 +38,30 @@ from tilesmith.search_space.workload import Workload
 @dataclass(frozen=True)
 class Panels:
     """A matrix in panels: blocks of `axis`, each with the other axis outside and the block inside:
-    `panel[i / block][j][i % block]`, filled up with zeros, in its own element type; `buffer` is the
-    prepared buffer that holds them."""
+    `panel[i / block][j][i % block]`, filled up with zeros, in its own element type.
+
+    Attributes:
+        buffer: the prepared buffer that holds them.
+        group: neighbours along the other axis that lie side by side, as instructions take them that
+            multiply several at once: `panel[i / block][j / group][i % block][j % group]`.
+        fill: what the other axis is filled up to a multiple of.
+    """
 
     axis: int
     block: int
     buffer: str
+    group: int = 1
+    fill: int = 1
+
+    def pack(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The panels of a matrix whose `axis` comes first."""
+        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % self.fill)))
+        if self.group == 1:
+            return Layout.blocked(2, 0, self.block, (0, 1)).pack(rows)
+        factors = (as_expr(self.block), as_expr(self.group))
+        parts = [LayoutDimension(axis, "outer", factor) for axis, factor in enumerate(factors)]
+        parts += [LayoutDimension(axis, "inner", factor) for axis, factor in enumerate(factors)]
+        return Layout(tuple(parts)).pack(rows)
 
 
 class Scheduler(ABC):

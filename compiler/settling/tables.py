@@ -22,7 +22,6 @@ from tilesmith.compiler.settling.layouts import PLAIN
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import Settled
 from tilesmith.search_space.scheduler import Panels, find_scheduler, is_scheduled
-from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload, shape_text
 
@@ -46,9 +45,19 @@ class _Weights:
         """The rows that a panel has side by side."""
         return self.array if self.panels.axis == 0 else self.array.T
 
+    def holds(self, table: NDArray[Any]) -> bool:
+        """Whether they are a table, filled up or not; few that are not take long to tell apart."""
+        rows, fill = self.table(), self.panels.fill
+        filled = table.shape[1] + -table.shape[1] % fill
+        if len(rows) != len(table) or rows.shape[1] not in (table.shape[1], filled):
+            return False
+        rows, some = rows[:, : table.shape[1]], slice(None, None, max(1, len(table) // 8))
+        alike = rows.dtype == table.dtype and np.array_equal(rows[some], table[some])
+        return alike and np.array_equal(rows, table)
+
     def packed(self) -> NDArray[Any]:
         """The panels, as the product has them."""
-        return Layout.blocked(2, 0, self.panels.block, (0, 1)).pack(self.table())
+        return self.panels.pack(self.table())
 
 
 def share_tables(settled: Settled, chooser: Chooser) -> Settled:
@@ -60,11 +69,11 @@ def share_tables(settled: Settled, chooser: Chooser) -> Settled:
     packed: dict[tuple[str, str], str] = {}
     for name, readers in _tables(graph) if weights else ():
         table = graph.constants[name]
-        same = next((w for w in weights if _is(w.table(), table)), None)
+        same = next((w for w in weights if w.holds(table)), None)
         if same is None:
             continue
         new = f"{name} in panels of {same.panels.block}"
-        found = {r: _packed(r, options[r], new, same.panels.block, chooser) for r in readers}
+        found = {r: _packed(r, options[r], new, same.panels, chooser) for r in readers}
         if any(pair is None for pair in found.values()):
             continue
         constants[new] = same.packed()
@@ -96,7 +105,8 @@ def _weights(graph: Graph, options: Mapping[Node, Option], chooser: Chooser) -> 
         for operand, name in zip(operands, node.inputs, strict=False):
             array = graph.constants.get(name)
             if operand.name in kept and array is not None and array.nbytes >= _LEAST:
-                yield _Weights(array.reshape(operand.shape), kept[operand.name], node.outputs[0])
+                rows = (operand.shape[0], array.size // operand.shape[0])
+                yield _Weights(array.reshape(rows), kept[operand.name], node.outputs[0])
 
 
 def _tables(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
@@ -117,25 +127,20 @@ def _picks_few(node: Node, name: str, table: NDArray[Any]) -> bool:
     return few and not workload.integer("axis") and workload.shape("shape") == table.shape
 
 
-def _is(rows: NDArray[Any], table: NDArray[Any]) -> bool:
-    """Whether both are the same table; few that are not take long to tell apart."""
-    if rows.shape != table.shape or rows.dtype != table.dtype:
-        return False
-    some = slice(None, None, max(1, len(table) // 8))
-    return np.array_equal(rows[some], table[some]) and np.array_equal(rows, table)
-
-
 def _packed(
-    node: Node, option: Option, name: str, block: int, chooser: Chooser
+    node: Node, option: Option, name: str, panels: Panels, chooser: Chooser
 ) -> tuple[Node, Option] | None:
     """The node as one that reads panels; None where the target has no such kernel."""
     old = node.workload
     assert old is not None
-    if old.text("index") not in ("int64", "int32"):
+    columns = old.shape("shape")[1]
+    if old.text("index") not in ("int64", "int32") or columns % panels.group:
         return None
     parameters: dict[str, int | str] = {
         "shape": shape_text(old.shape("shape")),
-        "block": block,
+        "block": panels.block,
+        "group": panels.group,
+        "fill": panels.fill if columns % panels.fill else 0,
         "indices": old.text("indices"),
         "index": old.text("index"),
     }

@@ -77,6 +77,7 @@ class CpuBackend(Backend):
     updates_in_place = True
     widens_floats = True
     multiplies_bytes = True
+    keeps_codes = True
     listings: ClassVar[Mapping[str, Listing]] = {
         "LLVM IR": lambda *which: _llvm_ir(*which),
         "assembly": lambda *which: toolchain.emit_assembly(_llvm_ir(*which), which[1]),

@@ -17,10 +17,12 @@ of `m_tile` rows:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.operators.block_quantised_matmul import WORD, BlockQuantisedMatmul
-from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.scheduler import Panels, schedules
 from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
@@ -81,6 +83,13 @@ class CpuBlockQuantisedMatmul(CpuScheduler):
             n_vectors=columns,
             g_unroll=max(u for u in (1, 2, 4, 8) if u == 1 or u <= min(most, words)),
         )
+
+    def panels(self, workload: Workload, target: Target, config: Config) -> Mapping[str, Panels]:
+        """Codes of a byte, four neighbours of a row in each word."""
+        if workload.integer("bits") != 8 or not workload.is_constant("q"):
+            return {}
+        width = config.integer("n_vectors") * vector_width(target)
+        return {"q": Panels(0, width, "w", WORD, workload.integer("block"))}
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)

@@ -59,12 +59,18 @@ class BlockedMatmul(CpuScheduler):
         return _default(workload, target, _products(workload, target))
 
     def panels(self, workload: Workload, target: Target, config: Config) -> Mapping[str, Panels]:
-        """`b`, where columns are packed for products one by one (`_pack`)."""
-        plain = config.text("algorithm") == _ALGORITHM[False] and len(_b(workload).shape) == 2
-        if not plain or config.text("pack_b") != "panels" or not workload.is_constant("b"):
+        """`b`, as `_pack` and `matmul_tiles` have it."""
+        if len(_b(workload).shape) != 2 or not workload.is_constant("b"):
+            return {}
+        axis = 0 if workload.integer("tb") else 1
+        if config.text("algorithm") == matmul_tiles.ALGORITHM:
+            return {"b": matmul_tiles.panels(workload, target, config, axis)}
+        if config.text("pack_b") != "panels":
             return {}
         width = config.integer("n_vectors") * vector_width(target)
-        return {"b": Panels(0 if workload.integer("tb") else 1, width, "b.packed")}
+        dot = config.text("algorithm") == _ALGORITHM[True]
+        group = _products(workload, target) if dot else 1
+        return {"b": Panels(axis, width, "b.packed", group, group)}
 
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config

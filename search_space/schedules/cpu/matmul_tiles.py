@@ -26,6 +26,7 @@ from tilesmith.search_space.integer_products import product_stage
 from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load
 from tilesmith.search_space.matrix_registers import tile_product
+from tilesmith.search_space.scheduler import Panels
 from tilesmith.search_space.schedules.cpu.dot_products import grouped
 from tilesmith.search_space.schedules.cpu.register_tiles import registers_of, tile_knobs, tile_limit
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
@@ -102,6 +103,13 @@ def schedule(workload: Workload, target: Target, structure: Config) -> Schedule:
     last = form.compute.output.name
     found = found.reverse_compute_at(last, "sums", middle[-1]).vectorize(last, "jl")
     return found.parallel("products", *batch, *outer)
+
+
+def panels(workload: Workload, target: Target, config: Config, axis: int) -> Panels:
+    """How b.tiles hold b, whose columns are `axis`."""
+    form = _Form(workload, target, pack_a=False)
+    block = config.integer("n_tiles") * form.columns
+    return Panels(axis, block, "b.tiles", form.products, form.depth)
 
 
 def _whole(workload: Workload, target: Target) -> bool:
