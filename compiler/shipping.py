@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+from tilesmith.codegen.library.package import config_file, pkg_config_file
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import check_output
 from tilesmith.search_space.target import Target
@@ -21,7 +22,7 @@ class Shippable(Protocol):
     def target(self) -> Target: ...
 
 
-_OTHERS = (".h", ".weights")
+_OTHERS = (".h", ".weights", ".cmake", ".pc")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class LibraryRequest:
     """A library to be written.
 
     Attributes:
-        output: where to; the header lies beside it, under the same name with `.h`.
+        output: where to; the header lies beside it, under the same name with `.h`, and packages for
+            CMake and pkg-config.
         kind: a shared library, one relocatable object, or an archive of it (a static library).
         weights: in the library, or in a file beside it (`.weights`), which processes share.
         prefix: what the names of its functions begin with; "": after the model.
@@ -71,7 +73,8 @@ class LibraryRequest:
                 f"'{self.output}' is no file that others could lie beside; name one, such as "
                 "model.so"
             )
-        for path in filter(None, (self.output, self.header, self.weights_file)):
+        packages = (config_file(self.output), pkg_config_file(self.output))
+        for path in filter(None, (self.output, self.header, *packages, self.weights_file)):
             check_output(path, *sources)
 
 
@@ -88,6 +91,7 @@ class Library:
         workspace_bytes: of memory that each caller needs.
         threads: how many run it at most.
         sizes: those that vary: name, least, greatest.
+        cmake: the package for `find_package`; a file for pkg-config lies beside it.
     """
 
     path: str
@@ -100,6 +104,7 @@ class Library:
     workspace_bytes: int
     threads: int
     sizes: tuple[tuple[str, int, int], ...] = ()
+    cmake: str = ""
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)

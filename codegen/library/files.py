@@ -1,4 +1,5 @@
-"""The files of a library: what is asked for, the header beside it, perhaps its weights.
+"""The files of a library: what is asked for, the header beside it, what build systems read of it
+(`package`), perhaps its weights.
 
 Invariant: each appears whole, under its name, or not at all; the library last.
 """
@@ -13,13 +14,19 @@ from tilesmith.codegen.library.archive import write_archive
 from tilesmith.codegen.library.building import Built, build
 from tilesmith.codegen.library.header import header
 from tilesmith.codegen.library.linking import link, linker_of
+from tilesmith.codegen.library.package import (
+    config,
+    config_file,
+    pkg_config,
+    pkg_config_file,
+)
 from tilesmith.codegen.library.plan import Plan
 from tilesmith.codegen.library.weights import head_of, write_weights
 from tilesmith.search_space.files import unwritable, written
 
 
 def write_files(plan: Plan, kind: str, output: Path) -> None:
-    """Write the library ("library", "object" or "archive"), its header and its weights.
+    """Write the library ("library", "object" or "archive"), its header, packages and weights.
 
     Raises:
         InputError: one cannot be written.
@@ -34,6 +41,12 @@ def write_files(plan: Plan, kind: str, output: Path) -> None:
             write_weights(stream, plan, head)
     with written(output.with_suffix(".h")) as stream:
         stream.write(header(plan).encode())
+    for path, text in (
+        (config_file(output), config(plan, kind, output)),
+        (pkg_config_file(output), pkg_config(plan, kind, output)),
+    ):
+        with written(path) as stream:
+            stream.write(text.encode())
     with written(output) as stream:
         if kind == "object":
             built.object.write(stream)

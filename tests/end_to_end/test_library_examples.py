@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+
+import tilesmith as ts
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "library"
@@ -37,6 +40,39 @@ def program(*words: str | Path, folder: Path) -> str:
 def onnx_runs(path: Path, **inputs: Any) -> NDArray[np.float32]:
     (found,) = onnxruntime.InferenceSession(path).run(None, inputs)
     return np.asarray(found).ravel()
+
+
+def packaged(folder: Path, name: str, **asked: Any) -> tuple[Path, str]:
+    """A library that was moved to a folder with a blank in its name, and what the example says."""
+    program(sys.executable, EXAMPLES / "make_models.py", folder=folder)
+    ts.emit_library(folder / "classifier.onnx", folder / name, prefix="classifier", **asked)
+    moved = folder / "as a package"
+    moved.mkdir()
+    for path in folder.glob("*classifier*"):
+        path.rename(moved / path.name)
+    image = (np.arange(784) % 29 / np.float32(29)).astype(np.float32).reshape(1, 1, 28, 28)
+    wanted = onnx_runs(moved / "classifier.onnx", image=image)
+    return moved, f"it is a {wanted.argmax()}\n"
+
+
+def test_cmake_finds_a_library_as_a_package(tmp_path: Path) -> None:
+    moved, wanted = packaged(tmp_path, "classifier.so")
+    program(
+        "cmake", "-S", EXAMPLES / "packaged", "-B", "build", f"-Dclassifier_DIR={moved}",
+        f"-DCMAKE_C_FLAGS={STRICT}", folder=tmp_path,
+    )  # fmt: skip
+    program("cmake", "--build", "build", folder=tmp_path)
+    assert wanted in program(tmp_path / "build" / "classify", folder=tmp_path)
+
+
+@pytest.mark.skipif(not shutil.which("pkg-config"), reason="pkg-config is not installed")
+def test_pkg_config_finds_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved, wanted = packaged(tmp_path, "libclassifier.a", kind="archive", threads=2)
+    (moved / "libclassifier.h").rename(moved / "classifier.h")
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(moved))
+    said = program("pkg-config", "--cflags", "--libs", "classifier", folder=tmp_path)
+    program("cc", EXAMPLES / "classify.c", "-o", "run", *shlex.split(said), folder=tmp_path)
+    assert wanted in program(tmp_path / "run", folder=tmp_path)
 
 
 def test_the_examples_compute_what_onnxruntime_does(tmp_path: Path) -> None:
