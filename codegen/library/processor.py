@@ -5,7 +5,8 @@ Developer's Manual, volume 2A, and AMD's Architecture Programmer's Manual, volum
 the system by `xgetbv` which registers it keeps; AArch64's Linux tells in the auxiliary vector
 (`asm/hwcap.h`, Documentation/arch/arm64/elf_hwcaps.rst) and by `prctl` how long SVE's registers
 are. Elsewhere everything is believed, and of x86-64 too by libraries that are made on other
-processors: `cpuid` is written in assembly, which LLVM reads of its own processor alone.
+processors: `cpuid` is written in assembly, which LLVM reads of its own processor alone. What is
+lacking is remembered, and named by the sentence of the status.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.library.status import CODES
+from tilesmith.codegen.library.status import CODES, STATUS
 from tilesmith.search_space.instruction_set import instruction_set_of
 from tilesmith.search_space.target import Target
 
@@ -60,24 +61,34 @@ _X86_ASK = """
   %bits.{n} = extractvalue {{ i32, i32, i32, i32 }} %leaf.{n}, {register}
 """
 
-_TEST = """
-  %found.{n} = and {kind} %bits.{n}, {mask}
-  %has.{n} = icmp eq {kind} %found.{n}, {mask}
-  br i1 %has.{n}, label %next.{n}, label %not
-next.{n}:
-"""
-
 _KEEPS = """
   %kept = call { i32, i32 } asm sideeffect "xgetbv",
       "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}"(i32 0)
   %bits.kept = extractvalue { i32, i32 } %kept, 0
 """
 
+_LACK = """
+  %found.{n} = and {kind} %{bits}, {mask}
+  %no.{n} = icmp ne {kind} %found.{n}, {mask}
+  %more.{n} = select i1 %no.{n}, i64 {lacks}, i64 0
+  %before.{n} = load i64, ptr %lacks
+  %together.{n} = or i64 %before.{n}, %more.{n}
+  store i64 %together.{n}, ptr %lacks
+"""
+"""Bits of the processor that have to be set; else what needs them is lacking."""
+
+_SO_FAR = """
+  %lacking.{n} = load i64, ptr %lacks
+  %none.{n} = icmp eq i64 %lacking.{n}, 0
+  br i1 %none.{n}, label %next.{n}, label %not
+next.{n}:
+"""
+
 _TILES = """
   %refused = call i64 @syscall(i64 158, i64 4131, i64 18)
-  %granted = icmp eq i64 %refused, 0
-  br i1 %granted, label %tiles, label %not
-tiles:
+  %withheld = icmp ne i64 %refused, 0
+  %tiles = select i1 %withheld, i64 {lacks}, i64 0
+  store i64 %tiles, ptr %lacks
 """
 """arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): see `codegen.host`."""
 
@@ -87,8 +98,8 @@ _LENGTH = """
   %long = icmp uge i32 %length, {least}
   %short = icmp ule i32 %length, {most}
   %fits = and i1 %long, %short
-  br i1 %fits, label %suits, label %not
-suits:
+  %other = select i1 %fits, i64 0, i64 {lacks}
+  store i64 %other, ptr %lacks
 """
 """PR_SVE_GET_VL, in bytes."""
 
@@ -96,26 +107,79 @@ _FRAME = """
 {declarations}
 
 @able.known = internal global i32 -1
+@able.text = internal global [{room} x i8] c"{sentence}"
+@able.names = internal constant [{count} x {{ ptr, i64 }}] [{names}]
+
+define internal void @able.tell(i64 %lacks) {{
+entry:
+  br label %each
+each:
+  %n = phi i64 [ 0, %entry ], [ %next, %go ]
+  %at = phi i64 [ {start}, %entry ], [ %at.next, %go ]
+  %more = icmp ult i64 %n, {count}
+  br i1 %more, label %look, label %end
+look:
+  %bit = shl i64 1, %n
+  %set = and i64 %lacks, %bit
+  %there = icmp eq i64 %set, 0
+  br i1 %there, label %go, label %name
+name:
+  %entry.at = getelementptr {{ ptr, i64 }}, ptr @able.names, i64 %n
+  %text = load ptr, ptr %entry.at
+  %size.at = getelementptr {{ ptr, i64 }}, ptr @able.names, i64 %n, i32 1
+  %size = load i64, ptr %size.at
+  %first = icmp eq i64 %at, {start}
+  %skip = select i1 %first, i64 2, i64 0
+  %from = getelementptr i8, ptr %text, i64 %skip
+  %length = sub i64 %size, %skip
+  %to = getelementptr i8, ptr @able.text, i64 %at
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %length, i1 0)
+  %behind = add i64 %at, %length
+  br label %go
+go:
+  %at.next = phi i64 [ %at, %look ], [ %behind, %name ]
+  %next = add i64 %n, 1
+  br label %each
+end:
+  %last = getelementptr i8, ptr @able.text, i64 %at
+  store i8 0, ptr %last
+  ret void
+}}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal i32 @able() {{
 entry:
-  %known = load atomic i32, ptr @able.known monotonic, align 4
+  %known = load atomic i32, ptr @able.known acquire, align 4
   %asked = icmp sge i32 %known, 0
   br i1 %asked, label %answered, label %ask
 answered:
   ret i32 %known
 ask:
+  %lacks = alloca i64
+  store i64 0, ptr %lacks
 {body}
-  br i1 true, label %yes, label %not
+  br label %finally
+finally:
+  %at.last = load i64, ptr %lacks
+  %has.all = icmp eq i64 %at.last, 0
+  br i1 %has.all, label %yes, label %not
 yes:
-  store atomic i32 0, ptr @able.known monotonic, align 4
+  store atomic i32 0, ptr @able.known release, align 4
   ret i32 0
 not:
-  store atomic i32 {code}, ptr @able.known monotonic, align 4
+  %missing = load i64, ptr %lacks
+  call void @able.tell(i64 %missing)
+  store atomic i32 {code}, ptr @able.known release, align 4
   ret i32 {code}
 }}
 """
-"""Asked once: what a virtual machine answers takes it some 20 us."""
+"""Asked once: what a virtual machine answers takes it some 20 us. Threads that ask at the same time
+write the same sentence."""
+
+TEXT = "able.text"
+"""The sentence of the status PROCESSOR: what the library needs, once it has been asked what of it
+this processor lacks."""
 
 
 def needed(target: Target) -> tuple[str, ...]:
@@ -139,57 +203,84 @@ def _wanted(target: Target) -> tuple[set[str], str, str]:
 
 
 def processor_text(target: Target) -> str:
-    """The function, in LLVM's language."""
+    """The function and its sentence, in LLVM's language."""
     wanted, architecture, system = _wanted(target)
+    places = {name: number for number, name in enumerate(needed(target))}
     if architecture == "x86_64" == host_target().text("isa.triple").split("-")[0]:
-        parts, declarations = _x86(wanted, "linux" in system)
+        parts, declarations = _x86(wanted, places, "linux" in system)
     elif architecture == "aarch64" and "linux" in system:
-        parts, declarations = _arm(wanted, target)
+        parts, declarations = _arm(wanted, places, target)
     else:
         parts, declarations = [], []
+    start = dict(STATUS)["PROCESSOR"] + (": " if places else "")
+    whole = (start + ", ".join(places)).encode() + b"\0"
+    names = [f", {name}".encode() for name in places]
+    texts = [f'@able.name.{n} = internal constant [{len(t)} x i8] c"{_escaped(t)}"'
+             for n, t in enumerate(names)]  # fmt: skip
+    table = [f"{{ ptr, i64 }} {{ ptr @able.name.{n}, i64 {len(t)} }}" for n, t in enumerate(names)]
     return _FRAME.format(
-        declarations="\n".join(declarations), body="".join(parts), code=CODES["PROCESSOR"]
-    )
+        declarations="\n".join((*declarations, *texts)), body="".join(parts),
+        code=CODES["PROCESSOR"], room=len(whole), sentence=_escaped(whole), start=len(start),
+        count=len(names), names=", ".join(table),
+    )  # fmt: skip
 
 
-def _mask(bits: list[int], width: int) -> int:
-    """As the signed number that LLVM writes."""
-    found = sum(1 << bit for bit in bits)
-    return found - (1 << width) if found >> (width - 1) else found
+def _escaped(text: bytes) -> str:
+    return "".join(f"\\{byte:02X}" for byte in text)
 
 
-def _x86(wanted: set[str], linux: bool) -> tuple[list[str], list[str]]:
+def _lack(n: str, kind: str, bits: str, mask: int, lacks: int) -> str:
+    """A test: `lacks` are the places of what is lacking where bits are not set."""
+    width = int(kind[1:])
+    signed = mask - (1 << width) if mask >> (width - 1) else mask  # as LLVM writes numbers
+    return _LACK.format(n=n, kind=kind, bits=bits, mask=signed, lacks=lacks)
+
+
+def _starting(places: Mapping[str, int], starts: tuple[str, ...]) -> int:
+    return sum(1 << place for name, place in places.items() if name.startswith(starts))
+
+
+def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> tuple[list[str], list[str]]:
     parts, declarations = [], []
     for number, ((leaf, subleaf, register), names) in enumerate(X86.items()):
-        bits = [bit for name, bit in names.items() if name in wanted]
-        if bits:
+        found = {name: bit for name, bit in names.items() if name in wanted}
+        if found:
             signed = leaf - (1 << 32) if leaf >> 31 else leaf
-            parts.append(
-                _X86_ASK.format(n=number, leaf=signed, subleaf=subleaf, register=register)
-                + _TEST.format(n=number, kind="i32", mask=_mask(bits, 32))
-            )
-    kept = 0
-    for starts, mask in _KEPT:
-        kept |= mask if any(name.startswith(starts) for name in wanted) else 0
-    if kept:
-        parts.append(_KEEPS + _TEST.format(n="kept", kind="i32", mask=kept))
+            ask = _X86_ASK.format(n=number, leaf=signed, subleaf=subleaf, register=register)
+            parts.append(ask)
+        for name, bit in found.items():
+            place = places[name]
+            parts.append(_lack(str(place), "i32", f"bits.{number}", 1 << bit, 1 << place))
+    kept = [(n, starts, mask) for n, (starts, mask) in enumerate(_KEPT)]
+    kept = [entry for entry in kept if _starting(places, entry[1])]
+    if kept:  # a processor without any of them may not know the instruction
+        parts.append(_SO_FAR.format(n="kept") + _KEEPS)
+    for n, starts, mask in kept:
+        parts.append(_lack(f"kept{n}", "i32", "bits.kept", mask, _starting(places, starts)))
     if "amx-tile" in wanted and linux:
-        parts.append(_TILES)
+        tiles = _TILES.format(lacks=_starting(places, ("amx-",)))
+        parts.append(_SO_FAR.format(n="tiles") + tiles)
         declarations.append("declare i64 @syscall(i64, ...)")
     return parts, declarations
 
 
-def _arm(wanted: set[str], target: Target) -> tuple[list[str], list[str]]:
+def _arm(
+    wanted: set[str], places: Mapping[str, int], target: Target
+) -> tuple[list[str], list[str]]:
     parts, declarations = [], []
     for number, (entry, names) in enumerate(ARM.items()):
-        bits = [bit for name, many in names.items() if name in wanted for bit in many]
-        if bits:
-            ask = f"\n  %bits.{number} = call i64 @getauxval(i64 {entry})\n"
-            parts.append(ask + _TEST.format(n=number, kind="i64", mask=_mask(bits, 64)))
+        found = {name: many for name, many in names.items() if name in wanted}
+        if found:
+            parts.append(f"\n  %bits.{number} = call i64 @getauxval(i64 {entry})\n")
+        for name, many in found.items():
+            place, mask = places[name], sum(1 << bit for bit in many)
+            parts.append(_lack(str(place), "i64", f"bits.{number}", mask, 1 << place))
     if parts:
         declarations.append("declare i64 @getauxval(i64)")
     chosen = instruction_set_of(target)
     if chosen.vscale_bytes:
-        parts.append(_LENGTH.format(least=chosen.vector_bytes, most=chosen.longest))
+        lacks = _starting(places, ("vectors of ",))
+        length = _LENGTH.format(least=chosen.vector_bytes, most=chosen.longest, lacks=lacks)
+        parts.append(_SO_FAR.format(n="length") + length)
         declarations.append("declare i32 @prctl(i32, ...)")
     return parts, declarations

@@ -22,7 +22,7 @@ from tilesmith.codegen.library.plan import (
     Plan,
     Tensor,
 )
-from tilesmith.codegen.library.processor import needed
+from tilesmith.codegen.library.processor import TEXT as PROCESSOR_TEXT
 from tilesmith.codegen.library.status import CODES, STATUS
 from tilesmith.search_space.ir.expression import as_expr
 
@@ -274,12 +274,10 @@ define internal void @say(ptr %workspace, ptr %format, ptr %what) {{
 
 def common(plan: Plan, texts: Texts) -> str:
     """What every library has: its tensors, its workspaces, what it says."""
-    more = ", ".join(needed(plan.target))
-    sentences = [
-        f"{sentence}: {more}" if name == "PROCESSOR" and more else sentence
+    status = [
+        f"ptr @{PROCESSOR_TEXT}" if name == "PROCESSOR" else f"ptr {texts.text(sentence).text}"
         for name, sentence in STATUS
     ]
-    status = [f"ptr {texts.text(sentence).text}" for sentence in sentences]
     index = "%s takes index %lld of an axis with %lld entries; indices run from %lld to %lld"
     advise = "%ignored = call i32 @madvise(ptr %memory, i64 {}, i32 14)"  # MADV_HUGEPAGE
     large = plan.workspace_bytes >= _HUGE

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.skipif(
 
 AMX = target_of("avx512", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16")
 _NUMBERS = count()
+SAID: list[str] = []
+"""The sentences of answers."""
 
 _PRETENDED = """
 target triple = "{triple}"
@@ -83,7 +85,8 @@ def answer(
         triple=AMX.text("isa.triple"), leaf=signed, subleaf=subleaf, lacking=~(1 << bit), kept=kept
     )
     jit = toolchain.linker(host_target())
-    names = ("ask", "asked", "granted")
+    text = text.replace("internal global [", "global [").replace("able.text", "able_text")
+    names = ("ask", "asked", "granted", "able_text")
     builder = llvm.JITLibraryBuilder().add_ir(around + text)
     for name in names:
         builder = builder.export_symbol(name)
@@ -92,6 +95,7 @@ def answer(
     status = ctypes.CFUNCTYPE(ctypes.c_int32)(linked["ask"])()
     again = ctypes.CFUNCTYPE(ctypes.c_int32)(linked["ask"])()
     assert again == status
+    SAID.append(ctypes.string_at(linked["able_text"]).decode())
     return status, list((ctypes.c_int64 * 3).from_address(linked["asked"]))
 
 
@@ -105,11 +109,22 @@ def test_tiles_are_asked_for_where_the_processor_has_them() -> None:
 def test_a_processor_that_lacks_one_feature_is_refused(feature: str) -> None:
     leaf, subleaf, bit = next((k[0], k[1], v[feature]) for k, v in X86.items() if feature in v)
     assert answer((leaf, subleaf, bit)) == (CODES["PROCESSOR"], [0, 0, 0])
+    same = [
+        name for k, names in X86.items() for name, at in names.items()
+        if k[:2] == (leaf, subleaf) and at == bit and name in needed(AMX)
+    ]  # fmt: skip
+    assert (
+        SAID[-1] == f"this processor lacks instructions that the library needs: {', '.join(same)}"
+    )
 
 
 @pytest.mark.parametrize("kept", [0x7, 0xE7, 0x600E1, 0x200E7])
 def test_a_system_that_does_not_keep_the_registers_is_refused(kept: int) -> None:
     assert answer(kept=kept) == (CODES["PROCESSOR"], [0, 0, 0])
+    named = SAID[-1].split(": ")[1].split(", ")
+    lost = {"amx": kept & 0x60000 != 0x60000, "avx512": kept & 0xE6 != 0xE6, "fma": not kept & 2}
+    for start, lacks in lost.items():
+        assert any(name.startswith(start) for name in named) == lacks
     assert answer(kept=0x600E7)[0] == 0
 
 
@@ -126,4 +141,7 @@ def test_a_library_for_amx_refuses_elsewhere_in_one_sentence(tmp_path: Path) -> 
     assert set(said.split(": ")[1].split(", ")) == set(needed(AMX)) >= {"amx-tile", "avx512bf16"}
     handle = ctypes.c_void_p()
     assert library.call("init", None) == library.call("verify") == code
+    here = {f[1:] for f in host_target().text("isa.features").split(",") if f[0] == "+"}
+    said = library.call("status", code, result=ctypes.c_char_p).decode()
+    assert said.split(": ")[1].split(", ") == [name for name in needed(AMX) if name not in here]
     assert library.call("create", 1, ctypes.byref(handle)) == code and not handle.value
