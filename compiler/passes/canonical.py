@@ -38,7 +38,7 @@ class Canonicalise(Pass):
                 continue
             if _does_nothing(rewriter, node) and len(node.writes) == 1:
                 source = _passed_on(rewriter, node)
-                if not rewriter.bypass(node, source) and not node.is_onnx("Identity"):
+                if not rewriter.bypass(node, source) and node.is_onnx(*_WITHOUT_KERNEL):
                     passes = Node("Identity", (source,), node.writes, node.name)
                     rewriter.replace(node, passes)
             elif node.is_onnx("Mean") or (
@@ -56,6 +56,12 @@ class Canonicalise(Pass):
         return rewriter.finish()
 
 
+_REDUCTIONS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd")
+
+_WITHOUT_KERNEL = ("Dropout", "Clip", "Sum", "Max", "Min", "Mean", *_REDUCTIONS)
+"""What does nothing between an input and an output is handed on, where no kernel copies it."""
+
+
 def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
     source, result = rewriter.info(_passed_on(rewriter, node)), rewriter.info(node.writes[0])
     if node.is_onnx("Identity"):
@@ -71,7 +77,7 @@ def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
         return True
     if node.is_onnx("Clip"):
         return len(node.reads) == 1 and not {"min", "max"} & dict(node.attributes).keys()
-    if node.is_onnx("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd"):
+    if node.is_onnx(*_REDUCTIONS):
         noop = bool(node.attribute("noop_with_empty_axes", 0))
         return noop and integers(node, "axes", 1, rewriter.constant) == ()
     if node.is_onnx("Slice"):

@@ -185,6 +185,6 @@ def test_too_much_that_follows_from_sizes_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_nodes_of_the_host_are_named(tmp_path: Path) -> None:
-    odd = model_of("g (float[n, 3] x) => (float[n, 3] y) { z = Exp(x) y = Hardmax(z) }")
-    with pytest.raises(ModelError, match=r"Hardmax 'y' runs on the host, in Python, for there are"):
+    odd = model_of("g (float[n, 3] x) => (float[n, 3] y) { z = Exp(x) y = Mod<fmod=1>(z, x) }")
+    with pytest.raises(ModelError, match=r"Mod 'y' runs on the host, in Python, for there are"):
         plan_of_varying(compiled(odd, {"n": (1, 5)}).recipe, "m", "")
