@@ -1,8 +1,9 @@
 """What models take of memory: compiling, loading, running; ours beside onnxruntime's.
 
-    python benchmarks/memory.py gpt2.onnx bert.onnx [--threads 1]
+    python benchmarks/memory.py gpt2.onnx bert.onnx [--threads 1] [--precisions fp32 bf16 fp16]
 
-Every figure is of a process of its own. Printed are, in MB: the weights in the file, those of the
+Every figure is of a process of its own. Printed are, in MB: the weights in the file (in 16 bits:
+as many bytes as they would take in those), those of the
 artifact; the peak of resident memory while a model is compiled, all of the process in it; what
 loading an artifact and running it once adds to a process that has everything imported (of that,
 what is the process's own, and not the file's pages that others share); the same of onnxruntime,
@@ -12,6 +13,7 @@ which optimises when it loads.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -33,15 +35,18 @@ def resident() -> dict[str, float]:
     return {name: int(found[field]) * 1024 / 1e6 for name, field in names.items()}
 
 
-def compiled(model: str, artifact: str, threads: int) -> dict[str, Any]:
+def compiled(model: str, artifact: str, threads: int, precision: str) -> dict[str, Any]:
     import onnx
 
     import tilesmith as ts
 
-    found = ts.compile(model, target="cpu", threads=threads)
+    found = ts.compile(model, target="cpu", threads=threads, precision=precision)
     peak = resident()["peak"]
     found.save(artifact)
-    own = sum(len(t.raw_data) for t in onnx.load(model).graph.initializer)
+    weights = onnx.load(model).graph.initializer
+    own = sum(
+        len(t.raw_data) // (1 + (precision != "fp32" and t.data_type == t.FLOAT)) for t in weights
+    )
     report = found.report
     return {
         "peak": peak,
@@ -51,7 +56,7 @@ def compiled(model: str, artifact: str, threads: int) -> dict[str, Any]:
     }
 
 
-def loaded(model: str, artifact: str, threads: int) -> dict[str, Any]:
+def loaded(model: str, artifact: str, threads: int, precision: str) -> dict[str, Any]:
     import tilesmith as ts
     from tilesmith.compiler.executable import Executable
 
@@ -79,7 +84,7 @@ def _tiny(threads: int) -> Any:
         return ts.load(path)
 
 
-def theirs(model: str, artifact: str, threads: int) -> dict[str, Any]:
+def theirs(model: str, artifact: str, threads: int, precision: str) -> dict[str, Any]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -92,15 +97,16 @@ def theirs(model: str, artifact: str, threads: int) -> dict[str, Any]:
     return {name: after[name] - before[name] for name in after}
 
 
-JOBS: dict[str, Callable[[str, str, int], dict[str, Any]]] = {
+JOBS: dict[str, Callable[[str, str, int, str], dict[str, Any]]] = {
     "compiled": compiled, "loaded": loaded, "theirs": theirs
 }  # fmt: skip
 
 
-def apart(job: str, model: Path, artifact: Path, threads: int) -> dict[str, Any]:
+def apart(job: str, model: Path, artifact: Path, threads: int, precision: str) -> dict[str, Any]:
     """A job in a process of its own."""
     arguments = [sys.executable, __file__, "--job", job, str(model), str(artifact)]
-    done = subprocess.run([*arguments, "--threads", str(threads)], check=True, capture_output=True)
+    arguments += ["--threads", str(threads), "--precisions", precision]
+    done = subprocess.run(arguments, check=True, stdout=subprocess.PIPE)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -108,21 +114,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--precisions", nargs="+", choices=("fp32", "bf16", "fp16"), default=["fp32"]
+    )
     parser.add_argument("--job", choices=list(JOBS), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
-        print(json.dumps(JOBS[asked.job](*map(str, asked.models), asked.threads)))
+        model, artifact = map(str, asked.models)
+        found = JOBS[asked.job](model, artifact, asked.threads, asked.precisions[0])
+        print(json.dumps(found))
         return
     print("| model | weights | packed | arena | compile, peak | load and run (own) | "
           "onnxruntime (peak) |")  # fmt: skip
     print("|---|---|---|---|---|---|---|")
-    for model in asked.models:
+    for model, precision in itertools.product(asked.models, asked.precisions):
         with tempfile.TemporaryDirectory() as folder:
             artifact = Path(folder) / "model.tsm"
-            made, ours, other = (apart(job, model, artifact, asked.threads) for job in JOBS)
+            made, ours, other = (
+                apart(job, model, artifact, asked.threads, precision) for job in JOBS
+            )
         weights = made["weights"]
         print(
-            f"| {model.stem} | {weights:.0f} "
+            f"| {model.stem} {precision} | {weights:.0f} "
             f"| {made['packed']:.0f} ({made['packed'] / weights:.2f}x) | {made['arena']:.1f} "
             f"| {made['peak']:.0f} ({made['peak'] / weights:.2f}x) "
             f"| {ours['now']:.0f} ({ours['own']:.0f}) | {other['now']:.0f} ({other['peak']:.0f}) |"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.codegen.library.performing import WEIGHTS_POINTER, Texts
+from tilesmith.codegen.library.performing import Texts
 from tilesmith.codegen.library.plan import (
     BUSY_AT,
     CAPACITY_AT,
@@ -146,17 +146,12 @@ look:
 wrong:
   ret i32 {ARGUMENT}
 ask:
-  %able = call i32 @able()
-  %unable = icmp ne i32 %able, 0
-  br i1 %unable, label %cannot, label %ready
-cannot:
-  ret i32 {PROCESSOR}
-ready:
-  %weights = load atomic ptr, ptr @{weights_pointer} acquire, align 8
-  %absent = icmp eq ptr %weights, null
-  br i1 %absent, label %not.ready, label %clear
-not.ready:
-  ret i32 {NOT_READY}
+  %weights = alloca ptr
+  %state = call i32 @ready(ptr %weights)
+  %unready = icmp ne i32 %state, 0
+  br i1 %unready, label %told, label %clear
+told:
+  ret i32 %state
 clear:
   call void @llvm.memset.p0.i64(ptr align 64 %memory, i8 0, i64 {least_bytes}, i1 false)
   %capacity.at = getelementptr i8, ptr %memory, i64 {capacity_at}
@@ -298,7 +293,6 @@ def common(plan: Plan, texts: Texts) -> str:
         workspace_bytes=plan.workspace_bytes,
         alignment=_HUGE if large else 64,
         advise=advise.format(plan.workspace_bytes) if large else "",
-        weights_pointer=WEIGHTS_POINTER,
         text_at=TEXT_AT,
         text_bytes=TEXT_BYTES,
         owned_at=OWNED_AT,

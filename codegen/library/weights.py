@@ -22,13 +22,32 @@ HEAD_BYTES = 4096
 """A page, so that weights begin at one."""
 _SEEN = 96
 
+_READY = """
+define internal i32 @ready(ptr %where) {{
+entry:
+  %able = call i32 @able()
+  %unable = icmp ne i32 %able, 0
+  br i1 %unable, label %cannot, label %can
+cannot:
+  ret i32 %able
+can:
+  %weights = load atomic ptr, ptr @{pointer} acquire, align 8
+  store ptr %weights, ptr %where
+  %absent = icmp eq ptr %weights, null
+  %state = select i1 %absent, i32 {NOT_READY}, i32 0
+  ret i32 %state
+}}
+"""
+"""Whether the processor is asked and the weights are there, and where."""
+
 _INSIDE = """
 @{weights} = external hidden constant i8
 @{pointer} = hidden global ptr @{weights}
 
 define i32 @{p}_init(ptr %file) {{
-  %able = call i32 @able()
-  ret i32 %able
+  %known = alloca ptr
+  %state = call i32 @ready(ptr %known)
+  ret i32 %state
 }}
 
 define void @{p}_end() {{
@@ -49,15 +68,12 @@ declare i32 @memcmp(ptr, ptr, i64)
 
 define i32 @{p}_init(ptr %file) {{
 entry:
-  %able = call i32 @able()
-  %unable = icmp ne i32 %able, 0
-  br i1 %unable, label %cannot, label %can
-cannot:
-  ret i32 %able
-can:
-  %known = load atomic ptr, ptr @{pointer} acquire, align 8
-  %there = icmp ne ptr %known, null
-  br i1 %there, label %done, label %look
+  %known = alloca ptr
+  %state = call i32 @ready(ptr %known)
+  %absent = icmp eq i32 %state, {NOT_READY}
+  br i1 %absent, label %look, label %told
+told:
+  ret i32 %state
 look:
   %unnamed = icmp eq ptr %file, null
   br i1 %unnamed, label %wrong, label %read
@@ -120,17 +136,15 @@ done:
 _VERIFY = """
 define i32 @{p}_verify() {{
 entry:
-  %able = call i32 @able()
-  %unable = icmp ne i32 %able, 0
-  br i1 %unable, label %cannot, label %look
-cannot:
-  ret i32 %able
+  %there = alloca ptr
+  %state = call i32 @ready(ptr %there)
+  %unready = icmp ne i32 %state, 0
+  br i1 %unready, label %told, label %look
+told:
+  ret i32 %state
 look:
-  %weights = load atomic ptr, ptr @{pointer} acquire, align 8
-  %absent = icmp eq ptr %weights, null
-  br i1 %absent, label %not.ready, label %words
-not.ready:
-  ret i32 {NOT_READY}
+  %weights = load ptr, ptr %there
+  br label %words
 words:
   %n = phi i64 [ 0, %look ], [ %n.next, %word ]
   %one = phi i64 [ 0, %look ], [ %one.next, %word ]
@@ -233,9 +247,9 @@ def weights_text(plan: Plan, head: bytes) -> str:
     names = {"p": plan.prefix, "weights": WEIGHTS, "pointer": WEIGHTS_POINTER, **CODES}
     if not head:
         inside = _INSIDE.format(**{k: v for k, v in names.items() if k != "WEIGHTS"})
-        return inside + _verify(plan)
+        return _READY.format(**names) + inside + _verify(plan)
     shown = "".join(f"\\{byte:02X}" for byte in head[:_SEEN])
     mapped = _MAPPED.format(
         **names, seen=_SEEN, head=shown, size=HEAD_BYTES + plan.weight_bytes, head_bytes=HEAD_BYTES
     )
-    return mapped + _verify(plan)
+    return _READY.format(**names) + mapped + _verify(plan)
