@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from tilesmith.codegen.library.package import config_file, pkg_config_file
 from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.files import check_output
+from tilesmith.search_space.files import check_output, package_files
 from tilesmith.search_space.target import Target
 
 Kind = Literal["library", "object", "archive"]
@@ -73,8 +72,8 @@ class LibraryRequest:
                 f"'{self.output}' is no file that others could lie beside; name one, such as "
                 "model.so"
             )
-        packages = (config_file(self.output), pkg_config_file(self.output))
-        for path in filter(None, (self.output, self.header, *packages, self.weights_file)):
+        others = (self.header, *package_files(self.output), self.weights_file)
+        for path in filter(None, (self.output, *others)):
             check_output(path, *sources)
 
 

@@ -135,3 +135,16 @@ def unwritable(path: Path, error: OSError) -> TilesmithError:
     """What to raise for a failed write: the user's mistake, or the machine's failure."""
     sentence = f"'{path}' cannot be written: {error.strerror or error}"
     return InputError(sentence) if is_input_mistake(error) else JobError(sentence)
+
+
+def package_name(output: Path) -> str:
+    """What build systems call a library by its file: `libmodel.a` is model, as `model.so` is."""
+    stem = output.stem if output.name.startswith(".") else output.name.partition(".")[0]
+    name = stem.removeprefix("lib") or stem
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-" else "_" for c in name)
+
+
+def package_files(output: Path) -> tuple[Path, Path]:
+    """What build systems read about a library, beside it: CMake, and pkg-config."""
+    name = package_name(output)
+    return output.with_name(f"{name}Config.cmake"), output.with_name(f"{name}.pc")

@@ -14,15 +14,10 @@ from tilesmith.codegen.library.archive import write_archive
 from tilesmith.codegen.library.building import Built, build
 from tilesmith.codegen.library.header import header
 from tilesmith.codegen.library.linking import link, linker_of
-from tilesmith.codegen.library.package import (
-    config,
-    config_file,
-    pkg_config,
-    pkg_config_file,
-)
+from tilesmith.codegen.library.package import config, pkg_config
 from tilesmith.codegen.library.plan import Plan
 from tilesmith.codegen.library.weights import head_of, write_weights
-from tilesmith.search_space.files import unwritable, written
+from tilesmith.search_space.files import package_files, unwritable, written
 
 
 def write_files(plan: Plan, kind: str, output: Path) -> None:
@@ -41,10 +36,8 @@ def write_files(plan: Plan, kind: str, output: Path) -> None:
             write_weights(stream, plan, head)
     with written(output.with_suffix(".h")) as stream:
         stream.write(header(plan).encode())
-    for path, text in (
-        (config_file(output), config(plan, kind, output)),
-        (pkg_config_file(output), pkg_config(plan, kind, output)),
-    ):
+    texts = (config(plan, kind, output), pkg_config(plan, kind, output))
+    for path, text in zip(package_files(output), texts, strict=True):
         with written(path) as stream:
             stream.write(text.encode())
     with written(output) as stream:

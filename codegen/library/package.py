@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.library.plan import Plan
+from tilesmith.search_space.files import package_name
 
 _CMAKE = """\
 # {name}, compiled by Tilesmith: find_package({name} CONFIG), then link to {name}::{name}.
@@ -44,23 +45,6 @@ Version: 0
 Cflags: -I${{pcfiledir}}
 Libs: ${{pcfiledir}}/{file}{after}
 """
-
-
-def package_name(output: Path) -> str:
-    """What build systems call a library by its file: `libmodel.a` is model, as `model.so` is."""
-    stem = output.name.partition(".")[0] if output.name[0] != "." else output.stem
-    name = stem.removeprefix("lib") or stem
-    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-" else "_" for c in name)
-
-
-def config_file(output: Path) -> Path:
-    """The package for CMake beside a library."""
-    return output.with_name(f"{package_name(output)}Config.cmake")
-
-
-def pkg_config_file(output: Path) -> Path:
-    """The file for pkg-config beside a library."""
-    return output.with_name(f"{package_name(output)}.pc")
 
 
 def config(plan: Plan, kind: str, output: Path) -> str:

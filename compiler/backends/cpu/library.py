@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from tilesmith.codegen.library.files import write_files
 from tilesmith.codegen.library.names import check_prefix, prefix_of
-from tilesmith.codegen.library.package import config_file
 from tilesmith.codegen.library.plan import (
     ARENA,
     FIRST_END,
@@ -41,6 +40,7 @@ from tilesmith.compiler.program import (
 from tilesmith.compiler.shipping import Library, LibraryRequest, Shippable
 from tilesmith.compiler.varying.recipe import VaryingRecipe
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.files import package_files
 
 
 def plan_of(recipe: Recipe, prefix: str, about: str, file: str = "") -> Plan:
@@ -206,7 +206,7 @@ def emit(recipe: Shippable, request: LibraryRequest) -> Library:
         str(request.output), str(request.header), str(file) if file else None, request.kind, prefix,
         request.output.stat().st_size, plan.weight_bytes, plan.workspace_bytes, plan.team,
         tuple((size.name, size.low, size.high) for size in plan.sizes),
-        str(config_file(request.output)),
+        str(package_files(request.output)[0]),
     )  # fmt: skip
 
 
