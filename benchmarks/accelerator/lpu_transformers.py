@@ -188,7 +188,8 @@ def kernels(program: Program) -> None:
     print("  shown   first ..    last  kernel")
     found = zip(program.steps, shown_times(program), spans(program), strict=True)
     for step, us, span in found:
-        print(f"{round(us * mhz):7d} {span.start:7.0f} .. {span.end:7.0f}  {step.workload}")
+        first, last = span.start * mhz, span.end * mhz
+        print(f"{round(us * mhz):7d} {first:7.0f} .. {last:7.0f}  {step.workload}")
 
 
 def difference(model: onnx.ModelProto, executable: Any, inputs: dict[str, Tensor]) -> str:
