@@ -11,7 +11,7 @@ in both precisions. A wrong rounding mode has 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,17 +39,33 @@ def local_ratios(
 ) -> dict[str, float]:
     """Local R of tensors, by name; those that the reference does not compute are left out.
 
+    A kernel may have inputs and weights as the model has them, or rounded: the lesser R of both.
+
     Args:
         graph: the model as imported.
         found: the compiled model's tensors.
         dtype: of the precision.
     """
     rounded = rounding_to(dtype)
-    held = {name: rounded(name, value) for name, value in inputs.items()}
+    whole = _ratios(graph, inputs, found, dtype, list(names))
+    narrow = {name: rounded(name, value) for name, value in inputs.items()}
+    graph = graph.with_(constants={n: rounded(n, v) for n, v in graph.constants.items()})
+    found_narrow = _ratios(graph, narrow, found, dtype, list(whole))
+    return {name: min(here, found_narrow.get(name, here)) for name, here in whole.items()}
+
+
+def _ratios(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    found: Mapping[str, Any],
+    dtype: str,
+    names: Sequence[str],
+) -> dict[str, float]:
+    rounded = rounding_to(dtype)
+    held = dict(inputs)
     for name, value in found.items():
         narrow = isinstance(value, np.ndarray) and value.dtype in _NARROW
         held[name] = value.astype(np.float32) if narrow else value
-    graph = graph.with_(constants={n: rounded(n, v) for n, v in graph.constants.items()})
     exact, narrow_too = Evaluator(graph), Evaluator(graph, rounded)
     ratios: dict[str, float] = {}
     for name in names:
