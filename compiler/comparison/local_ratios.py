@@ -18,7 +18,7 @@ import numpy as np
 
 from tilesmith.compiler.comparison.cones import nearest
 from tilesmith.compiler.comparison.evaluation import Evaluator
-from tilesmith.compiler.comparison.ratios import FEW, LIKELY, ratio, rounding_to
+from tilesmith.compiler.comparison.ratios import FEW, LIKELY, UPCAST, ratio, rounding_to
 from tilesmith.compiler.comparison.report import Verdict
 from tilesmith.compiler.graph import Graph
 from tilesmith.search_space.dtypes import to_numpy
@@ -39,7 +39,8 @@ def local_ratios(
 ) -> dict[str, float]:
     """Local R of tensors, by name; those that the reference does not compute are left out.
 
-    A kernel may have inputs and weights as the model has them, or rounded: the lesser R of both.
+    A kernel may have inputs and weights as the model has them, or rounded: what is clearly more
+    exact than the precision with them as they are is judged so.
 
     Args:
         graph: the model as imported.
@@ -51,7 +52,10 @@ def local_ratios(
     narrow = {name: rounded(name, value) for name, value in inputs.items()}
     graph = graph.with_(constants={n: rounded(n, v) for n, v in graph.constants.items()})
     found_narrow = _ratios(graph, narrow, found, dtype, list(whole))
-    return {name: min(here, found_narrow.get(name, here)) for name, here in whole.items()}
+    return {
+        name: here if here < UPCAST else found_narrow.get(name, here)
+        for name, here in whole.items()
+    }
 
 
 def _ratios(

@@ -41,6 +41,7 @@ from tilesmith.compiler.comparison.tensors import Judge, row_of
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.passes.narrow_kernels import largest
 from tilesmith.compiler.precision import PRECISIONS
+from tilesmith.compiler.program import Recipe
 from tilesmith.search_space.errors import InputError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -180,16 +181,29 @@ def arising(
     """Rows judged by what arises at each tensor, too; random numbers are left as they are."""
     names = [row.name for row in rows if row.ratio is not None and row.name not in compared.drawn]
     here = local_ratios(compared.graph, compared.inputs, found, precision.dtype, names)
+    rounding = _roundings(compared.recipe, {row.node for row in rows})
     return [
         replace(
             row,
             local_ratio=here[row.name],
-            verdict=verdict_here(row.verdict, here[row.name], math.prod(row.shape)),
+            verdict=verdict_here(
+                row.verdict, here[row.name] / rounding[row.node], math.prod(row.shape)
+            ),
         )
         if row.name in here
         else row
         for row in rows
     ]
+
+
+def _roundings(recipe: Recipe, nodes: set[str]) -> dict[str, float]:
+    """How many times as much what does a node's work may lose: several kernels round in between,
+    where the reference of the node rounds its result alone."""
+    found = dict.fromkeys(nodes, 0)
+    for step in recipe.steps:
+        for name in nodes.intersection(getattr(step, "sources", ())):
+            found[name] += 1
+    return {name: 2.0 if steps > 1 else 1.0 for name, steps in found.items()}
 
 
 def _with_ratio(
