@@ -11,7 +11,7 @@ in both precisions. A wrong rounding mode has 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ def local_ratios(
     """Local R of tensors, by name; those that the reference does not compute are left out.
 
     A kernel may have inputs and weights as the model has them, or rounded: what is clearly more
-    exact than the precision with them as they are is judged so.
+    exact than the precision with them as they are is judged so, and so is what has a factor that
+    may be folded into weights, which then are rounded as others.
 
     Args:
         graph: the model as imported.
@@ -52,10 +53,26 @@ def local_ratios(
     narrow = {name: rounded(name, value) for name, value in inputs.items()}
     graph = graph.with_(constants={n: rounded(n, v) for n, v in graph.constants.items()})
     found_narrow = _ratios(graph, narrow, found, dtype, list(whole))
-    return {
-        name: here if here < UPCAST else found_narrow.get(name, here)
-        for name, here in whole.items()
-    }
+    scaling = (n for n in graph.nodes if n.is_onnx("BatchNormalization", "Mul", "Div"))
+    scaled = {name for node in scaling for name in node.writes}
+    ratios = {}
+    for name, here in whole.items():
+        other = found_narrow.get(name, here)
+        folded = bool(scaled & _between(graph, name, {*found, *inputs}))
+        ratios[name] = here if here < UPCAST else min(here, other) if folded else other
+    return ratios
+
+
+def _between(graph: Graph, name: str, among: Collection[str]) -> set[str]:
+    """A tensor, and those it is computed from that are not `among` others."""
+    waiting, seen = [name], {name}
+    while waiting:
+        node = graph.producers.get(waiting.pop())
+        for source in () if node is None else node.reads:
+            if source not in among and source not in seen:
+                seen.add(source)
+                waiting.append(source)
+    return seen
 
 
 def _ratios(
