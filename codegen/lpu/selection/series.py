@@ -8,8 +8,8 @@
 
 Two of `rsqrt` are a fourth root. In float32 the logarithm is right to 1e-5 + 1e-6 |log x| for x
 from 1e-15 to 1e15, and to 1e-3 of it elsewhere. Pi comes in three parts, the first of so few bits
-that k times it is exact (Cody and Waite, as in Cephes): sines are right to 1e-6 up to 10,000 and to
-1e-5 up to 100,000. They are taken of float32 alone (`schedules.lpu.functions`): angles of many
+that k times it is exact (Cody and Waite, as in Cephes): sines are right to 2e-6 up to 10,000 and to
+2e-5 up to 100,000. They are taken of float32 alone (`schedules.lpu.functions`): angles of many
 turns, which positions and time steps make, have no place in float16.
 """
 
