@@ -49,11 +49,14 @@ def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
     if node.kind in ("join", "view"):
         return _alias_options(graph, node, chooser.target)
     assert node.workload is not None
-    if is_elementwise(node) or moves_images(node):
+    if is_elementwise(node):
+        return _elementwise_options(graph, node, chooser)
+    known = chooser.schedules(node.workload)
+    if moves_images(node) and known.keys() == {(PLAIN, PLAIN)}:  # it has no layouts of its own
         return _elementwise_options(graph, node, chooser)
     return [
         _option(node.workload, pair, schedule)
-        for pair, schedule in chooser.schedules(node.workload).items()
+        for pair, schedule in known.items()
         if _fits(graph, node, pair)
     ]
 

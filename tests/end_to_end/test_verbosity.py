@@ -15,16 +15,6 @@ from tests.end_to_end.command import SMALL, invoke
 from tilesmith.command_line import command_line
 
 
-@pytest.fixture(autouse=True)
-def channel() -> Iterator[None]:
-    """Leave the channel as it was."""
-    log = logging.getLogger("tilesmith")
-    handlers, level = list(log.handlers), log.level
-    yield
-    log.handlers[:] = handlers
-    log.setLevel(level)
-
-
 def test_stages_are_told_in_detail(model: Path, tmp_path: Path) -> None:
     artifact, database = tmp_path / "model.tsm", tmp_path / "tuning.db"
     done = invoke("compile", model, "-o", artifact, "--database", "none", "-vv", "--json")
@@ -56,6 +46,11 @@ def test_one_v_tells_what_a_search_for_a_fault_looks_at(model: Path) -> None:
 
 
 def test_nothing_is_told_unless_it_is_asked_for(model: Path, tmp_path: Path) -> None:
+    """Nor by a command that follows one which was asked."""
+    log = logging.getLogger("tilesmith")
+    handlers, level = list(log.handlers), log.level
+    assert "INFO" in invoke("run", model, "--database", "none", "-v", "--log-level", "info").stderr
+    assert (log.handlers, log.level) == (handlers, level)
     told = invoke("compile", model, "-o", tmp_path / "model.tsm", "--database", "none").stderr
     assert "DEBUG" not in told and "INFO" not in told
 

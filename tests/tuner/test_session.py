@@ -287,7 +287,7 @@ def test_wrong_input_is_named() -> None:
         tune([], TARGET, MemoryLedger(), [simulator()])
     with pytest.raises(InputError, match="unknown strategy 'magic'"):
         tune(TASKS, TARGET, MemoryLedger(), [simulator()], TuneOptions(strategy="magic"))
-    with pytest.raises(InputError, match="time-limit = -1 is out of range"):
+    with pytest.raises(InputError, match="time_limit = -1 is out of range"):
         TuneOptions(time_limit_s=-1)
     ledger = MemoryLedger()
     tune(TASKS, TARGET, ledger, [simulator()], TuneOptions(trials=4), JUDGED)

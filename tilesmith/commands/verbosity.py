@@ -36,16 +36,16 @@ def verbose(command: click.Command) -> click.Command:
 
 def _tell(ctx: click.Context, param: click.Parameter, count: int) -> None:
     if count and not ctx.resilient_parsing:
-        log_to_stderr("info" if count == 1 else "debug")
+        _log_to_stderr("info" if count == 1 else "debug", ctx)
 
 
 def _tell_from(ctx: click.Context, param: click.Parameter, level: str | None) -> None:
     if level and not ctx.resilient_parsing:
-        log_to_stderr(level)
+        _log_to_stderr(level, ctx)
 
 
-def log_to_stderr(level: str) -> None:
-    """Show the channel's lines from a level of `logging` on."""
+def _log_to_stderr(level: str, ctx: click.Context) -> None:
+    """Show the channel's lines from a level of `logging` on, until the command ends."""
     import logging
     import time
 
@@ -68,6 +68,13 @@ def log_to_stderr(level: str) -> None:
     log = logging.getLogger("tilesmith")
     lines = Lines()
     lines.name = _NAME
+    before = log.level
     log.handlers[:] = [known for known in log.handlers if known.name != _NAME]
     log.addHandler(lines)
     log.setLevel(level.upper())
+
+    def end() -> None:
+        log.removeHandler(lines)
+        log.setLevel(before)
+
+    ctx.call_on_close(end)
