@@ -76,6 +76,6 @@ def test_python_has_the_same_default_and_tells_of_it(
     ]
     caplog.clear()
     ts.compile(str(model), database=None)
-    assert caplog.records == []
+    assert not [record for record in caplog.records if record.message.startswith("database")]
     with pytest.raises(ts.InputError, match="kept in a database"):
         ts.tune(ts.Workload.parse(SMALL), database=None)
