@@ -42,14 +42,14 @@ docs: $(STAMP)  ## the documentation site, into build/site; a warning is an erro
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 tests: $(STAMP)  ## pytest
-	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS)
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 format: $(STAMP)  ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 golden: $(STAMP)  ## accept the printed programs as they are now (read the diff)
-	$(BIN)/python -m pytest -n $(JOBS) tests/golden --update-golden
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/golden --update-golden
 
 wheel: $(STAMP)  ## the wheel that pip installs, into dist: pure Python, for x86-64 and AArch64
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
