@@ -1,7 +1,7 @@
 """ONNX's own backend suite through `tilesmith compare`: where is a right model called wrong?
 
-    python -m benchmarks.onnx_compared --target cpu --precision bf16 [--only REGEX] [--jobs 2]
-        [--timeout S] [--json FILE]
+    python -m benchmarks.onnx_compared --target cpu --precision bf16 [--only REGEX] [--every N]
+        [--jobs 2] [--timeout S] [--json FILE]
 
 Every case is compiled for the target and compared, tensor by tensor, on the suite's inputs where it
 has some. The compiler passes these cases, so a case that is not clean is a false alarm, or a
@@ -128,6 +128,7 @@ def main() -> int:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--only", default="", help="regular expression of the cases to compare")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th of these")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds a case may take")
     parser.add_argument("--json", metavar="FILE", help="write every outcome as it comes")
@@ -138,7 +139,7 @@ def main() -> int:
         os.environ.setdefault("ONNX_HOME", home)  # where ONNX puts what it makes of light models
         _tests()
         asked = Asked(options.target, options.precision)
-        chosen = _chosen(options.only)
+        chosen = _chosen(options.only)[:: options.every]
         for outcome in run_cases(chosen, options.jobs, options.timeout, asked):
             kind = _kind(outcome)
             counts[kind] = counts.get(kind, 0) + 1

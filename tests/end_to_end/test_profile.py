@@ -17,11 +17,19 @@ from rich.cells import cell_len
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import TUNE, invoke, refuse, save_model, succeed
+from tilesmith.codegen.host import host_target
 from tilesmith.display.profile import text as profile_text
 from tilesmith.display.profile_page import page
 from tilesmith.display.profile_report import OperatorTime, ProfileReport
-from tilesmith.jobs.profile_advice import tune_command
+from tilesmith.jobs import profile_advice
+from tilesmith.jobs.profile_advice import advised, tune_command
 from tilesmith.jobs.request import Request
+
+
+@pytest.fixture
+def all_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Advice however little a run spends on it: what has weight depends on how long things take."""
+    monkeypatch.setattr(profile_advice, "MATTERS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +119,7 @@ def test_the_page_needs_nothing_else_and_escapes(found: dict[str, Any], model: P
     assert "mem[ory]&lt;b&gt;" in text
 
 
+@pytest.mark.usefixtures("all_advice")
 @pytest.mark.parametrize("columns", [80, 140])
 def test_the_table_fits_its_terminal(
     model: Path, monkeypatch: pytest.MonkeyPatch, columns: int
@@ -126,6 +135,7 @@ def test_the_table_fits_its_terminal(
     assert any(line.lstrip().startswith("tilesmith tune ") for line in lines)
 
 
+@pytest.mark.usefixtures("all_advice")
 def test_host_operators_are_apart(tmp_path: Path) -> None:
     proto = model_of(
         """g (float[16] x) => (float[n] u, float[16] y)
@@ -139,6 +149,7 @@ def test_host_operators_are_apart(tmp_path: Path) -> None:
     assert any(advice.kind == "host" for advice in report.advice)
 
 
+@pytest.mark.usefixtures("all_advice")
 def test_artifacts_and_described_machines(model: Path, tmp_path: Path) -> None:
     succeed("compile", model, "--target", "cpu", "--threads", 2, "-o", tmp_path / "m.tsm")
     report = succeed("profile", tmp_path / "m.tsm", "--runs", 5)
@@ -159,6 +170,7 @@ def test_artifacts_and_described_machines(model: Path, tmp_path: Path) -> None:
         assert {name for op in found["ops"] for name in op["sources"]} == {"h", "y"}
 
 
+@pytest.mark.usefixtures("all_advice")
 def test_schedules_of_other_thread_counts_are_mentioned(tmp_path: Path) -> None:
     path = save_model(tmp_path / "m.onnx", (64, 8))
     database = tmp_path / "t.db"
@@ -172,6 +184,17 @@ def test_schedules_of_other_thread_counts_are_mentioned(tmp_path: Path) -> None:
     report = succeed("profile", path, "--database", database, "--runs", 5)
     assert {op["origin"] for op in report["ops"]} == {"tuned"}
     assert not [advice for advice in report["advice"] if advice["command"]]
+
+
+@pytest.mark.parametrize("us", [1.9, 2.1])
+def test_advice_is_of_what_has_weight(us: float) -> None:
+    ops = (
+        OperatorTime("u", "Unique", us, kind="host"),
+        OperatorTime("y", "exp", 100.0 - us, kind="kernel", origin="tuned", roofline_us=100.0 - us),
+    )
+    report = ProfileReport("m", "cpu", 1, "fp32", "simulator", 100.0, ops)
+    kinds = [advice.kind for advice in advised(report, Request("m.onnx"), host_target(), "")]
+    assert kinds == (["host"] if us > 2 else ["roofline"])
 
 
 def test_commands_hold_no_password() -> None:
