@@ -3,22 +3,26 @@
     local R = ||ours - exact here|| / ||rounded here - exact here||
 
 `exact here` is computed by the reference in float32 from the compiled model's own tensors before
-it, with inputs and weights as the precision has them; `rounded here` likewise, each tensor on the
-way rounded. What came before has no part in either, so that a right kernel has 1 (less where it
-rounds less often), however deep it stands: measured 1.000 on convolutional networks and an encoder
-in both precisions. A wrong rounding mode has 2.
+it, with inputs and weights as the kernel has them (`local_ratios`); `rounded here` likewise, each
+tensor on the way rounded. What came before has no part in either, so that a right kernel has 1
+(less where it rounds less often), however deep it stands: measured 1.000 on convolutional networks
+and an encoder in both precisions. A wrong rounding mode has 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.compiler.comparison.cones import nearest
-from tilesmith.compiler.comparison.evaluation import Evaluator
-from tilesmith.compiler.comparison.ratios import FEW, LIKELY, UPCAST, ratio, rounding_to
+from tilesmith.compiler.comparison.evaluation import Evaluator, Rounding
+from tilesmith.compiler.comparison.folded_constants import constants_of, folded_constants
+from tilesmith.compiler.comparison.ratios import FEW, LIKELY, ratio, rounding_to
 from tilesmith.compiler.comparison.report import Verdict
 from tilesmith.compiler.graph import Graph
 from tilesmith.search_space.dtypes import to_numpy
@@ -39,9 +43,10 @@ def local_ratios(
 ) -> dict[str, float]:
     """Local R of tensors, by name; those that the reference does not compute are left out.
 
-    A kernel may have inputs and weights as the model has them, or rounded: what is clearly more
-    exact than the precision with them as they are is judged so, and so is what has a factor that
-    may be folded into weights, which then are rounded as others.
+    A kernel may have operands and weights rounded or as the model has them, and weights rounded
+    with the factors that are folded into them. It is judged with those with which it is right, if
+    there are any; what it gives has to be rounded once from these, so that a small defect is one
+    with any of them.
 
     Args:
         graph: the model as imported.
@@ -49,60 +54,74 @@ def local_ratios(
         dtype: of the precision.
     """
     rounded = rounding_to(dtype)
-    whole = _ratios(graph, inputs, found, dtype, list(names))
-    narrow = {name: rounded(name, value) for name, value in inputs.items()}
-    graph = graph.with_(constants={n: rounded(n, v) for n, v in graph.constants.items()})
-    found_narrow = _ratios(graph, narrow, found, dtype, list(whole))
-    scaling = (n for n in graph.nodes if n.is_onnx("BatchNormalization", "Mul", "Div"))
-    scaled = {name for node in scaling for name in node.writes}
-    ratios = {}
-    for name, here in whole.items():
-        other = found_narrow.get(name, here)
-        folded = bool(scaled & _between(graph, name, {*found, *inputs}))
-        ratios[name] = here if here < UPCAST else min(here, other) if folded else other
-    return ratios
 
+    def narrow(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: rounded(name, value) for name, value in values.items()}
 
-def _between(graph: Graph, name: str, among: Collection[str]) -> set[str]:
-    """A tensor, and those it is computed from that are not `among` others."""
-    waiting, seen = [name], {name}
-    while waiting:
-        node = graph.producers.get(waiting.pop())
-        for source in () if node is None else node.reads:
-            if source not in among and source not in seen:
-                seen.add(source)
-                waiting.append(source)
-    return seen
-
-
-def _ratios(
-    graph: Graph,
-    inputs: Mapping[str, Any],
-    found: Mapping[str, Any],
-    dtype: str,
-    names: Sequence[str],
-) -> dict[str, float]:
-    rounded = rounding_to(dtype)
-    held = dict(inputs)
+    given = dict(inputs)
     for name, value in found.items():
-        narrow = isinstance(value, np.ndarray) and value.dtype in _NARROW
-        held[name] = value.astype(np.float32) if narrow else value
-    exact, narrow_too = Evaluator(graph), Evaluator(graph, rounded)
+        widened = isinstance(value, np.ndarray) and value.dtype in _NARROW
+        given[name] = value.astype(np.float32) if widened else value
+    names = [n for n in names if getattr(given.get(n), "dtype", None) == np.float32]
+    ours = {name: given[name] for name in names}
+    here = _Here(graph, dtype, ours)
     ratios: dict[str, float] = {}
-    for name in names:
-        ours = held[name]
-        if not isinstance(ours, np.ndarray) or ours.dtype != np.float32:
-            continue
-        given = {source: held[source] for source in nearest(graph, name, held.keys())}
-        try:
-            wanted, least = (
-                np.asarray(one.between(given, [name])[name]) for one in (exact, narrow_too)
-            )
-        except JobError:
-            continue
-        if wanted.shape == ours.shape and wanted.dtype.kind == "f":
-            ratios[name] = ratio(ours, wanted, least, dtype)
+    doubted = list(names)
+    for constants in _as_kernels_have_them(graph, rounded):
+        if not doubted:
+            break
+        for operands in (narrow(given), given):
+            other = here.ratios(doubted, {**constants, **operands})
+            ratios |= {name: min(ratios.get(name, math.inf), other[name]) for name in other}
+            doubted = [name for name in other if ratios[name] > HERE_FINE]
     return ratios
+
+
+def _as_kernels_have_them(graph: Graph, rounded: Rounding) -> Iterator[dict[str, Any]]:
+    """The model's constants: rounded, folded and rounded, as they are."""
+    fixed = constants_of(graph)
+    yield {name: rounded(name, value) for name, value in fixed.items()}
+    yield folded_constants(graph, fixed, rounded)
+    yield fixed
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Tensors from those before them.
+
+    Attributes:
+        graph: the model as imported.
+        dtype: of the precision.
+        ours: the compiled model's, in float32.
+    """
+
+    graph: Graph
+    dtype: str
+    ours: Mapping[str, NDArray[Any]]
+
+    def ratios(self, names: Sequence[str], operands: Mapping[str, Any]) -> dict[str, float]:
+        """Local R with given operands: inputs, constants and tensors."""
+        rounded = rounding_to(self.dtype)
+        kept: set[str] = set()
+
+        def results(name: str, value: Any) -> Any:
+            return value if name in kept else rounded(name, value)
+
+        exact, least = Evaluator(self.graph), Evaluator(self.graph, results)
+        ratios: dict[str, float] = {}
+        for name in names:
+            given = {n: operands[n] for n in nearest(self.graph, name, operands.keys())}
+            kept.clear()
+            kept.update(given)
+            try:
+                wanted, narrow = (
+                    np.asarray(one.between(given, [name])[name]) for one in (exact, least)
+                )
+            except JobError:
+                continue
+            if wanted.shape == self.ours[name].shape and wanted.dtype.kind == "f":
+                ratios[name] = ratio(self.ours[name], wanted, narrow, self.dtype)
+        return ratios
 
 
 def verdict_here(verdict: Verdict, here: float, elements: int) -> Verdict:

@@ -41,7 +41,7 @@ from tilesmith.compiler.comparison.tensors import Judge, row_of
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.passes.narrow_kernels import largest
 from tilesmith.compiler.precision import PRECISIONS
-from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.program import LoopStep, Recipe, kernels_of
 from tilesmith.search_space.errors import InputError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -197,13 +197,15 @@ def arising(
 
 
 def _roundings(recipe: Recipe, nodes: set[str]) -> dict[str, float]:
-    """How many times as much what does a node's work may lose: several kernels round in between,
-    where the reference of the node rounds its result alone."""
+    """How many times as much what does a node's work may lose: several kernels, and one that a loop
+    runs again and again, round in between, where the reference of the node rounds its result
+    alone."""
     found = dict.fromkeys(nodes, 0)
     for step in recipe.steps:
         for name in nodes.intersection(getattr(step, "sources", ())):
-            found[name] += 1
-    return {name: 2.0 if steps > 1 else 1.0 for name, steps in found.items()}
+            again = 2 if isinstance(step, LoopStep) else 1
+            found[name] += again * max(1, len(list(kernels_of((step,)))))
+    return {name: 2.0 if times > 1 else 1.0 for name, times in found.items()}
 
 
 def _with_ratio(

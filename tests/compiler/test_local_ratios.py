@@ -14,6 +14,7 @@ from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.comparison import precisions
 from tilesmith.compiler.comparison.compare import Compared
 from tilesmith.compiler.comparison.evaluation import Evaluator
+from tilesmith.compiler.comparison.local_ratios import local_ratios
 from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
 from tilesmith.compiler.comparison.stepping import Hooks, run_steps
 from tilesmith.compiler.executable import Executable
@@ -82,3 +83,60 @@ def test_small_defects_in_16_bits_are_named_at_any_depth(
     assert row.deviation and row.local_ratio > 1.5
     others = [row for row in report.tensors if row.name != name]
     assert all(row.local_ratio < 1.1 for row in others), "what follows is right on what it is given"
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    return as_narrow(array.astype(np.float32), "bfloat16").astype(np.float32)
+
+
+def test_an_operand_may_be_as_the_model_has_it() -> None:
+    """Of a difference that cancels, what rounding the operand costs is most."""
+    graph = import_model(
+        model_of(
+            """g (float[8,16] x) => (float[8,16] y)
+            { m = ReduceMax <axes=[1]> (x)  y = Sub(x, m) }"""
+        )
+    )
+    x = random(8, 16, seed=2) + 8
+    most = rounded(x.max(axis=1, keepdims=True))
+
+    def found(y: np.ndarray) -> float:
+        return local_ratios(graph, {"x": x}, {"m": most, "y": y}, "bfloat16", ["y"])["y"]
+
+    for operand in (x, rounded(x)):
+        assert found(rounded(operand - most)) < 1.2
+    assert found(cut_off(x - most)) > 1.5
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("folded", [False, True])
+def test_weights_may_be_rounded_with_what_is_folded_into_them(folded: bool, computed: bool) -> None:
+    """Weights that are all alike are all off by the same, which one reference has by luck."""
+    filled = "w = ConstantOfShape <value = float[1] {0.02}> (shape)" if computed else ""
+    held = {} if computed else {"w": np.full((4, 5, 1, 1), 0.02, np.float32)}
+    graph = import_model(
+        model_of(
+            f"""g (float[1,5,6,6] x) => (float[1,4,6,6] y)
+            {{ {filled} a = Conv(x, w)  b = BatchNormalization(a, s, c, m, v)
+              d = Mul(b, e)  f = Add(d, h)  y = Relu(f) }}""",
+            s=np.full(4, 0.3, np.float32), c=np.full(4, 0.02, np.float32),
+            m=np.full(4, 0.02, np.float32), v=np.full(4, 0.7, np.float32),
+            e=np.full((4, 1, 1), 3.3, np.float32), h=np.full((4, 1, 1), 0.07, np.float32),
+            **held, **({"shape": np.array([4, 5, 1, 1])} if computed else {}),
+        )
+    )  # fmt: skip
+    x = rounded(np.abs(random(1, 5, 6, 6, seed=3)))
+    scale = np.float32(0.3 / np.sqrt(0.7 + 1e-5))
+    summed = x.sum(axis=1, keepdims=True).repeat(4, axis=1)
+    if folded:
+        weight = rounded(np.array([0.02 * scale * 3.3, (0.02 - 0.02 * scale) * 3.3 + 0.07]))
+        value = np.maximum(summed * weight[0] + weight[1], 0)
+    else:
+        w, s, c, m, v, e, h = rounded(np.array([0.02, 0.3, 0.02, 0.02, 0.7, 3.3, 0.07]))
+        value = ((summed * w - m) * s / np.sqrt(v + np.float32(1e-5)) + c) * e + h
+
+    def found(y: np.ndarray) -> float:
+        return local_ratios(graph, {"x": x}, {"y": y}, "bfloat16", ["y"])["y"]
+
+    assert found(rounded(value)) < 1.2
+    assert found(rounded(value * 1.02)) > 1.5
