@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from tilesmith.compiler.comparison.cones import nearest
 from tilesmith.compiler.comparison.evaluation import Evaluator, Rounding
 from tilesmith.compiler.comparison.folded_constants import constants_of, folded_constants
-from tilesmith.compiler.comparison.ratios import FEW, LIKELY, ratio, rounding_to
+from tilesmith.compiler.comparison.ratios import FEW, LIKELY, limited, ratio, rounding_to
 from tilesmith.compiler.comparison.report import Verdict
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.passes.narrow_kernels import largest
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError
 
@@ -120,8 +121,16 @@ class _Here:
             except JobError:
                 continue
             if wanted.shape == self.ours[name].shape and wanted.dtype.kind == "f":
-                ratios[name] = ratio(self.ours[name], wanted, narrow, self.dtype)
+                exact_here = limited(wanted, self.dtype)
+                ours = _within(self.ours[name], exact_here, self.dtype)
+                ratios[name] = ratio(ours, exact_here, narrow, self.dtype)
         return ratios
+
+
+def _within(found: NDArray[Any], exact: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Infinities where the exact number is as large as the type has any, as that number."""
+    same = np.isinf(found) & (np.sign(found) == np.sign(exact))
+    return np.where(same & (np.abs(exact) >= largest(dtype)), exact, found)
 
 
 def verdict_here(verdict: Verdict, here: float, elements: int) -> Verdict:

@@ -140,3 +140,12 @@ def test_weights_may_be_rounded_with_what_is_folded_into_them(folded: bool, comp
 
     assert found(rounded(value)) < 1.2
     assert found(rounded(value * 1.02)) > 1.5
+
+
+def test_numbers_too_large_for_the_type_are_no_defect() -> None:
+    graph = import_model(model_of("g (float[8,8] x) => (float[8,8] y) { y = Mul(x, x) }"))
+    x = random(8, 8, seed=1) * 300
+    y = np.where(x * x > 65504, np.inf, x * x).astype(np.float16).astype(np.float32)
+    assert np.isinf(y).any()
+    assert local_ratios(graph, {"x": x}, {"y": y}, "float16", ["y"])["y"] < 1.2
+    assert local_ratios(graph, {"x": x}, {"y": -y}, "float16", ["y"])["y"] > 10
