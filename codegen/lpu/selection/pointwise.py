@@ -95,7 +95,8 @@ class Piece:
         held = in_bounds(where, self.count if where.moves else 1)
         inside = held if inside is None else inside & held
         shifts = np.unique((lane % LANES)[np.broadcast_to(inside, lane.shape)])
-        assert len(shifts) <= 1, "rows that begin at different lanes are pieces of their own"
+        if len(shifts) > 1:
+            raise CodegenError(f"rows of {access} begin at different lanes")
         start = int(shifts[0]) if len(shifts) else 0
         numbers = np.where(inside, where.rows, -1)
         known = self.state.number(buffer, numbers)

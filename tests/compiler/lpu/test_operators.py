@@ -127,3 +127,12 @@ def test_a_decode_step_wider_than_a_vector_runs_with_its_caches() -> None:
     inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
     executable = compared(decode_step(384, 4, 2, 5), 4e-3, **inputs)
     assert executable.report.host == 0
+
+
+def test_windows_over_rows_of_one_channel_run_on_the_host() -> None:
+    """Rows of the image lie beside each other, so that each begins at a lane of its own."""
+    text = (
+        "pool (float[1, 1, 5, 5] x) => (float[1, 1, 3, 3] y) "
+        '{ y = AveragePool<kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER">(x) }'
+    )
+    compared(model_of(text), 1e-6, x=random(1, 1, 5, 5))
