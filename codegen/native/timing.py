@@ -54,57 +54,7 @@ ROOM = 1 << 12
 """Notes that a list has room for at first."""
 
 
-def _ticks(triple: str) -> str:
-    """The instruction that reads the counter."""
-    if triple.startswith("aarch64"):
-        return "call i64 @llvm.read_volatile_register.i64(metadata !900)"
-    return "call i64 @llvm.readcyclecounter()"
-
-
-def _text(triple: str) -> str:
-    def note(kind: str, address: str) -> str:
-        name = f"%{kind}.note"
-        return (
-            f"{name}.at = ptrtoint ptr {address} to i64\n"
-            f"  {name} = or i64 {name}.at, {_KINDS[kind]}\n"
-            f"  call void @note(ptr %local, i64 {name})"
-        )
-
-    return f"""
-declare i64 @llvm.readcyclecounter()
-declare i64 @llvm.read_volatile_register.i64(metadata)
-!900 = !{{!"cntvct_el0"}}
-
-define i64 @ticks() {{
-entry:
-  %now = {_ticks(triple)}
-  ret i64 %now
-}}
-
-define void @note(ptr %local, i64 %what) {{
-entry:
-  %header = getelementptr i8, ptr %local, i64 -{_HEADER}
-  %end.at = getelementptr i64, ptr %header, i64 1
-  %place = load ptr, ptr %header
-  %end = load ptr, ptr %end.at
-  %room = icmp ult ptr %place, %end
-  br i1 %room, label %write, label %lose
-write:
-  %when = getelementptr i64, ptr %place, i64 1
-  %next = getelementptr i64, ptr %place, i64 2
-  store i64 %what, ptr %place
-  store ptr %next, ptr %header
-  %now = {_ticks(triple)}
-  store i64 %now, ptr %when
-  ret void
-lose:
-  %lost.at = getelementptr i64, ptr %header, i64 2
-  %lost = load i64, ptr %lost.at
-  %more = add i64 %lost, 1
-  store i64 %more, ptr %lost.at
-  ret void
-}}
-
+_SAMPLING = f"""
 define void @entered(ptr %state, i64 %trips, ptr %local) {{
 entry:
   %n.at = getelementptr i64, ptr %local, i64 -5
@@ -184,9 +134,14 @@ plain:
                   ptr %local)
   ret void
 }}
+"""
+"""What a loop calls that looks at one iteration in several: `entered` before the first, `sampled`
+for each, `left` behind the last. The state holds how many are let pass, how many were, and one in
+how many is looked at."""
 
+_LOOKING = """
 define void @looked(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                    ptr %local) {{
+                    ptr %local) {
 entry:
   %quiet.at = getelementptr i64, ptr %local, i64 -3
   %quiet = load i64, ptr %quiet.at
@@ -200,9 +155,9 @@ plain:
   call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
                   ptr %local)
   ret void
-}}
+}
 
-define void @begin(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local) {{
+define void @begin(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local) {
 entry:
   %count.at = getelementptr i64, ptr %a, i64 1
   %table = load ptr, ptr %a
@@ -210,7 +165,64 @@ entry:
   call void @timed(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
                    ptr %local)
   ret void
+}
+"""
+"""A table that is looked at unless one around it is let pass, and where a run begins."""
+
+
+def _ticks(triple: str) -> str:
+    """The instruction that reads the counter."""
+    if triple.startswith("aarch64"):
+        return "call i64 @llvm.read_volatile_register.i64(metadata !900)"
+    return "call i64 @llvm.readcyclecounter()"
+
+
+def _text(triple: str) -> str:
+    def note(kind: str, address: str) -> str:
+        name = f"%{kind}.note"
+        return (
+            f"{name}.at = ptrtoint ptr {address} to i64\n"
+            f"  {name} = or i64 {name}.at, {_KINDS[kind]}\n"
+            f"  call void @note(ptr %local, i64 {name})"
+        )
+
+    return f"""
+declare i64 @llvm.readcyclecounter()
+declare i64 @llvm.read_volatile_register.i64(metadata)
+!900 = !{{!"cntvct_el0"}}
+
+define i64 @ticks() {{
+entry:
+  %now = {_ticks(triple)}
+  ret i64 %now
 }}
+
+define void @note(ptr %local, i64 %what) {{
+entry:
+  %header = getelementptr i8, ptr %local, i64 -{_HEADER}
+  %end.at = getelementptr i64, ptr %header, i64 1
+  %place = load ptr, ptr %header
+  %end = load ptr, ptr %end.at
+  %room = icmp ult ptr %place, %end
+  br i1 %room, label %write, label %lose
+write:
+  %when = getelementptr i64, ptr %place, i64 1
+  %next = getelementptr i64, ptr %place, i64 2
+  store i64 %what, ptr %place
+  store ptr %next, ptr %header
+  %now = {_ticks(triple)}
+  store i64 %now, ptr %when
+  ret void
+lose:
+  %lost.at = getelementptr i64, ptr %header, i64 2
+  %lost = load i64, ptr %lost.at
+  %more = add i64 %lost, 1
+  store i64 %more, ptr %lost.at
+  ret void
+}}
+
+{_SAMPLING}
+{_LOOKING}
 {walking.walk_with(note)}
 """
 
