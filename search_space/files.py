@@ -26,14 +26,17 @@ def is_input_mistake(error: OSError) -> bool:
 
 
 def ending(path: Path) -> Path:
-    """A path that may be read to its end: a device such as /dev/zero has none.
+    """A path that may be read to its end: a device such as /dev/zero has none, and a pipe that
+    nobody writes into would be waited for.
 
     Raises:
-        OSError: there is nothing, or a device.
+        OSError: there is nothing, or a device, a pipe or a socket.
     """
     mode = path.stat().st_mode
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise OSError(errno.ENODEV, "it is a device, and a file is expected", str(path))
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # reading says what folders are
+        pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        kind = "a pipe" if pipe else "a device"
+        raise OSError(errno.ENODEV, f"it is {kind}, and a file is expected", str(path))
     return path
 
 

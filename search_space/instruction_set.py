@@ -50,6 +50,7 @@ from typing import Any
 
 from tilesmith.search_space.dtypes import NAMES, size_of
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.suggestions import instead
 from tilesmith.search_space.target import Target
@@ -191,7 +192,7 @@ def instruction_set(name: str) -> InstructionSet:
     """
     if name.endswith(".toml"):
         try:
-            return parse_instruction_set(name, Path(name).read_text())
+            return parse_instruction_set(name, ending(Path(name)).read_text())
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise TargetError(f"instruction set file '{name}' cannot be read: {reason}") from error

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.search_space.target import FactValue, Target, load_target, parse_facts
@@ -322,7 +323,7 @@ def load_mesh(name: str) -> Mesh:
     if name.endswith(".toml"):
         path = Path(name)
         try:
-            return parse_mesh(path.stem, path.read_text(), path.parent)
+            return parse_mesh(path.stem, ending(path).read_text(), path.parent)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise TargetError(f"mesh file '{name}' cannot be read: {reason}") from error

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.suggestions import did_you_mean, instead
 
@@ -290,7 +291,7 @@ def load_target(name: str) -> Target:
     if name.endswith(".toml"):
         path = Path(name)
         try:
-            return parse_target(path.stem, path.read_text())
+            return parse_target(path.stem, ending(path).read_text())
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise TargetError(f"target file '{name}' cannot be read: {reason}") from error

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.request import (
     Asked,
+    AskedOfQuantising,
     AskedOfReplay,
     AskedOfSearch,
     Request,
@@ -42,13 +44,14 @@ if TYPE_CHECKING:
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.calibration_data import Data
     from tilesmith.jobs.heartbeat import Observer
-    from tilesmith.jobs.quantising import AskedOfQuantising, QuantisedModel
+    from tilesmith.jobs.quantising import QuantisedModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.simulator import SimulationResult
     from tilesmith.tuner.cancel import CancelToken
 
 
+@takes(AskedOfSearch)
 def tune(
     subject: Subject,
     target: str | Target = HOST,
@@ -110,6 +113,7 @@ def tune(
     return run_job(tuning_job(request, started), observer, cancel)
 
 
+@takes(AskedOfReplay)
 def replay(
     space: str | Path,
     objective: str = "",
@@ -136,6 +140,7 @@ def replay(
     return replayed(space, replay_options(asked, started), objective, observer, cancel)
 
 
+@takes(Asked)
 def compile(
     model: Model,
     target: str | Target = HOST,
@@ -169,6 +174,7 @@ def compile(
     return build_executable(request.resolved(), require_tuned)
 
 
+@takes(AskedOfQuantising)
 def quantize(
     model: Model,
     data: Data | None = None,
@@ -253,6 +259,7 @@ def jax_model(function: Callable[..., Any], *examples: Any) -> JaxModel:
     return JaxModel(function, examples)
 
 
+@takes(Asked)
 def from_jax(
     function: Callable[..., Any],
     *examples: Any,
@@ -297,6 +304,7 @@ def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecut
     return load(path, mapped=mapped)
 
 
+@takes(Asked)
 def simulate(
     subject: Subject,
     target: str | Target = HOST,
@@ -357,6 +365,7 @@ def torch_model(
     return model_of(module, args, kwargs, dynamic_shapes)
 
 
+@takes(Asked)
 def from_torch(
     module: torch.nn.Module,
     args: tuple[Any, ...],

@@ -21,7 +21,7 @@ from tilesmith.compiler.onnx.file import ModelFile
 from tilesmith.compiler.varying.fitting import Point
 from tilesmith.search_space.errors import ModelError, WorkloadError
 from tilesmith.search_space.ir.expression import Expr, const, var
-from tilesmith.search_space.ir.sizes import Size, is_size_name, parse_extent
+from tilesmith.search_space.ir.sizes import Axes, Size, is_size_name, parse_extent
 
 Extent = int | tuple[int, int]
 """What a caller says of an axis: its size, or the least and the greatest it may have."""
@@ -192,6 +192,12 @@ def _dims(value: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
 def _range_of(name: str, extents: tuple[Extent, ...]) -> tuple[int, int]:
     """(least, greatest) of one axis."""
     match extents:
+        case Axes() if len(extents) > 1:
+            given = "x".join(_text(e if isinstance(e, tuple) else (e, e)) for e in extents)
+            raise ModelError(
+                f"'{name}' is one symbolic dimension, and {given} are {len(extents)} extents; give "
+                "it a size such as 8 or a range such as 1..128, or name an input to give its shape"
+            )
         case (int(low), int(high)) | ((int(low), int(high)),):
             pass
         case (int(low),):

@@ -35,6 +35,11 @@ from tilesmith.search_space.ir.expression import (
 MOST = 1 << 31
 """Largest size there may be."""
 
+
+class Axes(tuple["int | tuple[int, int]", ...]):
+    """Extents of a tensor's axes, one for each: two of them are never the ends of a range."""
+
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _PART = re.compile(r"\[[^\[\]]*\]|[^x\[\]]+")
 

@@ -14,6 +14,7 @@ from tests.compiler.model_builder import assert_close, expected, model_of
 from tests.compiler.varying_models import CASES, Case, compiled
 from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.search_space.ir.sizes import Axes
 
 
 @cache
@@ -100,6 +101,7 @@ def test_inputs_outside_their_ranges_are_refused_by_name_axis_and_range() -> Non
         ({"x": ((1, 4), (5, 6))}, ("axis 1", "'x'", "is 5", "5..6")),
         ({"n": (4, 1)}, ("'n'", "4..1", "at least 1")),
         ({"n": (0, 4)}, ("'n'", "0..4", "at least 1")),
+        ({"n": Axes((3, 4))}, ("'n' is one symbolic dimension", "3x4 are 2 extents")),
         ({"n": (1, 4), "x": ((1, 5), 5)}, ("'n'", "1..4", "1..5")),
     ],
 )

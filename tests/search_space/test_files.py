@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilesmith.search_space.errors import InputError, JobError
-from tilesmith.search_space.files import check_output, written
+from tilesmith.search_space.files import check_output, ending, written
 
 
 def test_a_file_appears_when_all_of_it_is_written(tmp_path: Path) -> None:
@@ -49,6 +49,16 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
         stream.write(b"through")
     assert os.read(reader, 100) == b"through"
     os.close(reader)
+
+
+def test_only_a_file_has_an_end(tmp_path: Path) -> None:
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.touch()
+    assert ending(file) == file
+    for path, kind in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(OSError, match=f"it is {kind}, and a file is expected"):
+            ending(path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

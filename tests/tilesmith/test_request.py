@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
@@ -81,3 +82,22 @@ def test_numbers_out_of_range_are_called_as_python_calls_them() -> None:
         TuneRequest(WORKLOAD, time_limit=float("nan")).options(0.0)
     with pytest.raises(ts.InputError, match=r"^seed = -1 is out of range"):
         TuneRequest(WORKLOAD, seed=-1).options(0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ts.compile("m.onnx", shap={}), r"compile\(\) has no argument 'shap'; .*'shapes'"),
+        (lambda: ts.tune("m.onnx", trails=3), r"tune\(\) has no argument 'trails'; .*'trials'"),
+        (lambda: ts.tune("m.onnx", canel=3), "did you mean 'cancel'"),
+        (lambda: ts.quantize("m.onnx", metod="mse"), "did you mean 'method'"),
+        (lambda: ts.compile("m.onnx", zzzz=3), "it has model, target, .*precision"),
+    ],
+)
+def test_a_misspelt_argument_is_named_by_the_function_called(
+    call: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(ts.InputError, match=said):
+        call()
+    with pytest.raises(TypeError):  # what Python's own error for it is, too
+        call()

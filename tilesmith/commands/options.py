@@ -38,6 +38,8 @@ class NamedShape(click.ParamType["tuple[str, Shape]"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Shape]:
+        from tilesmith.search_space.ir.sizes import Axes
+
         if isinstance(value, tuple):
             return value
         name, equals, text = str(value).partition("=")
@@ -55,7 +57,7 @@ class NamedShape(click.ParamType["tuple[str, Shape]"]):
                     "the least comes first",
                     param, ctx,
                 )  # fmt: skip
-        return name, shape
+        return name, Axes(shape)
 
 
 class NamedPair(click.ParamType["tuple[str, str]"]):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.files import written
+from tilesmith.search_space.files import ending, written
 
 
 def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
@@ -26,7 +26,7 @@ def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
         if name in found:
             raise InputError(f"input '{name}' is given twice")
         try:
-            array = np.load(path, allow_pickle=False)
+            array = np.load(ending(Path(path)), allow_pickle=False)
         except OSError as error:
             raise InputError(
                 f"input '{name}': '{path}' cannot be read: {error.strerror or error}"

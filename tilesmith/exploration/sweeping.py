@@ -42,6 +42,7 @@ from tilesmith.exploration.request import Budget
 from tilesmith.exploration.sweep_report import Point, Schedules, Sweep
 from tilesmith.exploration.variation import Variation
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.subjects import is_artifact
 from tilesmith.jobs.targets import resolve_target
@@ -96,6 +97,7 @@ def varied(base: Target, settings: Sequence[tuple[str, str]]) -> list[tuple[str,
     return list(found.items())
 
 
+@takes(Asked)
 def sweep(
     subject: Subject,
     values: Mapping[str, str | float | Sequence[str | float]],

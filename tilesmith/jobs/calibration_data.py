@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.workload import shape_text
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -88,6 +89,9 @@ def expected_inputs(
 
     Args:
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
+
+    Raises:
+        InputError: a symbolic dimension is given more than one size.
     """
     found = []
     for value in inputs:
@@ -105,7 +109,16 @@ def expected_inputs(
 def _extent(dim: Any, shapes: Mapping[str, Sequence[Any]]) -> int | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
-    return int(shapes[dim.dim_param][0]) if dim.dim_param in shapes else None
+    if dim.dim_param not in shapes:
+        return None
+    match tuple(shapes[dim.dim_param]):
+        case (int(extent),):
+            return extent
+        case said:
+            raise InputError(
+                f"'{dim.dim_param}' is one symbolic dimension and is given as {said!r}; one size "
+                "is expected where a model is quantised"
+            )
 
 
 def random_samples(inputs: Sequence[Expected], count: int, seed: int) -> list[Arrays]:
@@ -209,7 +222,7 @@ def _array(path: Path) -> NDArray[Any]:
 
 def _loaded(path: Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
+        return np.load(ending(path), allow_pickle=False)
     except OSError as error:
         raise InputError(
             f"calibration data '{path}' cannot be read: {error.strerror or error}"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.jobs.configurations import filled, parsed
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.request import Asked, Request, Resolved
 from tilesmith.jobs.targets import check_schedulable
 from tilesmith.search_space.errors import InputError, TilesmithError
@@ -123,6 +124,7 @@ class MeasureReport:
         }
 
 
+@takes(Asked)
 def measure(
     operator: str | Workload,
     config: Mapping[str, Any] | str | None = None,

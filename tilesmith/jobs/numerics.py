@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.search_space.target import HOST, Target
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tilesmith.jobs.subjects import Model
 
 
+@takes(Asked)
 def compare(
     model: Model,
     target: str | Target = HOST,
@@ -55,6 +57,7 @@ def compare(
     return compared(Request(model, target, here(database), **asked), options)
 
 
+@takes(Asked)
 def bisect(
     model: Model,
     target: str | Target = HOST,

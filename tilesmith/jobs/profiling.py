@@ -15,6 +15,7 @@ from tilesmith.codegen.structures import space_of
 from tilesmith.display.profile_report import Kind, OperatorTime, ProfileReport, parted
 from tilesmith.jobs.compiling import at_one_size, executable_of
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.profile_advice import advised
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.seeded_inputs import seeded_inputs
@@ -54,6 +55,7 @@ class Profiled:
     events: tuple[Event, ...] = ()
 
 
+@takes(Asked)
 def profile(
     model: Model,
     inputs: Mapping[str, Any] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,26 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 2**31 - 2**20
 """What protobuf writes in one piece; weights of larger models lie beside it."""
-
-
-class AskedOfQuantising(TypedDict, total=False):
-    """What quantising may be told; see `QuantiseRequest`."""
-
-    method: str
-    symmetric: bool
-    operators: Sequence[str]
-    keep: Sequence[str]
-    budget: float | None
-    sensitivities: bool
-    samples: int
-    seed: int
-    random: int
-    shapes: Mapping[str, Sequence[Any]] | None
-    threads: int
-    weights: str
-    block: int
-    equalise: bool
-    fuse_residuals: bool
 
 
 @dataclass(frozen=True)

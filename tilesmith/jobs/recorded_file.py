@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import ending
 from tilesmith.search_space.measure import MeasureResult, Status
 from tilesmith.search_space.spaces.config import KnobValue
 from tilesmith.tuner.recorded_space import RecordedSpace
@@ -130,8 +131,8 @@ def read_recorded(path: str | Path) -> RecordedFile:
         InputError: it cannot be read, is too large, or is neither.
     """
     name = Path(path).name
-    for ending in (".gz", ".json"):
-        name = name.removesuffix(ending)
+    for suffix in (".gz", ".json"):
+        name = name.removesuffix(suffix)
     document = _document(Path(path))
     try:
         if isinstance(document, dict) and isinstance(document.get("results"), list):
@@ -170,7 +171,7 @@ def _document(path: Path) -> Any:
 def _unpacked(path: Path) -> bytes:
     """A file's bytes, unpacked if they are gzipped, never more than `MOST_BYTES`."""
     found = bytearray()
-    with path.open("rb") as file:
+    with ending(path).open("rb") as file:
         piece = file.read(_PIECE)
         packed = piece.startswith(b"\x1f\x8b")
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)

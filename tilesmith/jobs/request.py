@@ -9,7 +9,7 @@ say the same as the classes: they type the API's keyword arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -87,6 +87,26 @@ class AskedOfReplay(TypedDict, total=False):
     cost_model: str
 
 
+class AskedOfQuantising(TypedDict, total=False):
+    """What quantising may be told; see `quantising.QuantiseRequest`."""
+
+    method: str
+    symmetric: bool
+    operators: Sequence[str]
+    keep: Sequence[str]
+    budget: float | None
+    sensitivities: bool
+    samples: int
+    seed: int
+    random: int
+    shapes: Mapping[str, Sequence[Any]] | None
+    threads: int
+    weights: str
+    block: int
+    equalise: bool
+    fuse_residuals: bool
+
+
 def replay_options(asked: AskedOfReplay, started: float) -> TuneOptions:
     """As `TuneRequest.options`."""
     return TuneRequest((), **asked).options(started)
@@ -94,12 +114,15 @@ def replay_options(asked: AskedOfReplay, started: float) -> TuneOptions:
 
 def _extents(shapes: Mapping[str, Any]) -> dict[str, Any]:
     """Shapes as `Shapes` has them, of lists, and of a size by itself: {"batch": 8}."""
+    from tilesmith.search_space.ir.sizes import Axes
+
     found = {}
     for name, said in shapes.items():
         alone = isinstance(said, int) and not isinstance(said, bool)
         extents = (said,) if alone else said
+        kind = Axes if isinstance(said, Axes) else tuple
         found[name] = (
-            tuple(tuple(e) if isinstance(e, list) else e for e in extents)
+            kind(tuple(e) if isinstance(e, list) else e for e in extents)
             if isinstance(extents, list | tuple)
             else extents
         )

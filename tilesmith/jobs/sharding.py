@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tilesmith.jobs.extras import required
+from tilesmith.jobs.keywords import takes
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import ending
 
@@ -135,6 +136,7 @@ class AskedOfSharding(TypedDict, total=False):
     timeline: bool
 
 
+@takes(AskedOfSharding)
 def shard(model: Model, mesh: str | Mesh, **asked: Unpack[AskedOfSharding]) -> Sharded:
     """Cut a model over the cores of a mesh, and say what that costs.
 

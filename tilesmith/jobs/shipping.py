@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.jobs.compiling import arranging, build_recipe
 from tilesmith.jobs.databases import here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.reports import CompileReport
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.subjects import is_artifact
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tilesmith.jobs.subjects import Model
 
 
+@takes(Asked)
 def emit_library(
     model: Model,
     output: str | Path,

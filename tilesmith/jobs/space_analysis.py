@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.measuring import known_best, only_workload
 from tilesmith.jobs.request import Asked, Request, Resolved
 from tilesmith.jobs.targets import check_schedulable
@@ -146,6 +147,7 @@ class SpaceReport:
         }  # fmt: skip
 
 
+@takes(Asked)
 def space(
     operator: str | Workload,
     target: str | Target = HOST,
