@@ -91,6 +91,8 @@ class Backend(ABC):
     """Whether models of 16-bit floats are computed in float32, unless a precision is asked for."""
     image_layouts: ClassVar[tuple[str, ...]] = ()
     """Layouts of images, channels last, that elementwise kernels and joins can work in, too."""
+    sends_rows: ClassVar[bool] = False
+    """Whether a collective begins when its first rows are there: sums need not be cut for that."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

@@ -70,6 +70,8 @@ class CoreProgram:
         codes: of the kernels, which name them by number.
         constants: the bytes of the region "constant".
         inputs, outputs: what is put into the arena before a run, and read after it.
+        extents: cores along each axis that groups stand along, row-major by their numbers; none:
+            all along one.
     """
 
     name: str
@@ -80,6 +82,7 @@ class CoreProgram:
     arena_bytes: int
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
+    extents: tuple[int, ...] = ()
 
 
 CoreMemory = Mapping[str, NDArray[np.uint8]]

@@ -41,9 +41,7 @@ Ints = NDArray[np.int64]
 LANES, SUPERLANE = 320, 16
 """Lanes of a vector, and of each of its 20 superlanes: the side of a transpose."""
 
-DTYPES = {
-    "float32": 4, "int32": 4, "float16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
+DTYPES = {"float32": 4, "int32": 4, "float16": 2, "int8": 1, "uint8": 1, "bool": 1}
 """Element types in MEM and on streams, with their bytes: the streams a value takes."""
 
 PRODUCTS = {"int8": "int32", "uint8": "int32", "float16": "float32"}
@@ -73,6 +71,7 @@ class Tensor:
             Weights are striped by themselves, for MXM loads many rows a cycle.
         copies: homes of every row, 1, 2 or 4, so that a chain reads it so often at once.
         zeros: rows that nothing writes hold zeros from the start (padding of a "temporary").
+        parts: rows are of so many chips in turn; turned chains count them from the chip (`fabric`).
     """
 
     name: str
@@ -83,6 +82,7 @@ class Tensor:
     copies: int = 1
     stripes: int = 1
     zeros: bool = False
+    parts: int = 1
 
     @property
     def bytes_an_element(self) -> int:
@@ -98,11 +98,8 @@ class Rows:
 
     @classmethod
     def of(cls, tensor: str, first: int, *dims: tuple[int, int]) -> Rows:
-        """Rows of nested loops, outermost first: `first` + the sum of index x stride.
-
-        Args:
-            dims: (count, stride in rows) pairs; stride 0 repeats.
-        """
+        """Rows of nested loops, outermost first: `first` + the sum of index x stride; `dims` are
+        (count, stride in rows) pairs, and stride 0 repeats."""
         numbers = np.array(first, np.int64)
         for count, stride in dims:
             numbers = numbers[..., None] + np.arange(count, dtype=np.int64) * stride
@@ -285,12 +282,14 @@ class Chain:
         count: vectors.
         steps: in order; values refer backwards.
         not_before: the cycle its first vector may be read, received or computed at the earliest.
+        turned: axes along which rows in parts are counted; given as on the first chip.
     """
 
     name: str
     count: int
     steps: tuple[Step, ...]
     not_before: int = 0
+    turned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,6 +147,7 @@ class _Core:
             self.arena_bytes * len(starts),
             tuple(ref_at(ref, start) for start in starts for ref in self.inputs.values()),
             tuple(ref_at(ref, start) for start in starts for ref in outputs),
+            tuple(size for _, size in self.whole.mesh.axes),
         )
 
     def _checked(self) -> tuple[IndexCheck, ...]:

@@ -116,10 +116,8 @@ def streams_of(program: Program, machine: Mesh, microbatches: int = 1) -> Sharde
         VerificationError: cores would wait for each other for ever.
     """
     parts, known = divided(program), Recipes()
-    found = [
-        _with_pieces(parts, machine, pieces, known, microbatches)
-        for pieces in _piece_counts(program)
-    ]
+    counts = (1,) if backend_of(machine.target).sends_rows else _piece_counts(program)
+    found = [_with_pieces(parts, machine, pieces, known, microbatches) for pieces in counts]
     return min(found, key=lambda streams: streams.play().makespan_us)
 
 

@@ -59,8 +59,8 @@ def execute(
             outside its table.
     """
     matching = matching or Matching(given(schedule), taken(schedule))
-    player = Player(schedule, matching, MemoryWords(schedule, contents), received or {})
-    return player.play()
+    turns = {link: dict(enumerate(vectors)) for link, vectors in (received or {}).items()}
+    return Player(schedule, matching, MemoryWords(schedule, contents), turns).play()
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class Player:
     schedule: Schedule
     matching: Matching
     words: MemoryWords
-    received: Mapping[int, Sequence[Arrays]]
+    received: Mapping[int, Mapping[int, Arrays]]  # by link and turn
     flowing: dict[int, Bytes] = field(default_factory=dict)  # by burst of tokens given
     uses: dict[int, int] = field(default_factory=dict)
     written: dict[int, Bytes] = field(default_factory=dict)  # by row
@@ -345,20 +345,24 @@ class Player:
                 data[number] = self.written[int(self.words.token_row[at])][self.words.token[at]]
         return data
 
+    def turn(self, row: int) -> int:
+        """Which send or receive on its link a burst is."""
+        table, units = self.schedule.table, self.schedule.units
+        link = units[int(table["unit"][row])].link
+        every = np.flatnonzero(table["op"] == table["op"][row]).tolist()
+        mine = [r for r in every if units[int(table["unit"][r])].link == link]
+        return sorted(mine, key=lambda r: int(table["cycle"][r])).index(row)
+
     def arrived(self, row: int, unit: Unit) -> Arrays:
         """The next vectors of a link."""
-        table, units = self.schedule.table, self.schedule.units
-        every = np.flatnonzero(table["op"] == Op.RECEIVE).tolist()
-        mine = [r for r in every if units[int(table["unit"][r])].link == unit.link]
-        turn = sorted(mine, key=lambda r: int(table["cycle"][r])).index(row)
-        arrays = self.received.get(unit.link, ())
-        count = int(table["count"][row])
-        if turn >= len(arrays) or arrays[turn].shape != (count, LANES):
+        turn, count = self.turn(row), int(self.schedule.table["count"][row])
+        found = self.received.get(unit.link, {}).get(turn)
+        if found is None or found.shape != (count, LANES):
             raise InputError(
                 f"schedule '{self.schedule.name}' receives {count} vectors on link {unit.link} as "
                 f"its receive {turn}; others were given"
             )
-        return arrays[turn]
+        return found
 
     def _left(self) -> dict[str, Arrays]:
         """Rows of outputs and states."""

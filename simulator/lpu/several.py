@@ -12,15 +12,24 @@ from functools import lru_cache
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Dataflow, Tensor
-from tilesmith.codegen.lpu.exchange import Kind, Part, aligned, exchange, link_of, way_of
+from tilesmith.codegen.lpu.exchange import Kind, Part, exchange
+from tilesmith.codegen.lpu.fabric import Fabric, aligned, link_of, way_of
 from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.scheduling.together import together
-from tilesmith.codegen.lpu.verification.checker import check
-from tilesmith.codegen.lpu.verification.together import Together, check_together, sends_of
-from tilesmith.search_space.errors import CodegenError, TargetError
+from tilesmith.codegen.lpu.verification.together import (
+    Together,
+    check_together,
+    on_chip,
+    sends_of,
+)
+from tilesmith.codegen.lpu.verification.tokens import Matching
+from tilesmith.search_space.errors import CodegenError, TargetError, VerificationError
 from tilesmith.search_space.mesh import CollectiveKind, Mesh
 from tilesmith.simulator.lpu.functional import Arrays, Played, Player
 from tilesmith.simulator.lpu.memory_words import MemoryWords
+
+Links = list[dict[int, dict[int, Arrays]]]
+"""What came over links so far: by chip, link and turn."""
 
 DTYPE = "float16"
 """What collectives are asked for in bytes for: the type that MXM multiplies."""
@@ -35,24 +44,47 @@ def execute_together(made: Together, contents: Sequence[Mapping[str, Arrays]]) -
     Raises:
         InputError, VerificationError: as `execute`, and as `check_together`.
     """
-    matching = check(made.schedule)
-    check_together(made)
-    links: list[dict[int, list[Arrays]]] = [defaultdict(list) for _ in contents]
+    proved = check_together(made)
+    links: Links = [defaultdict(dict) for _ in contents]
     players = [
-        Player(made.schedule, matching, MemoryWords(made.schedule, given), links[number])
+        _player(made, number, proved[number], given, links[number])
         for number, given in enumerate(contents)
     ]
-    table, units, sends = made.schedule.table, made.schedule.units, sends_of(made)
-    (order, *_) = [player.begin(sends) for player in players]
-    for row in order:
+    sends = sends_of(made)
+    waiting = [player.begin(sends)[::-1] for player in players]
+    while any(waiting):
+        before = sum(map(len, waiting))
         for number, player in enumerate(players):
-            player.step(row)
-            if table["op"][row] == Op.SEND:
-                link = units[int(table["unit"][row])].link
-                way = way_of(link)
-                there = links[(number + way) % made.chips][link_of(made.chips - way)]
-                there.append(player.sent[link][-1])
+            _advance(made, number, player, waiting[number], links)
+        if sum(map(len, waiting)) == before:
+            raise VerificationError(f"'{made.schedule.name}': chips wait for each other")
     return [player.played() for player in players]
+
+
+def _player(
+    made: Together,
+    number: int,
+    matching: Matching,
+    given: Mapping[str, Arrays],
+    received: Mapping[int, Mapping[int, Arrays]],
+) -> Player:
+    schedule = on_chip(made, number)
+    return Player(schedule, matching, MemoryWords(schedule, given), received)
+
+
+def _advance(made: Together, number: int, player: Player, rows: list[int], links: Links) -> None:
+    """Play what a chip has left (the last row first) up to a vector that is not there yet."""
+    table, units = player.schedule.table, player.schedule.units
+    while rows:
+        row = rows[-1]
+        op, link = table["op"][row], units[int(table["unit"][row])].link
+        if op == Op.RECEIVE and player.turn(row) not in links[number][link]:
+            return
+        player.step(rows.pop())
+        if op == Op.SEND:
+            way = way_of(link)
+            there = links[made.fabric.there(number, way)][link_of(made.fabric.back(way))]
+            there[player.turn(row)] = player.sent[link][-1]
 
 
 def node_of(mesh: Mesh, chips: int) -> tuple[Chip, int]:
@@ -84,8 +116,7 @@ def collective(mesh: Mesh, kind: CollectiveKind, size: int, chips: int) -> Toget
     """
     chip, flight = node_of(mesh, chips)
     flow = collective_flow(kind, -(-size // (LANES * DTYPES[DTYPE])), chips, flight)
-    made = together(flow, chip, chips, flight)
-    check(made.schedule)
+    made = together(flow, chip, Fabric((chips,)), flight)
     check_together(made)
     return made
 
@@ -97,7 +128,8 @@ def collective_flow(kind: Kind, rows: int, chips: int, flight: int, dtype: str =
     homes = 2 if kind == "all_gather" else 1  # sent to both sides at once
     names = [f"x.{far}" for far in range(count)]
     tensors = [Tensor(name, each, dtype, "input", copies=homes) for name in names]
-    found = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], chips, flight)
+    group = Fabric((chips,)).group()
+    found = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], group, flight)
     return Dataflow(kind, {t.name: t for t in (*tensors, *found.tensors)}, found.chains)
 
 

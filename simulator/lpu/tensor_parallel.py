@@ -16,11 +16,11 @@ from typing import Literal, get_args
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import Dataflow
-from tilesmith.codegen.lpu.exchange import Part, aligned, check_links, exchange
+from tilesmith.codegen.lpu.exchange import Part, exchange
+from tilesmith.codegen.lpu.fabric import Fabric, aligned, check_links
 from tilesmith.codegen.lpu.isa.bursts import Schedule
 from tilesmith.codegen.lpu.scheduling.together import together
 from tilesmith.codegen.lpu.selection.from_program import Selection
-from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.lpu.verification.together import Together, check_together
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.errors import WorkloadError
@@ -68,10 +68,11 @@ def tensor_parallel(
     part = part_of(workload, chips, split)
     chosen = selected(part, chip.target, default_of(part, chip.target))
     flow, name = chosen.dataflow, chosen.operands[-1].name
-    made = flow.tensors[name]
+    made, fabric = flow.tensors[name], Fabric((chips,))
+    group = fabric.group()
     if split == "columns":
         made = replace(made, copies=2)  # sent to both sides
-        found = exchange("all_gather", "gathered", [Part(made, 0, made.rows)], chips, flight)
+        found = exchange("all_gather", "gathered", [Part(made, 0, made.rows)], group, flight)
     else:
         if made.rows % chips:
             raise WorkloadError(
@@ -80,11 +81,10 @@ def tensor_parallel(
             )
         each = made.rows // chips
         parts = [Part(made, each * far, each) for far in range(chips)]
-        found = exchange("all_reduce", "summed", parts, chips, flight)
+        found = exchange("all_reduce", "summed", parts, group, flight)
     tensors = {**flow.tensors, name: made, **{t.name: t for t in found.tensors}}
     whole = Dataflow(f"{workload.operator} over {chips}", tensors, (*flow.chains, *found.chains))
-    program = together(whole, chip, chips, flight)
-    check(program.schedule)
+    program = together(whole, chip, fabric, flight)
     check_together(program)
     return program, chosen
 

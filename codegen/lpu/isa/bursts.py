@@ -136,12 +136,14 @@ class Region:
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor of a program, as the host sees it: `DTYPES` rows of 320 elements."""
+    """A tensor of a program, as the host sees it: `DTYPES` rows of 320 elements; `parts`: as
+    `dataflow.Tensor` has them."""
 
     name: str
     rows: int
     dtype: str
     role: str
+    parts: int = 1
 
 
 @dataclass(frozen=True, eq=False)

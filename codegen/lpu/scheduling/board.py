@@ -158,10 +158,12 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     for name, given in flow.tensors.items():
         tensor = replace(given, copies=max(given.copies, homes.get(name, 1)))
         stripes = tensor.stripes
-        if name in weights and stripes == 1:
+        if name in weights and stripes == 1 and tensor.parts == 1:
             stripes = max(1, chip.load_streams // tensor.bytes_an_element)
         most = chip.bank_words * stripes
         block = tensor.block or min(cut_for_chasing(tensor, stripes), most)
+        if tensor.parts > 1:  # rows that stand for each other lie in one block
+            block = min(block + -block % tensor.parts, most - most % tensor.parts)
         if block > most:
             raise CodegenError(
                 f"tensor '{name}': a block of {block} rows does not fit a bank of "

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilesmith.codegen.lpu.dataflow import Chain, ChainBuilder, Ints, Read, Rows, Write
 from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.codegen.lpu.scheduling.dependences import groups_of
 from tilesmith.search_space.errors import CodegenError
 
 COPY = ".copy."
@@ -43,11 +44,14 @@ def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple
     touched = isinstance(step, Write) if clash.written else isinstance(step, Read)
     if not touched or not isinstance(step, Read | Write) or step.rows.tensor != clash.tensor:
         raise clash
+    layout = old = board.layouts[clash.tensor]
+    if clash.written and layout.tensor.parts > 1:  # other chips write other rows
+        raise clash
     if clash.tensor.count(COPY) >= MOST_COPIES:  # moving it from slice to slice leads nowhere
         raise clash
     rows: Ints = step.rows.numbers
-    rows = rows if clash.written else np.unique(rows[rows >= 0])
-    layout = old = board.layouts[clash.tensor]
+    if not clash.written:
+        rows = groups_of(layout.tensor, np.unique(rows[rows >= 0]))
     tensor = replace(layout.tensor, name=name, role="temporary")  # read as often at once
     if tensor.rows <= board.chip.bank_words:  # one block, which is in nobody's way but others'
         layout = replace(layout, block=tensor.rows, stripes=1)

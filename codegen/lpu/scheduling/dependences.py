@@ -15,6 +15,7 @@ from tilesmith.codegen.lpu.dataflow import (
     Read,
     Receive,
     Rows,
+    Tensor,
     Write,
 )
 
@@ -51,6 +52,14 @@ def writes_of(chain: Chain) -> list[tuple[str, Ints]]:
     return [(s.rows.tensor, s.rows.numbers) for s in chain.steps if isinstance(s, Write)]
 
 
+def groups_of(tensor: Tensor, rows: Ints) -> Ints:
+    """Rows with those that turned chains take in their place on other chips."""
+    if tensor.parts == 1:
+        return rows
+    firsts = np.unique(rows // tensor.parts) * tensor.parts
+    return np.asarray((firsts[:, None] + np.arange(tensor.parts)).reshape(-1))
+
+
 def predecessors(flow: Dataflow) -> list[list[int]]:
     """For every chain the earlier ones whose rows it reads, overwrites, or reads no more, and those
     whose likes send it what it receives."""
@@ -63,6 +72,7 @@ def predecessors(flow: Dataflow) -> list[list[int]]:
         before: set[int] = set()
         for tensor, rows in reads_of(chain):
             if tensor in writer:
+                rows = groups_of(flow.tensors[tensor], rows)
                 before.update(_distinct(writer[tensor][rows]))
         for tensor, rows in writes_of(chain):
             before.update(_distinct(writer[tensor][rows]))

@@ -52,7 +52,7 @@ def normalised(chain: Chain, types: dict[Value, str]) -> Chain:
         steps.append(step)
         if len(steps) - 1 != number:
             moved |= {Value(number, o): Value(len(steps) - 1, o) for o in range(SUPERLANE)}
-    return Chain(chain.name, chain.count, tuple(steps), chain.not_before)
+    return replace(chain, steps=tuple(steps))
 
 
 def step_value(chain: Chain, number: int) -> Value:

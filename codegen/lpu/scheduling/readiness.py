@@ -81,6 +81,12 @@ def issue(board: Board, access: Access, number: int) -> int:
     return cell - chip.delay("gather" if access.index is not None else "read")
 
 
+def ready_rows(board: Board, tensor: str) -> Ints:
+    """When rows may be read, whichever of the rows side by side a chip takes in their place."""
+    parts, ready = board.layouts[tensor].tensor.parts, board.ready[tensor]
+    return ready if parts == 1 else np.repeat(ready.reshape(-1, parts).max(axis=1), parts)
+
+
 def earliest(board: Board, request: Request, reads: bool = True) -> int:
     """The start before which rows are not written yet, or still to be read, or units may not begin
     by the floor."""
@@ -91,7 +97,7 @@ def earliest(board: Board, request: Request, reads: bool = True) -> int:
         turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
         if access.index is not None:
             turns = np.zeros(len(access.rows), np.int64)
-        wanted: Ints = board.ready[access.tensor][access.rows]
+        wanted: Ints = ready_rows(board, access.tensor)[access.rows]
         if access.write:
             wanted = np.maximum(wanted, board.read_until[access.tensor][access.rows])
         if not wanted.any():

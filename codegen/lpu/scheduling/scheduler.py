@@ -311,7 +311,8 @@ class _Scheduler:
 
     def release(self, name: str) -> None:
         """Words of a temporary that no chain will touch any more."""
-        if self.flow.tensors[name].role != "temporary" or name not in self.board.ready:
+        tensor = self.flow.tensors[name]
+        if tensor.role != "temporary" or tensor.zeros or name not in self.board.ready:
             return
         until = max(int(self.board.ready[name].max()), int(self.board.read_until[name].max()))
         for key in [key for key in self.board.homes if key[0] == name]:
@@ -332,7 +333,9 @@ class _Scheduler:
             for (name, block, _), several in sorted(board.homes.items(), key=lambda item: item[0])
             for homes in several
         )
-        places = tuple(Place(t.name, t.rows, t.dtype, t.role) for t in flow.tensors.values())
+        places = tuple(
+            Place(t.name, t.rows, t.dtype, t.role, t.parts) for t in flow.tensors.values()
+        )
         return Schedule(
             flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
             tuple(chain.name for chain in self.chains), tuple(np.argsort(self.order).tolist()),

@@ -8,16 +8,20 @@ import numpy as np
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import Dataflow, Ints
-from tilesmith.codegen.lpu.exchange import check_links
-from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.fabric import Fabric, check_links
+from tilesmith.codegen.lpu.scheduling.scheduler import Options, schedule
 from tilesmith.codegen.lpu.verification.together import Together, sends_of
 from tilesmith.search_space.errors import CodegenError
+
+USUAL = Options()
 
 ROUNDS = 24
 """Times that a program is scheduled anew until everything is received as it comes."""
 
 
-def together(flow: Dataflow, chip: Chip, chips: int, flight: int) -> Together:
+def together(
+    flow: Dataflow, chip: Chip, fabric: Fabric, flight: int, options: Options = USUAL
+) -> Together:
     """Place a program of all chips so that everything is received in the cycle in which it comes.
 
     Who receives is placed after its like that sends (`dataflow.Receive.sender`). Where it cannot
@@ -30,19 +34,21 @@ def together(flow: Dataflow, chip: Chip, chips: int, flight: int) -> Together:
     Raises:
         CodegenError: it cannot be placed, or they do not meet within `ROUNDS`.
     """
-    check_links(chips, chip)
+    check_links(fabric.chips, chip)
+    turned = {chain.name: chain.turned for chain in flow.chains if chain.turned}
     floors = {chain.name: chain.not_before for chain in flow.chains}
     for _ in range(ROUNDS):
         chains = tuple(replace(c, not_before=floors[c.name]) for c in flow.chains)
-        made = Together(schedule(Dataflow(flow.name, flow.tensors, chains), chip), chips, flight)
+        placed = schedule(Dataflow(flow.name, flow.tensors, chains), chip, options)
+        made = Together(placed, fabric, flight, turned)
         later = {**_clashing(made), **_missed(made)}
         if not later:
             return made
         for name, start in later.items():
             floors[name] = max(floors[name], start)
     raise CodegenError(
-        f"program '{flow.name}': sends and receives of {chips} chips do not meet after {ROUNDS} "
-        "schedules"
+        f"program '{flow.name}': sends and receives of {fabric.chips} chips do not meet after "
+        f"{ROUNDS} schedules"
     )
 
 

@@ -1,18 +1,21 @@
 """Several chips that run one program: what one receives, another sends in time.
 
-The laws of one schedule are the checker's; here is the one between chips. A vector is received in
-the very cycle in which it comes over its link: nothing waits there, either.
+The laws of one schedule are the checker's, and hold for the program of every chip; here is the one
+between chips. A vector is received in the very cycle in which it comes over its link: nothing waits
+there, either, so that no two chips can wait for each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilesmith.codegen.lpu.exchange import link_of
-from tilesmith.codegen.lpu.isa.bursts import Op, Schedule
+from tilesmith.codegen.lpu.fabric import Fabric, link_of
+from tilesmith.codegen.lpu.isa.bursts import MEMORY_OPS, Op, Schedule
+from tilesmith.codegen.lpu.verification.checker import check
+from tilesmith.codegen.lpu.verification.tokens import Matching
 from tilesmith.search_space.errors import VerificationError
 
 
@@ -21,23 +24,49 @@ class Together:
     """One program that all chips of a node run at the same time.
 
     Attributes:
+        schedule: of the first chip; those of others differ in addresses alone (`on_chip`).
         flight: cycles from a send to its receive.
+        turned: by name the chains that count rows of tensors in parts from the chip itself, with
+            the axes along which they do.
     """
 
     schedule: Schedule
-    chips: int
+    fabric: Fabric
     flight: int
+    turned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def chips(self) -> int:
+        return self.fabric.chips
+
+
+def on_chip(made: Together, chip: int) -> Schedule:
+    """The schedule of one chip: bursts of turned chains begin with another of the rows that lie
+    side by side in a tensor in parts, which are as many words on in the same banks."""
+    if not made.turned or not chip:
+        return made.schedule
+    schedule, table = made.schedule, made.schedule.table.copy()
+    parts = np.array([place.parts for place in schedule.places], np.int64)
+    mine = np.isin(table["op"], MEMORY_OPS) & (parts[table["tensor"]] > 1)
+    for number, chain in enumerate(schedule.chains):
+        axes = made.turned.get(chain)
+        for row in np.flatnonzero(mine & (table["chain"] == number)) if axes else ():
+            turn = int(table["row"][row]) % int(parts[table["tensor"][row]])
+            further = made.fabric.member(chip, axes or (), turn) - turn
+            table["row"][row] += further
+            table["address"][row] += further
+    return replace(schedule, table=table)
 
 
 def sends_of(made: Together) -> dict[int, int]:
     """By the row of every receive, that of the send it is of."""
-    return dict(pairs(made.schedule, made.chips))
+    return dict(pairs(made.schedule, made.fabric))
 
 
-def pairs(placed: Schedule, chips: int) -> Iterator[tuple[int, int]]:
+def pairs(placed: Schedule, fabric: Fabric) -> Iterator[tuple[int, int]]:
     """Rows of receives and their sends: link by link, one after the other."""
-    for way in range(1, chips):
-        sends = _on_link(placed, Op.SEND, link_of(chips - way))
+    for way in range(1, fabric.chips):
+        sends = _on_link(placed, Op.SEND, link_of(fabric.back(way)))
         yield from zip(_on_link(placed, Op.RECEIVE, link_of(way)), sends, strict=True)
 
 
@@ -48,18 +77,25 @@ def _on_link(placed: Schedule, op: Op, link: int) -> list[int]:
     return sorted(rows, key=lambda row: int(table["cycle"][row]))
 
 
-def check_together(made: Together) -> None:
-    """Prove that every vector is received in the cycle in which it comes over its link.
-
-    The schedule itself is proved by `verification.checker`.
+def check_together(made: Together) -> list[Matching]:
+    """Prove every chip's schedule, and that every vector is received in the cycle in which it comes
+    over its link; gives who takes whose tokens on each.
 
     Raises:
-        VerificationError: naming link, vector and cycles.
+        VerificationError: naming link, vector and cycles, or as `check`.
     """
+    _on_time(made)
+    found = [check(made.schedule)]
+    for chip in range(1, made.chips):
+        found.append(check(on_chip(made, chip)) if made.turned else found[0])
+    return found
+
+
+def _on_time(made: Together) -> None:
     placed, table = made.schedule, made.schedule.table
     for way in range(1, made.chips):
         cycles, link = [], link_of(way)
-        for op, number in ((Op.SEND, link_of(made.chips - way)), (Op.RECEIVE, link)):
+        for op, number in ((Op.SEND, link_of(made.fabric.back(way))), (Op.RECEIVE, link)):
             each = [
                 int(row["cycle"]) + np.arange(int(row["count"])) * int(row["interval"])
                 for row in table[table["op"] == op]

@@ -20,6 +20,7 @@ from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.lpu.bands import BandsAsProducts
 from tilesmith.compiler.backends.lpu.capacity import fewest_chips, needs
+from tilesmith.compiler.backends.lpu.cores import linked_chips
 from tilesmith.compiler.backends.lpu.estimates import seconds
 from tilesmith.compiler.backends.lpu.halves import LowerBesideScales
 from tilesmith.compiler.backends.lpu.instructions import wrong_instruction
@@ -33,12 +34,14 @@ from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pi
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
+from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.mesh import Mesh
 from tilesmith.search_space.schedules.lpu.blocks import SIDES, Block
 from tilesmith.search_space.schedules.lpu.machine import check_slices, has_slices
 from tilesmith.search_space.spaces.config import Config
@@ -57,6 +60,7 @@ class LpuBackend(Backend):
     family = "lpu"
     reuses_memory = False
     falls_back = True
+    sends_rows = True
     multiplies_bytes = True
     computes_in = "fp16"
     image_layouts = tuple(Block(*sides).layout for sides in SIDES)
@@ -139,6 +143,10 @@ class LpuBackend(Backend):
     ) -> WrongInstruction | None:
         """See `instructions`."""
         return wrong_instruction(recipe, step, memory)
+
+    def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
+        """See `cores`."""
+        return linked_chips(programs, mesh)
 
     def link(
         self,

@@ -39,6 +39,9 @@ from tilesmith.search_space.errors import ModelError
 TABLE = ".table"
 """What marks tensors that rows are picked from."""
 
+WEIGHTS = ".weights"
+"""What marks copies of tensors in parts that are multiplied by, which lie in stripes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Joined:
@@ -73,14 +76,21 @@ def join(
     Raises:
         ModelError: code that does not fit its arguments.
     """
-    joining = _Joining(outside, constants)
+    joining = Joining(outside, constants)
     for number, (step, code) in enumerate(parts):
         joining.add(number, step, code)
     return joining.joined(name)
 
 
 @dataclass
-class _Joining:
+class Joining:
+    """A program in the making; see `join`.
+
+    Attributes:
+        written: what stands where in the arena so far, by offset.
+        cut: what was cut anew for a reader, and may be read by others.
+    """
+
     outside: tuple[Held, ...]
     constants: Memory
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -103,12 +113,17 @@ class _Joining:
         touched = code.touched()
         names = {name: f"{number}.{name}" for name in code.flow.tensors}
         *operands, result = zip(code.parameters, step.arguments, strict=True)
-        tables = _tables(code)
+        tables, weights = _tables(code), _weights(code)
         for parameter, place in operands:
             if parameter.name in touched:
                 tensor = code.flow.tensors[parameter.name]
                 kind = TABLE if parameter.name in tables else ""
-                names[parameter.name] = self.operand(step, parameter, place, tensor, kind)
+                if parameter.name in weights and self.in_parts(place):
+                    kind = WEIGHTS
+                wanted = Held(
+                    f"{place.region}.{place.offset}", place, parameter.shape, parameter.dtype
+                )
+                names[parameter.name] = self.operand(step.name, wanted, tensor, kind)
         parameter, place = result
         names[parameter.name] = self.result(parameter, place, code.flow.tensors[parameter.name])
         given = {p.name for p in code.parameters}
@@ -134,12 +149,14 @@ class _Joining:
                 found[parameter.name] = held.reshape(-1, parameter.shape[-1])[:, 0]
         return found
 
-    def operand(
-        self, step: KernelStep, of: Parameter, place: Place, tensor: Tensor, kind: str
-    ) -> str:
+    def operand(self, kernel: str, wanted: Held, tensor: Tensor, kind: str = "") -> str:
         """The program's tensor that a kernel reads; a table that rows are picked from lies in one
-        piece, and is no other reader's."""
-        wanted = Held(f"{place.region}.{place.offset}", place, of.shape, of.dtype)
+        piece, and is no other reader's.
+
+        Args:
+            wanted: named as what the caller gives is to be.
+        """
+        place = wanted.place
         if place.region == "arena":
             met = [held for held in self.written.values() if held.meets(wanted)]
             if met and not wanted.covered(met):  # the rest is the caller's, or the host's
@@ -148,28 +165,37 @@ class _Joining:
                 self.tensors[given.tensor] = replace(tensor, name=given.tensor, role="input")
                 met = [given, *met]
             if met:
-                return self.made(step, met, wanted, tensor, kind)
+                return self.made(kernel, met, wanted, tensor, kind)
         cut = f"{rows_like(wanted)}.{tensor.block}{kind}"
         found = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
         self.inputs[found.tensor] = found
         return self.known(found.tensor, tensor)
 
     def made(
-        self, step: KernelStep, met: Sequence[Held], wanted: Held, tensor: Tensor, kind: str
+        self, kernel: str, met: Sequence[Held], wanted: Held, tensor: Tensor, kind: str
     ) -> str:
         """The tensor of what kernels before made: as one wrote it, or in the rows of the reader."""
         last, place = met[-1], wanted.place
         alike = not kind and last.place == place and rows_like(last) == rows_like(wanted)
+        alike &= last.offsets is None and wanted.offsets is None
         if alike and self.tensors[last.tensor].block == tensor.block:
             return self.known(last.tensor, tensor)
         key = (place.offset, rows_like(wanted), tensor.block, kind)
-        if key in self.cut:
+        if key in self.cut and wanted.offsets is None:
             return self.known(self.cut[key].tensor, tensor)
         found = replace(wanted, tensor=f"cut.{len(self.chains)}.{place.offset}")
-        self.cut[key] = found
+        if wanted.offsets is None:
+            self.cut[key] = found
         self.tensors[found.tensor] = replace(tensor, name=found.tensor, role="temporary")
-        cut_anew(step.name, self.moves, met, wanted, self.tensors[found.tensor])
+        cut_anew(kernel, self.moves, met, wanted, self.tensors[found.tensor])
         return found.tensor
+
+    def in_parts(self, place: Place) -> bool:
+        """Whether what stands at a place lies in parts of several chips."""
+        return any(
+            held.place == place and self.tensors[held.tensor].parts > 1
+            for held in self.written.values()
+        )
 
     def known(self, name: str, tensor: Tensor) -> str:
         """A tensor of the program, as often in memory as every reader wants it."""
@@ -183,12 +209,17 @@ class _Joining:
     def result(self, of: Parameter, place: Place, tensor: Tensor) -> str:
         """The program's tensor that a kernel writes."""
         name = f"made.{place.offset}"
-        self.written.pop(place.offset, None)
-        made = self.written[place.offset] = Held(name, place, of.shape, of.dtype)
-        self.cut = {key: held for key, held in self.cut.items() if not held.meets(made)}
-        role = "output" if self.is_read_outside(made) else "temporary"
-        self.tensors[name] = replace(tensor, name=name, role=role)  # type: ignore[arg-type]
+        self.tensors[name] = replace(tensor, name=name, role="temporary")
+        self.stands(Held(name, place, of.shape, of.dtype))
         return name
+
+    def stands(self, made: Held) -> None:
+        """From now on a tensor stands at its place."""
+        self.written.pop(made.place.offset, None)
+        self.written[made.place.offset] = made
+        self.cut = {key: held for key, held in self.cut.items() if not held.meets(made)}
+        if self.is_read_outside(made):
+            self.tensors[made.tensor] = replace(self.tensors[made.tensor], role="output")
 
     def is_read_outside(self, held: Held) -> bool:
         """Whether others read from there, if only a part, or a whole that it is a part of."""
@@ -206,6 +237,12 @@ def _tables(code: KernelCode) -> frozenset[str]:
     """Names of the tensors that some chain picks rows from."""
     steps = (step for chain in code.flow.chains for step in chain.steps)
     return frozenset(step.table for step in steps if isinstance(step, Gather))
+
+
+def _weights(code: KernelCode) -> frozenset[str]:
+    """Names of the tensors that some chain multiplies by."""
+    steps = (step for chain in code.flow.chains for step in chain.steps)
+    return frozenset(step.weights.tensor for step in steps if isinstance(step, Product))
 
 
 def _renamed(step: Step, names: Mapping[str, str], known: Mapping[str, NDArray[Any]]) -> Step:

@@ -140,7 +140,9 @@ def joined_of(
     """The chains of a run of kernel steps, not yet placed."""
     parts = [(step, codes[step.code]) for step in steps]
     constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
-    return _simplified(join(recipe.name, parts, _outside(recipe, steps), constants), constants)
+    return simplified_program(
+        join(recipe.name, parts, _outside(recipe, steps), constants), constants
+    )
 
 
 TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
@@ -172,14 +174,20 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
     return min(found, key=lambda one: one.cycles)
 
 
-def _simplified(joined: Joined, constants: Memory) -> Joined:
-    """A program with shorter expressions, for its constants are known."""
+def simplified_program(joined: Joined, constants: Memory) -> Joined:
+    """A program with shorter expressions, for its constants are known.
+
+    Args:
+        constants: those that are not known of all chips are left alone.
+    """
     held = {one.tensor: one for one in joined.inputs if one.place.region == "constant"}
 
     def content(tensor: str) -> NDArray[Any] | None:
         if tensor in joined.literals or tensor not in held:
             return joined.literals.get(tensor)
         one = held[tensor]
+        if not constants.alike(one.place, one.nbytes):
+            return None
         return in_rows(one.shape, one.dtype, _view(constants, one))
 
     flow, made = simplified(joined.flow, content)

@@ -19,7 +19,7 @@ factor of their number) become one, until they fill the lanes, and the same way 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isqrt, prod
 
@@ -48,16 +48,37 @@ weights of float16."""
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor of the program that stands in the executable's memory before or after a run."""
+    """A tensor of the program that stands in the executable's memory before or after a run.
+
+    Attributes:
+        offsets: where each of its elements stands, in elements behind the place; None: one after
+            the other.
+    """
 
     tensor: str
     place: Place
     shape: tuple[int, ...]
     dtype: str
+    offsets: Ints | None = field(default=None, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * size_of(self.dtype)
+        """From its place to behind its last element."""
+        elements = prod(self.shape) if self.offsets is None else int(self.offsets.max()) + 1
+        return elements * size_of(self.dtype)
+
+    def elements(self) -> Ints:
+        """Where each element stands, in elements behind the place."""
+        return np.arange(prod(self.shape)) if self.offsets is None else self.offsets
+
+    def numbers(self, offsets: Ints) -> Ints:
+        """Which element stands so many elements behind the place; -1: none."""
+        if self.offsets is None:
+            return np.where((offsets >= 0) & (offsets < prod(self.shape)), offsets, -1)
+        found = np.full(int(self.offsets.max()) + 1, -1, np.int64)
+        found[self.offsets] = np.arange(len(self.offsets))
+        inside = (offsets >= 0) & (offsets < len(found))
+        return np.where(inside, found[np.where(inside, offsets, 0)], -1)
 
     def meets(self, other: Held) -> bool:
         """Whether two tensors of the arena share bytes."""
@@ -288,6 +309,7 @@ def _move(
 def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
     """What every row wanted takes from every row written, by rows."""
     target, lane = _places(wanted)
+    places = wanted.elements()
     owners, rows, lanes = (np.full(len(target), -1, np.int64) for _ in range(3))
     for number, source in enumerate(sources):
         apart = wanted.place.offset - source.place.offset
@@ -295,8 +317,8 @@ def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
             raise ModelError(
                 f"kernel '{kernel}' reads {wanted.dtype} where {source.dtype} was written"
             )
-        elements = np.arange(len(target)) + apart // size_of(wanted.dtype)
-        mine = (elements >= 0) & (elements < prod(source.shape))
+        elements = source.numbers(places + apart // size_of(wanted.dtype))
+        mine = elements >= 0
         row, at = _places(source)
         owners[mine], rows[mine], lanes[mine] = number, row[elements[mine]], at[elements[mine]]
     if (owners < 0).any():

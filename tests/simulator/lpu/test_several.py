@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tilesmith.codegen.lpu.exchange import Kind, check_links
+from tilesmith.codegen.lpu.exchange import Kind
+from tilesmith.codegen.lpu.fabric import Fabric, check_links
 from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.selection.images import in_rows
 from tilesmith.codegen.lpu.verification.together import Together, check_together
@@ -84,7 +85,7 @@ def test_what_comes_is_received_in_that_very_cycle() -> None:
     table = made.schedule.table
     fewer = replace(made.schedule, table=table[table["op"] != Op.SEND])
     with pytest.raises(VerificationError, match="0 vectors are sent to link 0 and 2 received"):
-        check_together(Together(fewer, 4, FLIGHT))
+        check_together(Together(fewer, Fabric((4,)), FLIGHT))
 
 
 @pytest.mark.parametrize(("split", "chips"), [("columns", 2), ("columns", 8), ("rows", 4)])
