@@ -23,11 +23,19 @@ from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.target import Fact, Target
-from tilesmith.simulator.cpu.shared_machine import between_threads, knows_threads, reading
+from tilesmith.simulator.cpu.shared_machine import (
+    between_threads,
+    beyond_caches,
+    knows_threads,
+    reading,
+)
 
 ENVIRONMENT = "TILESMITH_CALIBRATION"
 """Where calibrations are kept, instead of the user's cache folder; "off": nowhere."""
 ROUNDS = 40
+PATIENCE_S = 0.2
+"""No more rounds after so long, but `LEAST_ROUNDS`."""
+LEAST_ROUNDS = 5
 UNITS = {
     "clock.ghz": "GHz", "ports": "operations/cycle", "cores": "cores", "barrier.cycles": "cycles",
 }  # fmt: skip
@@ -37,7 +45,7 @@ def calibrated(target: Target, measure: bool = False) -> Target:
     """The target with its kept calibration as facts, or as it is if there is none.
 
     Args:
-        measure: take the microbenchmarks now (about a second; only for the CPU we sit on) if they
+        measure: take the microbenchmarks now (a second or two; only for the CPU we sit on) if they
             have not been kept yet, or by a version that knew fewer; what was kept stays.
     """
     if os.environ.get(ENVIRONMENT) == "off":
@@ -71,7 +79,7 @@ def microbenchmarks(target: Target) -> dict[str, float]:
     for name, size in (
         ("l2", (sizes[0] + sizes[1]) // 2),
         ("l3", min(4 * sizes[1], (sizes[1] + sizes[2]) // 2)),
-        ("memory", 4 * sizes[2]),
+        ("memory", beyond_caches(sizes[2])),
     ):
         seconds, read = _read_once(target, size)
         found[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
@@ -100,9 +108,11 @@ def _read_once(target: Target, size: int) -> tuple[float, int]:
 
 
 def _fastest(run: Callable[[], None]) -> float:
-    """Least seconds of one call, over at least `ROUNDS` calls."""
-    best = float("inf")
-    for _ in range(ROUNDS):
+    """Least seconds of one call, over `ROUNDS` calls, fewer of long ones."""
+    best, begun = float("inf"), time.perf_counter()
+    for number in range(ROUNDS):
+        if number >= LEAST_ROUNDS and time.perf_counter() - begun > PATIENCE_S:
+            break
         start = time.perf_counter()
         run()
         best = min(best, time.perf_counter() - start)

@@ -2,7 +2,7 @@
 
 One execution of a block's unrolled body costs the largest of what each resource needs:
 
-    arithmetic   operations / ports
+    arithmetic   operations, and those that widen narrow elements / ports
     loads        distinct loads (a vector that crosses a line counts twice, a gather once for each
                  lane) and reloads of spilled registers / ports
     stores       distinct stores / ports
@@ -210,6 +210,7 @@ class _BlockModel:
         arithmetic = points * block.arithmetic.operations
         if block.accumulates:
             arithmetic = np.maximum(arithmetic, points)
+        arithmetic = arithmetic + memory.widening
         stored = _spilled(spills, steps, tile)
         issued = arithmetic + memory.issued + 2.0 * stored
         issued = issued + SELECT_OPERATIONS * (block.selects > 0)
@@ -243,9 +244,10 @@ class _BlockModel:
         return points * excess / np.maximum(size, 1.0)
 
     def _memory(self, counts: Floats, one_step: Floats, points: Floats) -> _Memory:
-        """Loads, stores, operations issued for them, and registers that hold loaded values."""
+        """Loads, stores, operations issued for them, registers that hold loaded values, and what
+        widens these."""
         shape = points.shape
-        loads, stores, issued, held = (np.zeros(shape) for _ in range(4))
+        loads, stores, issued, held, widening = (np.zeros(shape) for _ in range(5))
         uniform = np.zeros(shape)
         folded = np.zeros(shape, dtype=bool)
         inside = [i for i, access in enumerate(self._block.accesses) if not access.register]
@@ -265,6 +267,7 @@ class _BlockModel:
                 issued = issued + pieces * np.where(scattered, GATHER_OPERATIONS, 1.0)
                 continue
             loads = loads + ports
+            widening = widening + np.where(vector, pieces, number) * access.widening
             reused = points > number * np.where(vector | scattered, self._wide, 1.0) * 1.001
             kept = np.where(scattered, pieces * GATHER_OPERATIONS, np.where(reused, pieces, 0.0))
             kept = np.where(window, number * WINDOW_OPERATIONS, kept)
@@ -278,7 +281,7 @@ class _BlockModel:
             uniform = np.where((lane == 0) & reused, 1.0, uniform)
             folded = folded | (vector & reused) | scattered
         held = held + np.where(folded, uniform, 1.0)
-        return _Memory(loads, stores, issued, held)
+        return _Memory(loads, stores, issued, held, widening)
 
     def _distinct(self, places: list[int], counts: Floats) -> Floats:
         """Different addresses of some accesses in each body, (accesses, V, n)."""
@@ -341,6 +344,7 @@ class _Memory:
     stores: Floats
     issued: Floats
     held: Floats
+    widening: Floats
 
 
 def _lane_strides(block: BlockSite, facts: Facts, rows: range) -> Floats:

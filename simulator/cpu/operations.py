@@ -24,6 +24,10 @@ FUNCTION_OPERATIONS: dict[str, float] = {
 """Operations of a function beyond one: counted off `codegen.llvm.vector_math`; divisions by
 throughput."""
 
+WIDENING: dict[str, float] = {"bfloat16": 2, "float16": 2, "float8_e5m2": 9, "float8_e4m3": 9}
+"""Operations that make a float32 of a narrow element read, a vector at a time: counted off
+`codegen.llvm.narrow` (float16 by the instruction: a shuffle and a conversion)."""
+
 
 @dataclass(frozen=True)
 class Arithmetic:

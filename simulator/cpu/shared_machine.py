@@ -35,6 +35,9 @@ MOST = 16
 _MEETINGS = 400
 """Kernels of the chain that meeting is timed with."""
 
+_ENOUGH = 256 << 20
+"""Bytes that are beyond the caches that one processor's cores share."""
+
 _FETCHED = 2.0
 """Meetings' worth of what fetching the others' results costs besides (assumed)."""
 
@@ -51,13 +54,21 @@ def between_threads(target: Target, hertz: float) -> dict[str, float]:
     found = {}
     for name, size in (
         ("l3", max(2 * sizes[1], min(4 * sizes[1], sizes[2] // (2 * threads)))),
-        ("memory", 4 * sizes[2] // threads),
+        ("memory", beyond_caches(sizes[2]) // threads),
     ):
         loops = [reading(target, size)[0] for _ in range(threads)]
         cores_worth = threads * together(loops[:1]) / together(loops)
         found[f"{name}.cores"] = round(min(float(threads), max(1.0, cores_worth)), 2)
     found["barrier.cycles"] = round(max(1.0, _meeting(target) * hertz * _FETCHED))
     return found
+
+
+def beyond_caches(last: int) -> int:
+    """Bytes of which a last cache of `last` bytes holds next to nothing while they are read again
+    and again, in order. Virtual machines call the cache of all their neighbours theirs; twice that
+    is enough, and takes seconds to fill.
+    """
+    return max(2 * last, min(4 * last, _ENOUGH))
 
 
 def knows_threads(values: Mapping[str, float]) -> bool:

@@ -33,7 +33,7 @@ from tilesmith.search_space.ir.program import (
 )
 from tilesmith.search_space.ir.scalar import Condition, Load, loads
 from tilesmith.simulator.cpu.instructions import Costed, costed
-from tilesmith.simulator.cpu.operations import Arithmetic, arithmetic, selects
+from tilesmith.simulator.cpu.operations import WIDENING, Arithmetic, arithmetic, selects
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Access:
         coefficients: bytes moved by one step of each loop of the block's path, in order; None where
             the address is not affine in it, or not by the same factor everywhere.
         moves: which of the path's loops move it at all.
+        size: bytes of an element, or of neighbours that are read as one.
+        widening: operations between what is read and what is computed with.
     """
 
     buffer: int
@@ -66,6 +68,7 @@ class Access:
     coefficients: tuple[Expr | None, ...]
     moves: tuple[bool, ...]
     size: int
+    widening: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class Skeleton:
                 b.serial,
                 b.unrolled,
                 b.vector,
-                tuple((a.buffer, a.write, a.register, a.size) for a in b.accesses),
+                tuple((a.buffer, a.write, a.register, a.size, a.widening) for a in b.accesses),
                 b.arithmetic,
                 len(b.guards),
                 b.tile_depth,
@@ -253,6 +256,9 @@ class _Walk:
         accesses = [
             self._access(access, write, path, wide.get(access.buffer, 1)) for access, write in found
         ]
+        if where.instruction is None:
+            pairs = zip(accesses, found, strict=True)
+            accesses = [replace(a, widening=self._widening(block, *access)) for a, access in pairs]
         depth = dict(where.tiles).get(block.buffer, -1)
         if block.reducer is not None and depth < 0:
             accesses.append(self._access(block.write, False, path))
@@ -273,6 +279,12 @@ class _Walk:
                 if self.known[name].scope == "register"
             ),
         )
+
+    def _widening(self, block: Block, access: Load, write: bool) -> float:
+        """What is only moved, from a buffer to one of its type, is not widened."""
+        dtype = self._buffer(access.buffer).dtype
+        moved = isinstance(block.value, Load) and dtype == self._buffer(block.buffer).dtype
+        return 0.0 if write or moved else WIDENING.get(dtype, 0.0)
 
     def _arithmetic(self, block: Block, where: _Context) -> Arithmetic:
         found, instruction = arithmetic(block, self._lane(where)), where.instruction

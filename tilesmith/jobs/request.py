@@ -44,6 +44,10 @@ PRECISIONS = {
 }
 """Every name of a precision, and the one it goes by."""
 
+MEASURED = frozenset({"bf16"})
+"""Precisions for which this machine is measured (once) even where nothing is tuned or simulated:
+processors differ in whether dot products or multiply-adds are their faster way."""
+
 Settings = Mapping[str, str | FactValue]
 
 
@@ -196,6 +200,7 @@ class Request:
         from tilesmith.jobs.targets import resolve_target
 
         database = None if self.database is None else str(self.database)
+        calibrate = calibrate or PRECISIONS.get(self.precision) in MEASURED
         target = resolve_target(self.target, self.settings, calibrate=calibrate, database=database)
         threads = 1 if self.threads is None else self.threads
         if threads < 1:

@@ -48,7 +48,7 @@ def resolve_target(
         target: `cpu`, `cpu:neon` (this machine with another instruction set), the name of a shipped
             target, a path ending in `.toml`, or a `Target`.
         settings: facts to change, by dotted name: `{"sbuf.mib": 48}`.
-        calibrate: for `cpu`, take the microbenchmarks (half a second, once for each machine) that
+        calibrate: for `cpu`, take the microbenchmarks (some seconds, once for each machine) that
             its simulator rests on, if they have not been kept yet. Kept ones are always used.
         database: where a target of another name may be on record: by its identity, or by the name
             of a machine that measured for it.

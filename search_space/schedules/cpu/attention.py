@@ -11,6 +11,7 @@ from math import prod
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.cpu.attention_schedule import CpuAttentionSchedule
+from tilesmith.search_space.schedules.cpu.dot_products import prefers_dot
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
@@ -164,7 +165,8 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         registers = self.target.integer("vector.registers")
         if self.m <= FEW_QUERIES:
             return self._decoding(registers)
-        return self.usual(self.products)
+        dtype = self.workload.dtype
+        return self.usual(self.products if prefers_dot(self.target, dtype, dtype) else 1)
 
     def usual(self, products: int) -> Config:
         """The default of many queries, with dot products of so many neighbours (1: without)."""

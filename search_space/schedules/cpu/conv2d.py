@@ -3,8 +3,9 @@
 The algorithm is a knob: direct over output channels, direct over width (`conv_direct`), im2col
 (`conv_im2col`), and Winograd F(2x2, 3x3) and F(4x4, 3x3) (`conv_winograd`). So are the layouts of
 data and output, NCHW or blocked by the vector width. Where the target adds up several products of
-the element types in a lane, that is the one algorithm (`conv_dot`), beside matrix registers where
-it has those (`conv_tiles`).
+the element types in a lane, there is that (`conv_dot`), and matrix registers where it has those
+(`conv_tiles`): beside the others for floating types, which are widened there, in their place for
+whole numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class CpuConv2d(CpuScheduler):
         g = Geometry.of(workload).view()
         found = [conv_tiles.subspace(g, target)] if conv_tiles.applies(workload, target) else []
         if (products := conv_dot.products_of(workload, target)) > 1:
-            return SearchSpace((*found, conv_dot.space(g, target, products)))
+            found.append(conv_dot.space(g, target, products))
+            if not is_floating(workload.dtype):
+                return SearchSpace(tuple(found))
         found += [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
         if not g.pointwise:
             found.append(conv_im2col.space(g, target))
@@ -77,6 +80,6 @@ class CpuConv2d(CpuScheduler):
 def _without_tiles(workload: Workload, target: Target) -> Config:
     """The default of processors without matrix registers."""
     g = Geometry.of(workload).view()
-    if (products := conv_dot.products_of(workload, target)) > 1:
-        return conv_dot.default(g, target, products)
+    if conv_dot.preferred(workload, target):
+        return conv_dot.default(g, target, conv_dot.products_of(workload, target))
     return conv_direct.channels_default(g, target)

@@ -32,7 +32,7 @@ from tilesmith.search_space.schedules.cpu.conv_direct import (
     orders,
     pixel_copy,
 )
-from tilesmith.search_space.schedules.cpu.dot_products import group_of
+from tilesmith.search_space.schedules.cpu.dot_products import group_of, prefers_dot
 from tilesmith.search_space.schedules.cpu.stages import summed_of
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -54,6 +54,12 @@ from tilesmith.search_space.workload import Workload
 def products_of(workload: Workload, target: Target) -> int:
     """Channels of a group; 1 where there is no instruction for the element types."""
     return group_of(target, workload.dtype, weight_dtype(workload))
+
+
+def preferred(workload: Workload, target: Target) -> bool:
+    """Whether the form applies and is the first choice."""
+    types = workload.dtype, weight_dtype(workload)
+    return products_of(workload, target) > 1 and prefers_dot(target, *types)
 
 
 LARGEST_INTERLEAVED = 8

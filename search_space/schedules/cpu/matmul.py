@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.search_space.dtypes import is_narrow, widened
+from tilesmith.search_space.dtypes import is_floating, is_narrow, widened
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Panels, schedules
 from tilesmith.search_space.schedules.cpu import matmul_tiles
-from tilesmith.search_space.schedules.cpu.dot_products import group_of, grouped
+from tilesmith.search_space.schedules.cpu.dot_products import MANY, group_of, grouped, prefers_dot
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout
@@ -49,14 +49,15 @@ class BlockedMatmul(CpuScheduler):
         found = [_subspace(workload, target, products)]
         if matmul_tiles.applies(workload, target):
             found.insert(0, matmul_tiles.subspace(workload, target))
-        if products > 1 and not workload.is_constant("b"):  # packing may cost more than it saves
+        packs = not workload.is_constant("b")  # which may cost more than it saves
+        if products > 1 and (packs or is_floating(workload.dtype)):
             found.append(_subspace(workload, target, 1))
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
         if matmul_tiles.applies(workload, target) and workload.integer("m") >= FEW_ROWS:
             return matmul_tiles.default(workload, target)
-        return _default(workload, target, _products(workload, target))
+        return _default(workload, target, _first(workload, target))
 
     def panels(self, workload: Workload, target: Target, config: Config) -> Mapping[str, Panels]:
         """`b`, as `_pack` and `matmul_tiles` have it."""
@@ -78,7 +79,7 @@ class BlockedMatmul(CpuScheduler):
         """Blocks of everything are of everything at the largest sizes, too; a reduction whose end
         varies has no groups."""
         if config.text("algorithm") == matmul_tiles.ALGORITHM:
-            config = _default(usual, target, _products(usual, target))
+            config = _default(usual, target, _first(usual, target))
         if config.text("algorithm") == "dot" and isinstance(workload["k"], str):
             config = _default(usual, target, 1)
         products = _products(usual, target) if config.text("algorithm") == "dot" else 1
@@ -141,6 +142,13 @@ def _products(workload: Workload, target: Target) -> int:
         return 1
     a, b = template_of("matmul").inputs(workload)
     return group_of(target, a.dtype, b.dtype)
+
+
+def _first(workload: Workload, target: Target) -> int:
+    """The same of the first choice."""
+    a, b = template_of("matmul").inputs(workload)
+    rows = min(workload.integer("m"), MANY)
+    return _products(workload, target) if prefers_dot(target, a.dtype, b.dtype, rows) else 1
 
 
 def _subspace(workload: Workload, target: Target, products: int) -> Subspace:

@@ -42,3 +42,24 @@ def test_calls_together_take_time() -> None:
 
 def test_waiting_for_a_core_is_not_counted() -> None:
     assert shared_machine.together([lambda: time.sleep(0.02)], least_s=1e-3) < 0.01
+
+
+def test_long_loops_are_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = [0.0], []
+
+    def run(seconds: float) -> None:
+        clock[0] += seconds
+        calls.append(seconds)
+
+    monkeypatch.setattr(calibration.time, "perf_counter", lambda: clock[0])
+    assert calibration._fastest(lambda: run(0.125)) == 0.125
+    assert len(calls) == calibration.LEAST_ROUNDS
+    calls.clear()
+    calibration._fastest(lambda: run(2.0**-10))
+    assert len(calls) == calibration.ROUNDS
+
+
+@pytest.mark.parametrize(("last", "read"), [(8, 32), (32, 128), (100, 256), (260, 520)])
+def test_memory_is_read_from_beyond_the_last_cache(last: int, read: int) -> None:
+    """In MiB: four times the cache, as long as that is no more than is beyond any."""
+    assert shared_machine.beyond_caches(last << 20) == read << 20
