@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tilesmith.codegen.structures import default_of, inside_of, space_of
 from tilesmith.compiler.bisection.alone import Alone
 from tilesmith.compiler.bisection.finding import Finding
+from tilesmith.compiler.bisection.unrounded import unrounded
 from tilesmith.compiler.bisection.walk import WrongStep, is_close
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.host.kernels import run_kernel
@@ -45,6 +46,7 @@ class Subject:
 
     Attributes:
         wanted: its result by reference, logical.
+        exact: that before it is rounded to bytes; None of other results.
     """
 
     alone: Alone
@@ -52,6 +54,7 @@ class Subject:
     target: Target
     config: Config
     wanted: NDArray[Any]
+    exact: NDArray[Any] | None = None
 
     @property
     def dtype(self) -> str:
@@ -63,7 +66,11 @@ class Subject:
             found = self.alone.run(config)
         except TilesmithError:
             return None
-        return is_close(self.dtype, found, self.wanted)
+        return self.is_close(found)
+
+    def is_close(self, found: NDArray[Any]) -> bool:
+        """Whether a result is right but for rounding."""
+        return is_close(self.dtype, found.astype(self.wanted.dtype), self.wanted, self.exact)
 
 
 def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int) -> Subject:
@@ -74,10 +81,9 @@ def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int)
     names = [operand.name for operand in template.operands(workload)]
     operands = {name: wrong.operands[t] for name, t in zip(names, wrong.node.inputs, strict=True)}
     alone = Alone(workload, target, threads, operands)
-    wanted = run_kernel(
-        wrong.node, dict(zip(wrong.node.inputs, alone.operands.values(), strict=True))
-    )
-    return Subject(alone, workload, target, Config.from_json(step.config), wanted)
+    given = dict(zip(wrong.node.inputs, alone.operands.values(), strict=True))
+    wanted, exact = run_kernel(wrong.node, given), unrounded(wrong.node, given)
+    return Subject(alone, workload, target, Config.from_json(step.config), wanted, exact)
 
 
 def judged(subject: Subject, wrong: WrongStep) -> Finding:
@@ -177,8 +183,7 @@ def stage_of(subject: Subject) -> str:
         found = subject.alone.interpreted(subject.config)
     except (TilesmithError, ValueError, KeyError):
         return ""
-    right = is_close(subject.dtype, np.asarray(found).astype(subject.wanted.dtype), subject.wanted)
-    return "code generation" if right else "lowering"
+    return "code generation" if subject.is_close(np.asarray(found)) else "lowering"
 
 
 def first_primitive(subject: Subject) -> str:
@@ -198,7 +203,7 @@ def first_primitive(subject: Subject) -> str:
             found = subject.alone.interpreted(subject.config, lower(part).bind(tiles))
         except (TilesmithError, ValueError, KeyError, AssertionError):
             continue  # no program yet, for primitives that are still to come
-        if not is_close(subject.dtype, found.astype(subject.wanted.dtype), subject.wanted):
+        if not subject.is_close(found):
             return _said(whole.primitives[number - 1]) if number else "the definition"
     return ""
 

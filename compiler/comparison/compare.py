@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.local_bytes import misrounded
 from tilesmith.compiler.comparison.report import ComparisonReport, Replacement, TensorRow
 from tilesmith.compiler.comparison.stepping import Hooks, copies, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, Judge, comparable, row_of
@@ -76,6 +77,7 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
     rows = [row_of(t, recipe, graph, found[t.name], wanted[t.name]) for t in held]
     judge = Judge(graph, compared.inputs, found, wanted, compared.tolerance)
     rows = judge.verdicts(rows)
+    rows = misrounded(rows, graph, compared.inputs, found)
     apart = contradicted(compared, judge, rows)
     rows = [replace(row, verdict="sensitive") if row.name in apart else row for row in rows]
     first_bad = judge.first_bad(rows)

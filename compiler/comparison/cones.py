@@ -9,21 +9,28 @@ from tilesmith.compiler.graph import Graph
 
 def nearest(graph: Graph, name: str, among: Collection[str]) -> tuple[str, ...]:
     """The tensors of `among` that `name` is computed from, with none of them in between."""
+    return tuple(source for source in _before(graph, name, among) if source in among)
+
+
+def between(graph: Graph, name: str, among: Collection[str]) -> set[str]:
+    """The tensors on the way to `name` from `nearest`, these and it left out."""
+    return {source for source in _before(graph, name, among) if source not in among}
+
+
+def _before(graph: Graph, name: str, among: Collection[str]) -> dict[str, None]:
+    """What `name` is computed from, up to tensors of `among`."""
     node = graph.producers.get(name)
     waiting = list(node.reads) if node is not None else []
     found: dict[str, None] = {}
-    seen: set[str] = set()
     while waiting:
         source = waiting.pop()
-        if source in seen:
+        if source in found:
             continue
-        seen.add(source)
+        found[source] = None
         producer = graph.producers.get(source)
-        if source in among:
-            found[source] = None
-        elif producer is not None:
+        if source not in among and producer is not None:
             waiting += producer.reads
-    return tuple(found)
+    return found
 
 
 def parents(graph: Graph, names: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -20,6 +20,7 @@ from tilesmith.compiler.comparison.compare import (
 from tilesmith.compiler.comparison.cones import parents
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
+from tilesmith.compiler.comparison.local_bytes import byte_ratios
 from tilesmith.compiler.comparison.local_ratios import local_ratios, verdict_here
 from tilesmith.compiler.comparison.quantised import (
     Scale,
@@ -106,11 +107,12 @@ def precision_of(
             "rounds; compare it without --precision"
         )
     sources = {n: scales[n].source if n in scales else n for n in names}
-    values = Evaluator(without_rounding(graph)).values(inputs, sources.values())
-    return Precision(
-        name, INT8, {n: values[source] for n, source in sources.items()},
-        Evaluator(graph).values(inputs, names), scales,
-    )  # fmt: skip
+    values = without_rounding(graph).values(inputs, sources.values())
+    wide = {
+        n: scales[n].within(values[source]) if n in scales else values[source]
+        for n, source in sources.items()
+    }
+    return Precision(name, INT8, wide, Evaluator(graph).values(inputs, names), scales)
 
 
 def _limited(value: Any, dtype: str) -> Any:
@@ -132,7 +134,9 @@ def compare_ratios(compared: Compared, precision: Precision) -> ComparisonReport
         row = row_of(tensor, recipe, graph, ours, precision.exact[name])
         rows.append(_with_ratio(row, ours, narrow[name], precision))
     notes: tuple[str, ...] = ()
-    if precision.name != INT8:
+    if precision.name == INT8:
+        rows = arising_in_bytes(rows, compared, seen.tensors, precision)
+    else:
         judge = Judge(graph, compared.inputs, found, precision.exact, compared.tolerance)
         rows, notes = decided(rows, judge, narrow)
         rows = arising(rows, compared, found, precision)
@@ -194,6 +198,24 @@ def arising(
         else row
         for row in rows
     ]
+
+
+def arising_in_bytes(
+    rows: list[TensorRow], compared: Compared, found: Arrays, precision: Precision
+) -> list[TensorRow]:
+    """Rows of a quantised model judged by what arises at each tensor: bytes by their rounding,
+    all by whether the reference makes the same of what comes before, as they lie in memory."""
+    judge = Judge(compared.graph, compared.inputs, found, precision.narrow, compared.tolerance)
+    here = byte_ratios(compared.graph, compared.inputs, found, [row.name for row in rows])
+    judged = []
+    for row in rows:
+        own = judge.judged(row)
+        elements, local = math.prod(row.shape), here.get(row.name)
+        verdict = verdict_here(row.verdict, 1.0 if local is None else local, elements)
+        if own.verdict == "bad" and verdict not in ("likely", "missing"):
+            verdict = "likely"
+        judged.append(replace(row, verdict=verdict, local=own.local, local_ratio=local))
+    return judged
 
 
 def _roundings(recipe: Recipe, nodes: set[str]) -> dict[str, float]:

@@ -111,7 +111,7 @@ def with_deviations(
         own = ratios.get(row.name) if row.verdict in _WRONG else None
         before = max((ratios.get(name, 1.0) for name in parents.get(row.name, ())), default=1.0)
         rises = own is not None and own >= _RISE * before
-        if own is None or not (rises or row.local_ratio is not None):
+        if own is None or not (rises or row.looked_at):
             found.append(row)
             continue
         behind = [ratios[n] for n in followers(parents, row.name) if n in ratios]
@@ -141,7 +141,7 @@ def suspect_of(rows: Sequence[TensorRow]) -> str | None:
     steps = [row for row in rows if row.deviation == "step"]
     spikes = [row for row in rows if row.deviation == "spike"]
     likely = [row for row in (*steps, *spikes) if row.verdict in ("likely", "missing")]
-    here = [row for row in rows if row in likely and row.local_ratio is not None]
+    here = [row for row in rows if row in likely and row.looked_at]
     if here:  # each is wrong by itself
         return here[0].name
     return next((row.name for row in (*likely, *steps)), None)

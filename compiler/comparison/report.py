@@ -54,6 +54,11 @@ class TensorRow:
     local_ratio: float | None = None
     deviation: Deviation = ""
 
+    @property
+    def looked_at(self) -> bool:
+        """Whether it was computed from inputs as they are, so that a verdict is its own."""
+        return self.local is not None or self.local_ratio is not None
+
     def to_json(self) -> dict[str, Any]:
         error = self.error
         return {

@@ -12,6 +12,7 @@ import pytest
 
 from tests.compiler.defect_models import CROSSED, FOLDED, GATED, IMAGES, LAYERS, LOGITS, QUANTISED
 from tilesmith.codegen import structures
+from tilesmith.codegen.llvm.values import ValueEmitter
 from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
 from tilesmith.codegen.lpu.isa.bursts import Unit
 from tilesmith.codegen.lpu.scheduling.emission import Emitter as BurstEmitter
@@ -167,6 +168,26 @@ def requantised_wrong(patch: pytest.MonkeyPatch) -> None:
         return to_bytes(rewriter, product, replace(after, coding=coding))
 
     patch.setattr(integer_products, "to_bytes", broken)
+
+
+def zero_point_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    to_bytes = integer_products.to_bytes
+
+    def broken(rewriter: Any, product: Any, after: Any) -> Any:
+        coding = replace(after.coding, zero=after.coding.zero + 1)
+        return to_bytes(rewriter, product, replace(after, coding=coding))
+
+    patch.setattr(integer_products, "to_bytes", broken)
+
+
+def cut_off(patch: pytest.MonkeyPatch) -> None:
+    """Code that cuts off where it should round."""
+    apply = ValueEmitter._apply_float
+
+    def broken(self: ValueEmitter, function: str, values: Any) -> Any:
+        return apply(self, "floor" if function == "round" else function, values)
+
+    patch.setattr(ValueEmitter, "_apply_float", broken)
 
 
 def softmax_of_the_least(patch: pytest.MonkeyPatch) -> None:
@@ -328,6 +349,11 @@ DEFECTS = (
         "a bad requantisation", QUANTISED, requantised_wrong, "pass", "fold-integer-products",
         nodes=6,
     ),
+    Defect(
+        "a zero point off by one", QUANTISED, zero_point_off_by_one, "pass",
+        "other values is 'p'", nodes=6,
+    ),
+    Defect("cut off, not rounded", QUANTISED, cut_off, "code generation", "q"),
     Defect("a tail is left out", LAYERS, lowering_without_a_tail("matmul"), "lowering", "a"),
     Defect(
         "a layout conversion leaves a block out", IMAGES,
