@@ -20,6 +20,7 @@ import argparse
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,13 +88,24 @@ def differences(executable: Executable, model: onnx.ModelProto) -> str:
     began = time.perf_counter()
     found = executable.run(inputs)
     took = time.perf_counter() - began
-    worst, norm = 0.0, 0.0
     names = [output.name for output in session.get_outputs()]
-    for name, theirs in zip(names, session.run(names, inputs), strict=True):
-        away = found[name].astype(np.float64) - theirs
+    theirs = session.run(names, inputs)
+    shaken = {
+        n: a * np.float32(1 + 1e-6) if a.dtype == np.float32 else a for n, a in inputs.items()
+    }
+    worst, norm = _away([found[name] for name in names], theirs)
+    moved, _ = _away(session.run(names, shaken), theirs)
+    return f"off by {worst:.1e} (norm {norm:.1e}), shaken {moved:.1e}, executed in {took:.0f} s"
+
+
+def _away(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The largest difference over the largest value, and that of the norms, of all results."""
+    worst, norm = 0.0, 0.0
+    for ours, theirs in zip(found, wanted, strict=True):
+        away = ours.astype(np.float64) - theirs
         worst = max(worst, float(np.abs(away).max() / np.abs(theirs).max()))
         norm = max(norm, float(np.linalg.norm(away) / np.linalg.norm(theirs)))
-    return f"off by {worst:.1e} (norm {norm:.1e}), executed in {took:.0f} s"
+    return worst, norm
 
 
 def line(name: str, model: onnx.ModelProto, values: bool = False) -> str:

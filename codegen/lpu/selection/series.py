@@ -3,14 +3,17 @@
     log(x)      z = x^(1/64) by six roots, t = (z - 1) / (z + 1), 128 (t + t^3/3 + .. + t^9/9)
     x^y         exp(y log x), of a number y that is not whole: what is below 0 has no such power
 
-    sin(x)      k = round(x / pi), r = x - k pi, (-1)^k (r - r^3/3! + .. - r^11/11!)
+    sin(x)      x less turns of P = 2^13 pi; of what is left
+                k = round(x / pi), r = x - k pi, (-1)^k (r - r^3/3! + .. - r^11/11!)
     cos(x)      the same of k = round(x / pi + 1/2), r = x - (k - 1/2) pi
 
 Two of `rsqrt` are a fourth root. In float32 the logarithm is right to 1e-5 + 1e-6 |log x| for x
-from 1e-15 to 1e15, and to 1e-3 of it elsewhere. Pi comes in three parts, the first of so few bits
-that k times it is exact (Cody and Waite, as in Cephes): sines are right to 2e-6 up to 10,000 and to
-2e-5 up to 100,000. They are taken of float32 alone (`schedules.lpu.functions`): angles of many
-turns, which positions and time steps make, have no place in float16.
+from 1e-15 to 1e15, and to 1e-3 of it elsewhere. P and pi come in three parts, the first ones of so
+few bits that a number times them is exact (Cody and Waite, as in Cephes); the last part of P is
+subtracted behind the first of pi, when what is left is small. So sines are right to 1e-6 up to
+2^27, where neighbouring float32 are 8 radians apart; beyond they are no number. They are
+taken of float32 alone (`schedules.lpu.functions`): angles of many turns, which positions and time
+steps make, have no place in float16.
 """
 
 from __future__ import annotations
@@ -59,23 +62,40 @@ def power(g: Algebra, x: Vectors, exponent: float) -> Vectors:
 _PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
 """Pi in parts of few bits."""
 
+_MANY = (25728.0, 7.92578125, 0.0012369576143100858)
+"""2^13 pi in parts, the first two of at most eleven bits."""
+
+_FARTHEST = 2.0**27
+"""Up to which turns of 2^13 pi have so few bits that they are taken off exactly."""
+
 
 def sine(g: Algebra, x: Vectors, quarters: bool = False) -> Vectors:
     """The sine; the cosine with `quarters`, of an angle a quarter of a turn further."""
     x, half = g.floating(x), g.number(0.5, "float32")
-    turns = g.apply("multiply", x, g.number(1 / math.pi, "float32"))
+    many = _rounded(g, g.apply("multiply", x, g.number(1 / (2**13 * math.pi), "float32")))
+    near = _without(g, x, many, _MANY[:2])
+    little = g.apply("multiply", many, g.number(_MANY[2], "float32"))
+    turns = g.apply("multiply", g.apply("subtract", near, little), g.number(1 / math.pi, "float32"))
     turns = g.apply("add", turns, half) if quarters else turns
     whole = _rounded(g, turns)
     away = g.apply("subtract", whole, half) if quarters else whole
-    rest = x
-    for part in _PI:
-        rest = g.apply("subtract", rest, g.apply("multiply", away, g.number(part, "float32")))
+    rest = g.apply("subtract", _without(g, near, away, _PI[:1]), little)
+    rest = _without(g, rest, away, _PI[1:])
     factors = [(-1) ** n / math.factorial(2 * n + 1) for n in range(5, -1, -1)]
     found = _series(g, rest, factors)
     pairs = _rounded(g, g.apply("multiply", whole, half))
     odd = g.apply("subtract", whole, g.apply("add", pairs, pairs))  # 0, or 1 or -1
     negative = g.compare("equal", g.apply("abs", odd), g.number(1, "float32"))
-    return g.select(negative, g.apply("negate", found), found)
+    found = g.select(negative, g.apply("negate", found), found)
+    within = g.compare("greater", g.number(_FARTHEST, "float32"), g.apply("abs", x))
+    return g.select(within, found, g.number(math.nan, "float32"))
+
+
+def _without(g: Algebra, x: Vectors, count: Vectors, parts: Sequence[float]) -> Vectors:
+    """x less so many times each part."""
+    for part in parts:
+        x = g.apply("subtract", x, g.apply("multiply", count, g.number(part, "float32")))
+    return x
 
 
 def _rounded(g: Algebra, x: Vectors) -> Vectors:

@@ -7,8 +7,8 @@
 
 Products of quantised tensors give float32, and take it (residuals). Lowering a model's precision
 leaves whatever is connected with these in float32, which here has no products and turns no lanes.
-So conversions are put between first, each a row of VXM. The same way angles are parted from the
-rest, which have to be float32 (`angles`).
+So conversions are put between first, each a row of VXM. The same way positions are parted from the
+rest, which have to be float32 (`positions`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.backends.lpu.angles import angles
+from tilesmith.compiler.backends.lpu.positions import positions
 from tilesmith.compiler.graph import Graph, Node, kernel
 from tilesmith.compiler.precision import LowerPrecision, in_precision, precision_dtype
 from tilesmith.compiler.rewrite import Rewriter
@@ -41,19 +41,19 @@ class LowerBesideScales(LowerPrecision):
         rewriter = Rewriter(graph)
         for name in _scaled(graph, narrow):
             _part(rewriter, name, narrow)
-        inside = angles(graph)
+        inside = positions(graph)
+        made = frozenset(name for node in inside for name in node.writes)
         for name in _bordering(graph, inside):
-            _part(rewriter, name, narrow, inside)
+            _part(rewriter, name, narrow, made)
         return super().run(rewriter.finish())
 
     def wide(self, graph: Graph) -> set[str]:
-        """Angles."""
-        return {name for name in angles(graph) if graph.info(name).dtype == WIDE}
+        """Positions, and what they are made of."""
+        return set(_bordering(graph, positions(graph)))
 
 
-def _bordering(graph: Graph, inside: frozenset[str]) -> list[str]:
-    """Tensors of float32 that angles come from, and that others may read too."""
-    nodes = [node for node in graph.nodes if node.writes and node.writes[0] in inside]
+def _bordering(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """Tensors of float32 that nodes of positions read or write, and that others may read too."""
     names = dict.fromkeys(name for node in nodes for name in (*node.reads, *node.writes))
     return [n for n in names if graph.info(n).dtype == WIDE and graph.info(n).known]
 

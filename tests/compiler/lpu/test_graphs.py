@@ -86,6 +86,18 @@ def test_what_whole_numbers_are_scaled_to_goes_on_in_float16() -> None:
     assert np.abs(built(model_of(text, **weights)).run({"x": x})["y"] - want).max() <= 4e-3
 
 
+def test_what_the_caller_hands_over_to_be_quantised_is_not_rounded_first() -> None:
+    """Of 4,000 numbers some forty would be other bytes behind a rounding to float16."""
+    text = (
+        "bytes (float[1, 10, 400] x) => (float[1, 10, 400] y) "
+        "{ q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Neg(d) }"
+    )
+    model = model_of(text, s=np.array(1 / 64, np.float32), z=np.array(3, np.int8))
+    x = random(1, 10, 400)
+    want = -(np.clip(np.rint(x * 64) + 3, -128, 127) - 3) / 64
+    assert np.array_equal(built(model).run({"x": x})["y"], want)
+
+
 def local_response(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
     """The formula of ONNX's LRN, channel by channel."""
     found = np.empty_like(x)

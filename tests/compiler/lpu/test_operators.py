@@ -103,7 +103,7 @@ def test_models_run_whole_on_the_chip(made: Callable[[], onnx.ModelProto]) -> No
     assert executable.report.host == 0
 
 
-@pytest.mark.parametrize("at", [0.3, 999.0])
+@pytest.mark.parametrize("at", [0.3, 999.0, 1e7])
 def test_angles_of_many_turns_are_computed_in_float32(at: float) -> None:
     """As diffusion models embed time steps: in float16 the angle would be off by half a radian."""
     text = (
@@ -113,6 +113,20 @@ def test_angles_of_many_turns_are_computed_in_float32(at: float) -> None:
     model = model_of(text, f=np.exp(-np.arange(32) / 3).astype(np.float32))
     executable = compared(model, 1e-3, t=np.array([[at], [at / 7]], np.float32))
     assert executable.report.host == 0
+
+
+def test_places_between_pixels_are_computed_in_float32() -> None:
+    """In float16 corners at 70 pixels would be a thirty-second of a pixel away."""
+    text = (
+        "roi (float[2, 3, 40, 50] x, float[5, 4] r, int64[5] i) => (float[5, 3, 4, 4] y) "
+        "{ y = RoiAlign<output_height=4, output_width=4, sampling_ratio=2, "
+        "spatial_scale=0.25>(x, r, i) }"
+    )
+    rng = np.random.default_rng(1)
+    first = rng.uniform(0, 80, (5, 2))
+    regions = np.concatenate([first, first + rng.uniform(20, 80, (5, 2))], 1).astype(np.float32)
+    images = np.array([0, 1, 1, 0, 1])
+    compared(model_of(text), 2e-3, x=random(2, 3, 40, 50), r=regions, i=images)
 
 
 def test_what_waits_for_angles_of_float16_runs_on_the_host() -> None:
