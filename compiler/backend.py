@@ -78,6 +78,8 @@ class Backend(ABC):
     """Whether kernels take weights wherever they lie (`Recipe.lent`)."""
     runs_bodies: ClassVar[bool] = False
     """Whether `link_all` takes loops, branches and moves."""
+    unrolls_loops: ClassVar[int] = 0
+    """Up to how many nodes loops are unrolled to, where no bodies are run."""
     updates_in_place: ClassVar[bool] = False
     """Whether kernels write arrays of the caller's (the region "caller")."""
     multiplies_bytes: ClassVar[bool] = False

@@ -37,6 +37,7 @@ from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.spellings import UnifySpellings
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.transposes import SinkTransposes
+from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
@@ -110,6 +111,8 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
     if bodies and backend.runs_bodies:  # how often a loop runs may be computed
         # What an iteration hands to the next stays as it is.
         middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
+    if backend.unrolls_loops:
+        middle += (UnrollLoops(backend.unrolls_loops),)
     return (*before, *middle, *after, *LOWERING, *own)
 
 

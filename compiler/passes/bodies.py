@@ -61,15 +61,15 @@ class OpenBodies(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in graph.nodes:
-            if node.is_onnx(*OPERATORS):
-                found = self._recurrent(rewriter, node)
-            else:
-                found = self._opened(rewriter, node)
+            found = self.replacement(rewriter, node)
             if found is not None:
                 rewriter.replace(node, *found)
         return rewriter.finish()
 
-    def _opened(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
+    def replacement(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
+        """What stands for a node; None where it stays."""
+        if node.is_onnx(*OPERATORS):
+            return self._recurrent(rewriter, node)
         return _OPENERS[node.operator](self, rewriter, node) if node.is_onnx(*_OPENERS) else None
 
     def _recurrent(self, rewriter: Rewriter, node: Node) -> list[Node] | None:

@@ -63,6 +63,7 @@ class LpuBackend(Backend):
     sends_rows = True
     multiplies_bytes = True
     computes_in = "fp16"
+    unrolls_loops = 2048
     image_layouts = tuple(Block(*sides).layout for sides in SIDES)
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(scheduled(*which))

@@ -150,3 +150,18 @@ def test_windows_over_rows_of_one_channel_run_on_the_host() -> None:
         '{ y = AveragePool<kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER">(x) }'
     )
     compared(model_of(text), 1e-6, x=random(1, 1, 5, 5))
+
+
+def recurrent() -> onnx.ModelProto:
+    """Six steps of two sequences in both directions."""
+    text = (
+        "r (float[6, 2, 20] x) => (float[6, 2, 2, 24] y, float[2, 2, 24] h) "
+        '{ y, h = LSTM<hidden_size=24, direction="bidirectional">(x, w, r, b) }'
+    )
+    weights = {"w": random(2, 96, 20) / 5, "r": random(2, 96, 24, seed=2) / 5}
+    return model_of(text, **weights, b=random(2, 192, seed=3) / 5)
+
+
+def test_steps_of_recurrent_layers_are_chains_with_weights_that_stay() -> None:
+    executable = compared(recurrent(), 4e-3, x=random(6, 2, 20))
+    assert executable.report.host == 0

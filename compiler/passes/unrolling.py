@@ -1,0 +1,145 @@
+"""Loops as the copies of their bodies: for targets that place a whole program in time.
+
+    h, ys = Scan(h0, xs) body=<h' = Tanh(Add(MatMul(h, r), x))>           before
+    h1 = Tanh(Add(MatMul(h0, r), View(xs, part 0)))                       after
+    h2 = Tanh(Add(MatMul(h1, r), View(xs, part 1)))
+    ys = Concat(View(h1), View(h2)), h = View(h2)
+
+LSTM, GRU and RNN are such loops behind products of the whole input (`recurrent`). Weights are there
+once. What is left as it is runs on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.compiler.graph import REPEAT, Body, Graph, Node, Row, attributes_of, view
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.onnx.bodies import Opened
+from tilesmith.compiler.passes.bodies import OpenBodies
+from tilesmith.compiler.recurrent import OPERATORS
+from tilesmith.compiler.rewrite import Rewriter
+
+
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """See the module's docstring.
+
+    Contract: an imported graph in; out, the same values. A Loop or Scan is unrolled if the number
+    of its iterations is known and the copies have `most` nodes at most; If stays as it is.
+    """
+
+    name = "unroll-loops"
+
+    most: int
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        opener = _AsTheyAre(lambda body: body)
+        for node in graph.nodes:
+            if node.is_onnx("Loop", "Scan", *OPERATORS):
+                opened = opener.replacement(rewriter, node)
+                if opened is not None and all(map(self._few, opened)):
+                    rewriter.replace(node, *_all_unrolled(rewriter, opened))
+        return rewriter.finish()
+
+    def _few(self, node: Node) -> bool:
+        """Whether a node is no loop, or one that can be unrolled."""
+        if node.operator != REPEAT:
+            return True
+        nodes = node.bodies[0].graph.nodes
+        counted = int(node.attribute("limit")) < 0 and not node.attribute("test")
+        plain = not any(inner.captures for inner in nodes)
+        return counted and plain and int(node.attribute("trips")) * len(nodes) <= self.most
+
+
+class _AsTheyAre(OpenBodies):
+    """Opens bodies, and leaves what is in them as the model has it."""
+
+    def lowered(self, found: Opened) -> Opened | None:
+        return found
+
+
+def _all_unrolled(rewriter: Rewriter, nodes: Sequence[Node]) -> list[Node]:
+    found: list[Node] = []
+    for node in nodes:
+        found += _unrolled(rewriter, node) if node.operator == REPEAT else [node]
+    return found
+
+
+def _unrolled(rewriter: Rewriter, node: Node) -> list[Node]:
+    """The copies of a loop's body, one after another, and what comes of them."""
+    body, trips = node.bodies[0], int(node.attribute("trips"))
+    graph, found = body.graph, list[Node]()
+    known = {
+        name: rewriter.add_constant(name, value, graph.info(name).dtype)
+        for name, value in graph.constants.items()
+    }
+    known |= {inside: node.inputs[number] for number, inside in body.shared}
+    rows: dict[Row, dict[int, str]] = {row: {} for row in body.writes}
+    state = {c.entry: _initial(rewriter, node, c.initial) for c in body.carried}
+    for trip in range(trips):
+        names = {**known, **state}
+        if body.counter:
+            names[body.counter] = rewriter.add_constant(body.counter, np.array(trip), "int64")
+        for row in body.reads:
+            info = graph.info(row.inside)
+            names[row.inside] = rewriter.add_tensor(row.inside, info.dtype, info.dims)
+            part = (row.start + trip * row.step) * info.elements
+            found.append(view(node.inputs[row.outside], names[row.inside], offset=part))
+        found += _copied(rewriter, graph, names)
+        state = {c.entry: names[c.exit] for c in body.carried}
+        for row in body.writes:
+            rows[row][row.start + trip * row.step] = names[row.inside]
+    return [*found, *_results(rewriter, node, body, state, rows)]
+
+
+def _initial(rewriter: Rewriter, node: Node, number: int) -> str:
+    """What is carried into the first iteration."""
+    if number >= 0:
+        return node.inputs[number]
+    return rewriter.add_constant(node.name, np.array(True), "bool")
+
+
+def _copied(rewriter: Rewriter, graph: Graph, names: dict[str, str]) -> list[Node]:
+    """The nodes of a body over tensors of their own, whose names come into `names`."""
+    found = []
+    for node in graph.nodes:
+        for name in node.writes:
+            info = graph.info(name)
+            names[name] = rewriter.fresh(name)
+            rewriter.tensors[names[name]] = replace(info, name=names[name])
+        inputs, outputs = (
+            tuple(names[name] if name else "" for name in side)
+            for side in (node.inputs, node.outputs)
+        )
+        found.append(replace(node, inputs=inputs, outputs=outputs, name=outputs[0] or node.name))
+    return found
+
+
+def _results(
+    rewriter: Rewriter, node: Node, body: Body, state: dict[str, str],
+    rows: dict[Row, dict[int, str]],
+) -> list[Node]:  # fmt: skip
+    """What of the last iteration is the node's, and the rows of all put together."""
+    found = [
+        view(state[carried.entry], node.outputs[carried.final])
+        for carried in body.carried
+        if carried.final >= 0 and node.outputs[carried.final]
+    ]
+    for row, parts in rows.items():
+        whole, views = node.outputs[row.outside], list[str]()
+        for number in sorted(parts):
+            info = rewriter.info(parts[number])
+            views.append(rewriter.add_tensor(parts[number], info.dtype, (1, *info.dims)))
+            found.append(view(parts[number], views[-1]))
+        if len(views) == 1:
+            found[-1] = view(found[-1].inputs[0], whole)
+        else:
+            found.append(
+                Node("Concat", tuple(views), (whole,), whole, attributes=attributes_of(axis=0))
+            )
+    return found
