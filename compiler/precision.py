@@ -21,6 +21,9 @@ from tilesmith.search_space.workload import Workload
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Names of precisions and their element types."""
 
+WIDE = PRECISIONS["fp32"]
+"""The element type that precisions are for."""
+
 
 @dataclass(frozen=True)
 class LowerPrecision(Pass):
@@ -65,6 +68,11 @@ def check_precision(precision: str) -> None:
 def precision_dtype(precision: str) -> str:
     """The element type of kernels in a precision."""
     return PRECISIONS[precision]
+
+
+def held_as(dtype: str, precision: str) -> str:
+    """The element type in which kernels of a precision hold a tensor of an fp32 model."""
+    return PRECISIONS[precision] if dtype == WIDE else dtype
 
 
 def _narrowed(graph: Graph, dtype: str, wide: set[str]) -> Graph:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import get_args
 
+from tilesmith.compiler.backend import backends
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.precision import WIDE, held_as, in_precision, precision_dtype
 from tilesmith.compiler.sharding.dimension_maps import DimensionMap
 from tilesmith.compiler.sharding.localise import elements, single
 from tilesmith.compiler.sharding.mesh import LogicalMesh
@@ -40,6 +43,16 @@ class Costs:
     _nodes: dict[object, int] = field(default_factory=dict)
     _wires: dict[tuple[str, tuple[str, ...], int], int] = field(default_factory=dict)
     _moves: dict[object, int] = field(default_factory=dict)
+
+    @cached_property
+    def precision(self) -> str:
+        """That cores compute an fp32 model in."""
+        backend = backends.find(self.machine.target.family)
+        return "fp32" if backend is None else backend.computes_in
+
+    def size(self, dtype: str) -> int:
+        """Bytes of an element of a tensor in a core's memory."""
+        return size_of(held_as(dtype, self.precision))
 
     @property
     def core_bytes(self) -> int:
@@ -80,13 +93,15 @@ class Costs:
         if node.kind in ("view", "join"):
             return 0
         if node.workload is not None:
-            if node.workload not in self._kernels:
-                self._kernels[node.workload] = self._kernel(node.workload)
-            found = self._kernels[node.workload]
+            workload = in_precision(node.workload, precision_dtype(self.precision), WIDE)
+            if workload not in self._kernels:
+                self._kernels[workload] = self._kernel(workload)
+            found = self._kernels[workload]
             if found is not None:
                 return found
         infos = [graph.info(name) for name in (*node.reads, *node.writes)]
-        return round(sum(i.nbytes for i in infos if i.known) / self.bytes_per_ns)
+        moved = sum(i.elements * self.size(i.dtype) for i in infos if i.known)
+        return round(moved / self.bytes_per_ns)
 
     def _kernel(self, workload: Workload) -> int | None:
         """ns of a kernel; None where a core has no schedule of it."""
@@ -108,8 +123,8 @@ class Costs:
         """ns of one collective; of what a core does alone, the copying."""
         if step.kind not in COLLECTIVES:
             kept = local_shape(step.after, shape, self.mesh.sizes)
-            return round(2 * elements(kept) * size_of(dtype) / self.bytes_per_ns)
-        sent = step.wire_bytes(shape, size_of(dtype), self.mesh)
+            return round(2 * elements(kept) * self.size(dtype) / self.bytes_per_ns)
+        sent = step.wire_bytes(shape, self.size(dtype), self.mesh)
         return self.collective(step.kind, step.axes, sent)
 
     def send(self, sent: int, distance: int) -> int:

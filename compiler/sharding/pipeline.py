@@ -24,7 +24,6 @@ from tilesmith.compiler.sharding.dimension_maps import dimension_map
 from tilesmith.compiler.sharding.localise import elements, is_weight
 from tilesmith.compiler.sharding.partition import Sharding
 from tilesmith.compiler.sharding.specs import Spec, local_shape
-from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import InputError
 
 _BOUNDARIES = 250
@@ -152,7 +151,8 @@ class _Cutter:
 
     def _bytes(self, name: str, spec: Spec) -> int:
         info = self.graph.info(name)
-        return elements(local_shape(spec, info.dims, self.costs.mesh.sizes)) * size_of(info.dtype)
+        shape = local_shape(spec, info.dims, self.costs.mesh.sizes)
+        return elements(shape) * self.costs.size(info.dtype)
 
     def _send(self, size: int) -> float:
         """us for a core to send so many bytes to its like in the next stage."""

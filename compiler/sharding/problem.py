@@ -21,7 +21,6 @@ from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.partition import Sharding
 from tilesmith.compiler.sharding.specs import Spec, local_shape
 from tilesmith.compiler.sharding.strategies import Strategy, blocks_of, strategies_of
-from tilesmith.search_space.dtypes import size_of
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class _Maker:
 
     def _bytes(self, name: str, spec: Spec) -> int:
         info = self.graph.info(name)
-        return elements(local_shape(spec, info.dims, self.mesh.sizes)) * size_of(info.dtype)
+        return elements(local_shape(spec, info.dims, self.mesh.sizes)) * self.costs.size(info.dtype)
 
     def _node(self, node: Node, found: DimensionMap, ways: Sequence[Strategy]) -> None:
         places = [n for n, name in enumerate(node.inputs) if name in self.versions]

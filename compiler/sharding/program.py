@@ -17,10 +17,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, TensorInfo
+from tilesmith.compiler.precision import held_as
 from tilesmith.compiler.sharding.localise import Start
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.resharding import Step
 from tilesmith.compiler.sharding.specs import Spec
+from tilesmith.search_space.dtypes import size_of
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Program:
         order: segments and moves as they are run.
         tensors: every tensor of a core, by name.
         stages: the stage of a pipeline that each of `order` is in, on cores of its own.
+        precision: that cores hold an fp32 model's tensors in.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Program:
     order: tuple[Segment | Move, ...]
     tensors: Mapping[str, TensorInfo]
     stages: tuple[int, ...]
+    precision: str = "fp32"
 
     def stage(self, number: int) -> tuple[Segment | Move, ...]:
         """What the cores of a stage run."""
@@ -121,7 +125,7 @@ class Program:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on one core; of a pipeline's, in the stage that has most."""
-        sizes = {placed.local: self.tensors[placed.local].nbytes for placed in self.weights}
+        sizes = {placed.local: self.nbytes(placed.local) for placed in self.weights}
         read: dict[int, set[str]] = {}
         for item, stage in zip(self.order, self.stages, strict=True):
             read.setdefault(stage, set()).update(_reads(item))
@@ -138,11 +142,11 @@ class Program:
                 last[name] = number
         ends = {placed.local for placed in self.outputs}
         weights = {placed.local for placed in self.weights}
-        held = {placed.local: self._bytes(placed.local) for placed in self.inputs}
+        held = {placed.local: self.nbytes(placed.local) for placed in self.inputs}
         most = sum(held.values())
         for number, item in enumerate(self.order):
             for name in _writes(item):
-                held[name] = self._bytes(name)
+                held[name] = self.nbytes(name)
             most = max(most, sum(held.values()))
             gone = (n for n in held if last.get(n, -1) <= number and n not in ends)
             for name in tuple(gone):
@@ -150,9 +154,11 @@ class Program:
                     del held[name]
         return most
 
-    def _bytes(self, name: str) -> int:
+    def nbytes(self, name: str) -> int:
+        """Bytes of a tensor on one core; 0 where they are not known."""
         info = self.tensors[name]
-        return info.nbytes if info.known else 0
+        size = size_of(held_as(info.dtype, self.precision))
+        return info.elements * size if info.known else 0
 
 
 def _reads(item: Segment | Move) -> Iterator[str]:

@@ -9,7 +9,6 @@ from tilesmith.compiler.build import prepared
 from tilesmith.compiler.sharding.costs import Costs
 from tilesmith.compiler.sharding.program import Program
 from tilesmith.compiler.sharding.resharding import COLLECTIVES
-from tilesmith.search_space.dtypes import size_of
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def account(program: Program, costs: Costs) -> Account:
             str(move.step.before),
             str(move.step.after),
             move.step.wire_bytes(
-                move.shape, size_of(program.tensors[move.source].dtype), program.mesh
+                move.shape, costs.size(program.tensors[move.source].dtype), program.mesh
             ),
             costs.step(move.step, move.shape, program.tensors[move.source].dtype) / 1e3,
         )
@@ -110,7 +109,6 @@ def _rows(program: Program) -> list[TensorRow]:
         ("output", program.outputs),
     ):
         for placed in group:
-            local = program.tensors[placed.local]
-            size = local.nbytes if local.known else 0
+            size = program.nbytes(placed.local)
             rows.append(TensorRow(placed.info.name, role, placed.info.dims, str(placed.spec), size))
     return rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -192,6 +192,7 @@ def sharded(request: ShardRequest) -> Sharded:
 
         pipeline = pipeline_of(sharding, costs, stages, request.microbatches)
     program = partition(sharding, None if pipeline is None else pipeline.stage_of(graph))
+    program = replace(program, precision=costs.precision)
     _check_memory(program, costs)
     streams = _streams(program, machine, request.microbatches) if request.timeline else None
     return Sharded(
