@@ -1,4 +1,5 @@
-"""How far estimates of serving are from published measurements: 16 points on trn1.32xlarge.
+"""How far estimates of serving are from published measurements: 16 points on trn1.32xlarge, to
+which constants are fitted. Others, to which none is: `benchmarks/serving_judged.py`.
 
     python -m benchmarks.serving                 # every point, with the constants that ship
     python -m benchmarks.serving --calibrate     # fit the constants; each model by those of the
@@ -34,7 +35,7 @@ from tilesmith.search_space.mesh import load_mesh
 from tilesmith.search_space.target import Target
 
 FOLDER = Path(__file__).parent / "serving_points"
-MESHES = {"trn1": "trn1.32xlarge"}
+MESHES = {"trn1": "trn1.32xlarge", "inf2": "inf2.48xlarge", "trn2": "trn2.48xlarge"}
 
 KNOWN = {
     "weights.efficiency": (1.0, 0.5),  # streams are as fast as the simulator has them
@@ -59,7 +60,12 @@ SPREAD = 0.1
 
 @dataclass(frozen=True)
 class Point:
-    """One published measurement."""
+    """One published measurement.
+
+    Attributes:
+        tokens_per_s: 0 where it was not published.
+        prompts: sequences whose prompts are worked on together; the load's batch decodes.
+    """
 
     model: str
     architecture: Architecture
@@ -68,12 +74,13 @@ class Point:
     tpot_ms: float
     ttft_ms: float
     tokens_per_s: float
+    prompts: int
 
     def contradicts(self, other: Point) -> bool:
         """Whether a token of its prompts takes less than one of another's, which are shorter and of
         the same model: products take as long a token, and attention longer. Only of prompts so long
         that what is done once for all of them (at most some tokens' time) is little."""
-        if (self.model, self.deployment.weights) != (other.model, other.deployment.weights):
+        if (self.model, self.deployment) != (other.model, other.deployment):
             return False
         longer = self.load.input_tokens > other.load.input_tokens
         long = other.ttft_ms > 10 * other.tpot_ms
@@ -82,7 +89,7 @@ class Point:
     @property
     def prompt_token_ms(self) -> float:
         """TTFT over all tokens of its prompts."""
-        return self.ttft_ms / (self.load.batch * self.load.input_tokens)
+        return self.ttft_ms / (self.prompts * self.load.input_tokens)
 
     @property
     def consistent(self) -> bool:
@@ -95,28 +102,38 @@ class Point:
 
     def estimated(self, fitted: Target | None = None) -> Estimate:
         """What we say."""
-        return estimate(self.architecture, replace(self.deployment, constants=fitted), self.load)
+        on = replace(self.deployment, constants=fitted)
+        whole = estimate(self.architecture, on, self.load)
+        if self.prompts == self.load.batch:
+            return whole
+        one = estimate(self.architecture, on, replace(self.load, batch=self.prompts))
+        return replace(whole, ttft_ms=one.ttft_ms)
 
 
 def points(name: str = "trn1") -> list[Point]:
     """All published points of a file."""
-    configurations = json.loads((FOLDER / "configurations.json").read_text())
     with (FOLDER / f"{name}.csv").open() as file:
-        return [_point(row, configurations[row["model"]]) for row in csv.DictReader(file)]
+        return [_point(row) for row in csv.DictReader(file)]
 
 
-def _point(row: Mapping[str, str], fields: Mapping[str, object]) -> Point:
-    configuration = Configuration(row["model"], str(fields["model_type"]), fields)
+def published(model: str) -> Architecture:
+    """A model of `configurations.json`."""
+    fields = json.loads((FOLDER / "configurations.json").read_text())[model]
+    return architecture_of(Configuration(model, str(fields["model_type"]), fields))
+
+
+def _point(row: Mapping[str, str]) -> Point:
     mesh = load_mesh(MESHES[row["instance"]])
     names = ("batch", "input_tokens", "output_tokens", "max_sequence")
     return Point(
         row["model"],
-        architecture_of(configuration),
+        published(row["model"]),
         Deployment(mesh, int(row["tp"]), weights=row["weights"]),  # type: ignore[arg-type]
         Load(*(int(row[name]) for name in names)),
         float(row["tpot_p50_ms"]),
         float(row["ttft_p50_ms"]),
-        float(row["tokens_per_s"]),
+        float(row["tokens_per_s"] or 0),
+        int(row.get("prompts") or row["batch"]),
     )
 
 
@@ -230,13 +247,15 @@ def summary(found: Sequence[tuple[Point, Estimate]]) -> list[str]:
         f"{name}: mean error {np.abs(values).mean():.1%}, worst {np.abs(values).max():.0%}, "
         f"mean of signed ones {np.mean(values):+.1%}"
         for name, values in errors(found).items()
+        if values
     ]
 
 
 def _throughput_error(point: Point, ours: Estimate) -> str:
     """Of tokens a second; none where the published figure contradicts its own times."""
-    error = ours.tokens_per_s / point.tokens_per_s - 1
-    return f"{error:+.0%}" if point.consistent else "-"
+    if not point.consistent:
+        return "-"
+    return f"{ours.tokens_per_s / point.tokens_per_s - 1:+.0%}"
 
 
 def main() -> None:

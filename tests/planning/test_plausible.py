@@ -40,8 +40,11 @@ def test_more_work_takes_longer(mesh: str) -> None:
 
 @pytest.mark.parametrize("mesh", WHOLE)
 def test_more_cores_are_never_slower_at_their_own_part(mesh: str) -> None:
+    """Where heads of keys are not copied to as many as of queries."""
     found = load_mesh(mesh)
-    degrees = [n for n in (1, 2, 4, 8, 12, 16, 24, 32, 64) if found.cores % n == 0]
+    if "serving.full_heads" in found.data:
+        found = found.with_settings({"serving.full_heads": False})
+    degrees = [n for n in (1, 2, 4, 8, 16, 24, 32, 64) if found.cores % n == 0]
     steps = [token(Deployment(found, n)) for n in degrees if n <= WHOLE[mesh]]
     for name in ("weights", "attention", "products"):
         assert all(less[name] >= more[name] for less, more in pairwise(steps)), name

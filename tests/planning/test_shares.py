@@ -36,7 +36,43 @@ def test_the_fullest_core_has_whole_heads(heads: int, cores: int) -> None:
     most = fullest(heads, cores)
     assert product_share(query, cores) == product_share(output, cores) == 5120 * most * 128
     assert heads_share(attention, cores) == most
-    assert cached_share(attention, cores) == 256 * fullest(8, cores), "copied where there are fewer"
+    held = fullest(8, cores) if cores % 8 == 0 or 8 % cores == 0 else most
+    assert cached_share(attention, cores) == 256 * held, "copied where there are fewer"
+
+
+@pytest.mark.parametrize("heads, groups", [(32, 8), (40, 8), (64, 8), (48, 1), (32, 32)])
+def test_heads_of_keys_that_cores_do_not_divide_are_copied(heads: int, groups: int) -> None:
+    """To one on each core where an engine can and cores are a multiple of them, else until each
+    head of queries has its own; and never fewer than dealing them out would leave on a core."""
+    attention = Attention("attention", heads, groups, 128, 128)
+    keys = Product("key, value", 4096, groups * 128, "heads", unit=128, times=2, heads=heads)
+    for cores in (1, 2, 4, 8, 12, 16, 24, 32):
+        for full in (False, True):
+            held = cached_share(attention, cores, full) // 256
+            assert product_share(keys, cores, full) == 2 * 4096 * held * 128, "cached as projected"
+            assert fullest(groups, cores) <= held <= heads_share(attention, cores)
+            if groups % cores == 0:
+                assert held == groups // cores
+            elif full or cores % groups:
+                assert held == heads_share(attention, cores), "as if heads were not grouped"
+            else:
+                assert held == 1
+
+
+def test_engines_of_meshes_copy_heads_of_keys_in_their_own_way() -> None:
+    """Llama 2 70B on 32 cores: 64 heads of queries are 2 a core, and so are those of keys on trn1,
+    where trn2's engine keeps one of the 8."""
+    llama, load = read(PUBLISHED["Llama 2 70B"][0]), Load(4, 1024, 1024)
+    on = {name: Deployment(load_mesh(name), 32) for name in ("trn1.32xlarge", "trn2.48xlarge")}
+    caches = {name: memory_of(llama, d, load).cache for name, d in on.items()}
+    assert caches["trn1.32xlarge"] * GIB == pytest.approx(4 * 2048 * 80 * 64 * 256 * 2)
+    assert caches["trn2.48xlarge"] * GIB == pytest.approx(4 * 2048 * 80 * 32 * 256 * 2)
+    other = on["trn1.32xlarge"].mesh.with_settings({"serving.full_heads": False})
+    less = replace(on["trn1.32xlarge"], mesh=other)
+    assert memory_of(llama, less, load).cache == caches["trn2.48xlarge"]
+    assert step_seconds(llama, less, 4, 1, 2048) < step_seconds(
+        llama, on["trn1.32xlarge"], 4, 1, 2048
+    )
 
 
 def test_a_latent_is_on_every_core() -> None:
@@ -98,6 +134,6 @@ def test_what_no_mesh_holds_may_fit_several() -> None:
         estimate(llama, deployment, Load(1, 128, 128))
     with pytest.raises(InputError, match="with tensor degree 32 it would fit"):
         estimate(llama, replace(deployment, tensor=8, weights="int8"), Load(1, 128, 128))
-    heavy = Load(64, 1024, 130000)
+    heavy = Load(16, 1024, 130000)
     with pytest.raises(InputError, match=r'settings={"instances.members": "\d+"} tp= 32 pp='):
         estimate(llama, deployment, heavy)

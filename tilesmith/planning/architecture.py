@@ -34,6 +34,7 @@ class Product:
         times: how often it stands in the layer (gate and up of a gated feed-forward: 2).
         tied: its weights are another operator's (an embedding's).
         rows: of each sequence, where they are not the layer's.
+        heads: of keys and values, heads of queries: what theirs may be copied to.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Product:
     bias: bool = False
     tied: bool = False
     rows: int = 0
+    heads: int = 0
 
     @property
     def weights(self) -> int:

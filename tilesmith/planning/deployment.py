@@ -25,6 +25,7 @@ BYTES: dict[str, float] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1,
 """Bytes of one number of each precision."""
 
 _LOGICAL = "serving.logical_cores"
+_FULL_HEADS = "serving.full_heads"
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,16 @@ class Deployment:
                 f"mesh '{self.mesh.name}' has {cores} cores, which groups of {self.tensor} do not "
                 f"divide; {_listed(_divisors(cores))} and powers of two below are allowed"
             )
+
+    def says(self, name: str) -> bool:
+        """Whether the mesh says that its engine does so."""
+        data = self.mesh.data
+        return name in data and data.fact(name).value is True
+
+    @property
+    def full_heads(self) -> bool:
+        """Whether heads of keys that cores do not divide are copied to as many as of queries."""
+        return self.says(_FULL_HEADS)
 
     @property
     def degrees(self) -> int:

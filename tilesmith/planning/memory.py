@@ -125,7 +125,8 @@ def _bytes(operator: Operator, deployment: Deployment) -> float:
         case Product():
             width = BYTES[deployment.weights] if is_narrow(operator) else _WIDE
             bias = operator.times * operator.n * _WIDE / tensor if operator.bias else 0
-            return product_share(operator, tensor) * width + bias
+            held = product_share(operator, tensor, deployment.full_heads)
+            return held * width + bias
         case Experts():
             held = -(-operator.count // groups)
             each = sum(product_share(product, tensor // groups) for product in operator.products)
@@ -141,7 +142,9 @@ def _bytes(operator: Operator, deployment: Deployment) -> float:
 def _cached(layer: Layer, deployment: Deployment, length: int) -> float:
     """Bytes of one core for one sequence's keys and values of a layer."""
     return sum(
-        kept(op, length) * cached_share(op, deployment.tensor) * BYTES[deployment.cache]
+        kept(op, length)
+        * cached_share(op, deployment.tensor, deployment.full_heads)
+        * BYTES[deployment.cache]
         for op in layer.operators
         if isinstance(op, Attention) and not op.keys
     )

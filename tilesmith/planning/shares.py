@@ -2,7 +2,11 @@
 
 Cores share products as Megatron does (Shoeybi et al., 2019): outputs of the first, inputs of the
 second, a sum over the group behind it. What does not divide is padded: heads whole (40 heads over
-32 cores are 2 a core), heads of keys copied where there are fewer than cores.
+32 cores are 2 a core). Heads of keys that do not divide are copied: one to each core where cores
+are a multiple of them and the engine can (NxD Inference, modules/attention/gqa.py:
+`REPLICATE_TO_TP_DEGREE`), else until there is one for each head of queries (`CONVERT_TO_MHA`; in
+transformers-neuronx, decoder.py, `check_gqa_fallback`, always: 64 heads over 32 cores are 2 heads
+of keys a core, however few there were).
 """
 
 from __future__ import annotations
@@ -10,11 +14,19 @@ from __future__ import annotations
 from tilesmith.planning.architecture import Attention, Pointwise, Product
 
 
-def product_share(product: Product, tensor: int) -> int:
-    """Numbers of a product's weights that one core of `tensor` multiplies by."""
+def product_share(product: Product, tensor: int, full_heads: bool = False) -> int:
+    """Numbers of a product's weights that one core of `tensor` multiplies by.
+
+    Args:
+        full_heads: whether the engine copies heads of keys to as many as of queries.
+    """
     match product.split:
-        case "columns" | "heads":
+        case "columns":
             k, n = product.k, part(product.n, product.unit, tensor)
+        case "heads":
+            groups = product.n // product.unit
+            held = _key_heads(product.heads or groups, groups, tensor, full_heads)
+            k, n = product.k, held * product.unit
         case "rows":
             k, n = part(product.k, product.unit, tensor), product.n
         case "none":
@@ -37,12 +49,21 @@ def heads_share(attention: Attention, tensor: int) -> int:
     return -(-attention.heads // tensor)
 
 
-def cached_share(attention: Attention, tensor: int) -> int:
+def cached_share(attention: Attention, tensor: int, full_heads: bool = False) -> int:
     """Numbers that one core's cache keeps of a token, for one layer; a latent is on all of them."""
     if attention.latent:
         return attention.latent
-    groups = -(-attention.key_heads // tensor)
-    return groups * (attention.width + attention.value_width)
+    held = _key_heads(attention.heads, attention.key_heads, tensor, full_heads)
+    return held * (attention.width + attention.value_width)
+
+
+def _key_heads(heads: int, key_heads: int, tensor: int, full: bool) -> int:
+    """Heads of keys on one core; see the module's docstring."""
+    if key_heads % tensor == 0:
+        return key_heads // tensor
+    if tensor % key_heads == 0 and not full:
+        return 1
+    return -(-heads // tensor)
 
 
 def width_share(operator: Pointwise, tensor: int) -> int:

@@ -21,6 +21,7 @@ from tilesmith.planning.architecture import (
 )
 from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import BYTES, Deployment, Precision
+from tilesmith.planning.experts import expert_work, row_efficiency
 from tilesmith.planning.kernels import rates_of
 from tilesmith.planning.shares import (
     cached_share,
@@ -96,7 +97,8 @@ def step_parts(
         behind = 1 + (stages - 1) / deployment.pipeline
         parts = defaultdict(float, {name: value * behind for name, value in parts.items()})
         parts["step"] += step.constant("prompt.fixed_us") * 1e-6
-    parts["step"] += step.constant("step.fixed_us") * 1e-6
+    if architecture.kind == "decoder":  # what makes no tokens samples none
+        parts["step"] += step.constant("step.fixed_us") * 1e-6
     return Parts(dict(parts))
 
 
@@ -184,7 +186,7 @@ class _Step:
             self.parts["collectives"] += between_stages(self.deployment, size, stage)
 
     def _product(self, product: Product, rows: float) -> None:
-        share = product_share(product, self.tensor)
+        share = product_share(product, self.tensor, self.deployment.full_heads)
         rows = self.sequences * product.rows if product.rows else rows
         precision: Precision = self.deployment.weights if is_narrow(product) else "bf16"
         self._weights(share, precision)
@@ -198,24 +200,26 @@ class _Step:
         """Additions and multiplications a second; activations are as narrow as fp8 weights."""
         return self.rates.narrow if precision == "fp8" else self.rates.multiply
 
-    def _weights(self, numbers: float, precision: str) -> None:
-        """Stream weights; integers are converted on the way, which goes on beside the stream."""
-        streamed = numbers * BYTES[precision] / self.stream
+    def _weights(self, numbers: float, precision: str, reached: float = 1.0) -> None:
+        """Stream weights; integers are converted on the way, which goes on beside the stream.
+
+        Args:
+            reached: the share of the stream's rate that their rows reach.
+        """
+        streamed = numbers * BYTES[precision] / (self.stream * reached)
         converted = numbers * self.rates.convert if precision in _INTEGERS else 0.0
         self.parts["weights"] += max(streamed, converted) / self.each
 
     def _experts(self, experts: Experts, rows: float) -> None:
-        """Weights of all experts that a row visits; the fullest of the groups they are dealt over
-        is waited for."""
-        groups = self.deployment.expert
-        missed = (1 - experts.active / experts.count) ** rows
-        visited = max(1.0, experts.count * (1 - missed) / groups)
-        busiest = max(1.0, rows * experts.active / groups)
+        """Weights of the experts that are loaded, and what is multiplied by them."""
+        groups, precision = self.deployment.expert, self.deployment.weights
+        work = expert_work(experts, int(rows), groups, decodes=self.decodes)
         for product in experts.products:
             share = product_share(product, self.tensor // groups)
-            self._weights(visited * share, self.deployment.weights)
-            pace = self._pace(self.deployment.weights)
-            self.parts["products"] += 2 * busiest * share / self.each / pace
+            width = product.n if product.split == "rows" else share // product.k
+            reached = row_efficiency(self.deployment.mesh.target, width * BYTES[precision])
+            self._weights(work.loaded * share, precision, reached)
+            self.parts["products"] += 2 * work.rows * share / self.each / self._pace(precision)
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
     def _attention(self, attention: Attention, layer: Layer, rows: float) -> None:
@@ -229,15 +233,17 @@ class _Step:
             pairs = each * keys if attention.keys else seen_pairs(attention, each, length)
             self._prompted(attention, heads * rows, keys, pairs / (each * keys))
         if self.cache and not attention.keys:
-            room = (
-                kept(attention, self.cache) * self.sequences * cached_share(attention, self.tensor)
-            )
+            room = kept(attention, self.cache) * self.sequences * self._kept_of(attention)
             written = 2 * room * BYTES[self.deployment.cache]  # scattered into a copy
             self.parts["cache"] += written / self.stream / self.each
 
+    def _kept_of(self, attention: Attention) -> int:
+        """Numbers of a token in one core's cache."""
+        return cached_share(attention, self.tensor, self.deployment.full_heads)
+
     def _cached(self, attention: Attention, heads: int, keys: int) -> None:
         """One query a sequence: the cache is read, and softmax goes over rows of scores."""
-        numbers = self.sequences * keys * cached_share(attention, self.tensor)
+        numbers = self.sequences * keys * self._kept_of(attention)
         read = numbers * BYTES[self.deployment.cache] / self._streamed("cache.efficiency")
         width = 2 * attention.latent or attention.width + attention.value_width
         work = 2 * self.sequences * heads * keys * width / self.rates.multiply
@@ -268,14 +274,9 @@ class _Step:
         of Llama 2, whose heads are not grouped, are older than that. NxD Inference has it for all
         (`serving.fused` of a mesh).
         """
-        if self.architecture.kind != "decoder" or self._says("serving.fused"):
+        if self.architecture.kind != "decoder" or self.deployment.says("serving.fused"):
             return True
         return attention.key_heads < attention.heads and self.architecture.family == "llama"
-
-    def _says(self, name: str) -> bool:
-        """Whether a mesh says that its engine does so."""
-        data = self.deployment.mesh.data
-        return name in data and data.fact(name).value is True
 
     def _spilled(self, scores: float) -> float:
         """The share of scores that is too much for the core's memory."""
@@ -286,7 +287,9 @@ class _Step:
     def _pointwise(self, operator: Pointwise, rows: float) -> None:
         if "norm" in operator.name:
             width = width_share(operator, self.tensor)
-            if not (self.decodes or operator.split) and self._says("serving.sequence_parallel"):
+            if not (self.decodes or operator.split) and self.deployment.says(
+                "serving.sequence_parallel"
+            ):
                 rows = -(-rows // self.tensor)
             self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
 

@@ -155,7 +155,9 @@ def falcon(c: Configuration) -> Architecture:
     layer: tuple[Operator, ...] = (
         *(norm(width, f"norm {n}", keeps="layer") for n in range(norms)),
         Product("query", width, heads * size, "columns", unit=size, bias=bias),
-        Product("key, value", width, groups * size, "heads", unit=size, times=2, bias=bias),
+        Product(
+            "key, value", width, groups * size, "heads", unit=size, times=2, bias=bias, heads=heads
+        ),
         Attention("attention", heads, groups, size, size),
         Product("output", heads * size, width, "rows", unit=size, bias=bias),
         Pointwise("residual", width),
@@ -179,7 +181,16 @@ def _layer(
     if groups not in (0, heads):
         projections = (
             Product("query", width, width, "columns", unit=size, bias=bias),
-            Product("key, value", width, groups * size, "heads", unit=size, times=2, bias=bias),
+            Product(
+                "key, value",
+                width,
+                groups * size,
+                "heads",
+                unit=size,
+                times=2,
+                bias=bias,
+                heads=heads,
+            ),
         )
     return (
         *(norm(width, f"norm {n}", keeps="layer") for n in range(norms)),

@@ -126,7 +126,7 @@ def dbrx(c: Configuration) -> Architecture:
     layer: tuple[Operator, ...] = (
         *Habits().layer_norms(hidden),
         Product("query", hidden, heads * size, "columns", unit=size),
-        Product("key, value", hidden, groups * size, "heads", unit=size, times=2),
+        Product("key, value", hidden, groups * size, "heads", unit=size, times=2, heads=heads),
         Pointwise("rotary", (heads + groups) * size, operations=3, split=True),
         Attention("attention", heads, groups, size, size),
         Product("output", heads * size, hidden, "rows", unit=size),

@@ -110,7 +110,16 @@ def grouped_attention(c: Configuration, habits: Habits, window: int = 0) -> tupl
         out_biased = biased and not habits.bias
     operators: list[Operator] = [
         Product("query", hidden, heads * size, "columns", unit=size, bias=biased),
-        Product("key, value", hidden, groups * size, "heads", unit=size, times=2, bias=biased),
+        Product(
+            "key, value",
+            hidden,
+            groups * size,
+            "heads",
+            unit=size,
+            times=2,
+            bias=biased,
+            heads=heads,
+        ),
     ]
     if habits.normalised:
         features = (heads + groups) * size
