@@ -183,11 +183,15 @@ def exported(case: Case, path: Path) -> None:
 
 
 def kernels(program: Program) -> None:
-    """Cycles of every kernel."""
+    """Cycles of every kernel that has chains of its own."""
     mhz = program.schedule.chip.ghz * 1e3
     print("  shown   first ..    last  kernel")
-    found = zip(program.steps, shown_times(program), spans(program), strict=True)
-    for step, us, span in found:
+    found = {span.details["kernel"]: span for span in spans(program)}
+    for step, us in zip(program.steps, shown_times(program), strict=True):
+        if step.name not in found:
+            print(f"{'joined':>7}  {'':18}{step.workload}")
+            continue
+        span = found[step.name]
         first, last = span.start * mhz, span.end * mhz
         print(f"{round(us * mhz):7d} {first:7.0f} .. {last:7.0f}  {step.workload}")
 

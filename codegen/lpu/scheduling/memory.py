@@ -9,7 +9,7 @@ read for the last time are used again by writes after that.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.codegen.lpu.chip import Chip
@@ -110,6 +110,10 @@ class Memory:
                 return start
             start = free
 
+    def wait(self, words: Words, write: bool, cycles: Iterable[tuple[int, int]]) -> int:
+        """How much later an access of several stretches (start, length) may be, at the least."""
+        return max(self.next_free(words, write, start, length) - start for start, length in cycles)
+
     def access(self, words: Words, write: bool, start: int, length: int) -> None:
         """Take a port and its bank."""
         self.ports[write][words.slice].add(start, start + length)
@@ -121,7 +125,7 @@ class Memory:
         count: int,
         words: int,
         write: bool,
-        when: Callable[[int, int], tuple[int, int]],
+        when: Callable[[int, int], Sequence[tuple[int, int]]],
         used: Callable[[int], int],
         virgin: bool = False,
     ) -> tuple[list[Words], int]:
@@ -129,7 +133,7 @@ class Memory:
 
         Args:
             slices: candidates, best first.
-            when: cycles at which group n would be accessed on a slice: start and length.
+            when: cycles at which group n would be accessed on a slice, in order: start and length.
             used: bits of banks of a slice that the same chain has taken (3: leave it alone).
             virgin: words that nothing was written to before.
 
@@ -139,23 +143,23 @@ class Memory:
         found: list[Words] = []
         later = NEVER
         for number in slices:
-            start, length = when(len(found), number)
+            cycles = when(len(found), number)
             taken = used(number)
             if taken == 3:
                 continue
             for bank, room in enumerate(self.banks[number]):
                 if taken >> bank & 1:
                     continue
-                hole = room.fits(words, 0 if virgin else start)
+                hole = room.fits(words, 0 if virgin else cycles[0][0])
                 if hole < 0:
                     if not virgin and any(length >= words for _, length, _ in room.free):
                         later = min(later, 16)
                     continue
                 address, _, since = room.free[hole]
                 place = Words(number, bank, address, words, since)
-                free = self.next_free(place, write, start, length)
-                if free != start:
-                    later = min(later, free - start)
+                wait = self.wait(place, write, cycles)
+                if wait:
+                    later = min(later, wait)
                     continue
                 found.append(place)
                 break

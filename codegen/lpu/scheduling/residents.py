@@ -49,7 +49,7 @@ def _homes(board: Board, name: str, block: int, side: bool) -> Homes:
     width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
     slices = sorted(range(half * side, half * (side + 1)), key=lambda n: memory.words[n])
     chosen: list[Words] = memory.choose(
-        slices, layout.stripes * width, words, False, lambda *_: (0, 0), lambda _: 0, virgin=True
+        slices, layout.stripes * width, words, False, lambda *_: [(0, 0)], lambda _: 0, virgin=True
     )[0]
     if not chosen:
         raise CodegenError(

@@ -101,6 +101,9 @@ def _pools(request: Request, start: int) -> tuple[list[int], int]:
     return chosen, start
 
 
+FAR_APART = 8
+"""Vectors from one access of a slice to the next, from which on others may use it in between."""
+
 FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 16, 4
 """Constants of few rows that chains side by side all read (a bias) get another home rather than
 be waited for so many cycles, and so many homes at most."""
@@ -182,13 +185,13 @@ class _Attempt:
                 continue
             for block, spans in self.spans(access):
                 options = self.homes(access, block)
-                fixed = len(options) == 1 and not self.spare(access)
-                for stripe, (span,) in spans.items() if fixed else ():
-                    for words in options[0][stripe]:
-                        begin, length = self.interval(access, words.slice, span)
-                        free = memory.next_free(words, access.write, begin, length)
-                        if free != begin:
-                            return self.start + free - begin
+                if len(options) != 1 or self.spare(access):
+                    continue
+                for words, parts in ((w, p) for s, p in spans.items() for w in options[0][s]):
+                    cycles = (self.interval(access, words.slice, span) for span in parts)
+                    wait = memory.wait(words, access.write, cycles)
+                    if wait:
+                        return self.start + wait
         return self.start
 
     def spans(self, access: Access) -> Iterator[tuple[int, Spans]]:
@@ -207,9 +210,12 @@ class _Attempt:
             stripes = blocks.setdefault(piece.block, {})
             begin, end = piece.first, piece.first + piece.span
             if piece.stripe in stripes:
-                ((first, last),) = stripes[piece.stripe]
-                begin, end = min(begin, first), max(end, last)
-            stripes[piece.stripe] = [(begin, end)]
+                whole = stripes[piece.stripe]
+                stripes[piece.stripe] = [(min(begin, whole[0][0]), max(end, whole[-1][1]))]
+            elif piece.every >= FAR_APART:
+                stripes[piece.stripe] = [(v, v + 1) for v in range(begin, end, piece.every)]
+            else:
+                stripes[piece.stripe] = [(begin, end)]
         yield from blocks.items()
 
     def homes(self, access: Access, block: int) -> list[Homes]:
@@ -256,8 +262,7 @@ class _Attempt:
         """Choose slices for a block."""
         layout = self.board.layouts[access.tensor]
         width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
-        each = {s: (min(parts)[0], max(parts)[1]) for s, parts in spans.items()}
-        whole = (min(b for b, _ in each.values()), max(e for _, e in each.values()))
+        whole = (min(p[0][0] for p in spans.values()), max(p[-1][1] for p in spans.values()))
         mine: dict[int, int] = defaultdict(int)  # banks, whose free words are not taken yet
         for several in self.placed.values():
             for words_of in (words for homes in several for stripe in homes for words in stripe):
@@ -267,8 +272,9 @@ class _Attempt:
 
         early: list[int] = []
 
-        def when(group: int, number: int) -> tuple[int, int]:
-            return self.interval(access, number, each.get(group // width, whole))
+        def when(group: int, number: int) -> list[tuple[int, int]]:
+            parts = spans.get(group // width, [whole])
+            return [self.interval(access, number, part) for part in parts]
 
         def used(number: int) -> int:
             begin, length = self.interval(access, number, whole)

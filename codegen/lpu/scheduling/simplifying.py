@@ -2,12 +2,14 @@
 
     (x * a[c]) * b                one product with a[c] * b, rounded once at compile time
     (x * a + y * b) * c           x * (a * c) + y * (b * c)
+    u = x * a, v = x * b          u = x, v = u * (b / a), where x takes a into its constants (GELU)
+    (x * a) * y * b               (x * y) * (a * b)
     x + 0, x * 1                  x
     round(x) + z, then bytes      x + z, then bytes, of even z: ties round alike
     whole numbers, then bytes     bytes at once: both round to even and saturate
     max(x, 0), then bytes         bytes at once, where the bound is theirs
 
-The first two are what requantisation is made of elsewhere too (one multiplier a channel): a result
+The first four are what requantisation is made of elsewhere too (one multiplier a channel): a result
 may round otherwise than by two multiplications, by one unit in the last place of a float.
 
 Invariants: an operation is only changed where nothing else reads what it gave; rows that a chain no
@@ -16,6 +18,7 @@ longer needs are no longer read.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,6 +38,8 @@ from tilesmith.codegen.lpu.dataflow import (
     Value,
     inputs_of,
 )
+from tilesmith.codegen.lpu.scheduling.dependences import reads_of, writes_of
+from tilesmith.codegen.lpu.scheduling.merging import merged
 from tilesmith.codegen.lpu.scheduling.normal_form import renamed
 
 Content = Callable[[str], NDArray[Any] | None]
@@ -46,11 +51,33 @@ MOST_SHIFT = 255
 """Of numbers that are added before rounding: a float32 keeps its digits behind the point."""
 
 
-def simplified(flow: Dataflow, content: Content) -> tuple[Dataflow, Mapping[str, NDArray[Any]]]:
-    """The same program with shorter expressions, and the contents of its new constants."""
+@dataclass(frozen=True, eq=False)
+class Simplified:
+    """A program with shorter expressions.
+
+    Attributes:
+        contents: of its new constants.
+        numbers: of its chains in the program before; of a joined one the first.
+    """
+
+    flow: Dataflow
+    contents: Mapping[str, NDArray[Any]]
+    numbers: tuple[int, ...]
+
+
+def simplified(flow: Dataflow, content: Content) -> Simplified:
+    """The same program with shorter expressions, and chains that one can do joined (`merging`)."""
     made = _Made(flow.tensors, content)
-    chains = tuple(_chain(chain, made) for chain in flow.chains)
-    return Dataflow(flow.name, {**flow.tensors, **made.tensors}, chains), made.contents
+
+    def shorten(chain: Chain) -> Chain:
+        return _chain(chain, made)
+
+    tensors = ChainMap(made.tensors, dict(flow.tensors))
+    numbered = merged(tensors, [shorten(chain) for chain in flow.chains], shorten)
+    numbers, chains = zip(*numbered, strict=True) if numbered else ((), ())
+    kept = {name for chain in chains for name, _ in (*reads_of(chain), *writes_of(chain))}
+    left = {n: t for n, t in tensors.items() if t.role != "temporary" or n in kept}
+    return Simplified(Dataflow(flow.name, left, chains), made.contents, numbers)
 
 
 @dataclass
@@ -167,7 +194,9 @@ class _Expression:
             self.neutral(number, operation)
             or self.bytes(number, operation)
             or self.shifted(number, operation)
-            or (self.scale(number, operation))
+            or self.scale(number, operation)
+            or self.siblings(number, operation)
+            or self.late(number, operation)
         )
 
     def put(self, number: int, other: int) -> bool:
@@ -243,9 +272,49 @@ class _Expression:
         self.absorb(source, factor)
         return self.put(number, source)
 
-    def absorbs(self, number: int) -> bool:
-        """Whether a factor can go into the constants behind a number."""
-        operation = self.own(number)
+    def siblings(self, number: int, operation: Operation) -> bool:
+        """Several products of one number with others: the first is it, with the factor in what it
+        is made of."""
+        readers = [(n, o) for n, o in sorted(self.operations.items()) if number in o.operands]
+        if len(readers) < 2 or number == self.last or not self.absorbs(number, operation):
+            return False
+        if any(_factor(o) is None or n == self.last for n, o in readers):
+            return False
+        (first, before), *others = readers
+        factor = _factor(before)
+        assert factor is not None, "all have one"
+        self.absorb(number, factor)
+        for other, found in others:
+            ratio = float(np.float32((_factor(found) or 0.0) / factor))
+            self.operations[other] = replace(found, immediate=ratio)
+        return self.put(first, number)
+
+    def late(self, number: int, operation: Operation) -> bool:
+        """A factor of a product whose reader has one too."""
+        readers = [(n, o) for n, o in self.operations.items() if number in o.operands]
+        if operation.function != "multiply" or operation.immediate is not None:
+            return False
+        if self.readers(number) != 1 or not readers or operation.dtype != "float32":
+            return False
+        ((reader, behind),) = readers
+        for operand in operation.operands:
+            before = self.own(operand)
+            factor, more = _factor(before) if before else None, _factor(behind)
+            if before is None or factor is None or more is None:
+                continue
+            (inner,) = (o for o in before.operands if o >= 0)
+            product = float(np.float32(factor) * np.float32(more))
+            self.operations[reader] = replace(behind, immediate=product)
+            return self.put(operand, inner)
+        return False
+
+    def absorbs(self, number: int, operation: Operation | None = None) -> bool:
+        """Whether a factor can go into the constants behind a number.
+
+        Args:
+            operation: that makes it, if others may read it too.
+        """
+        operation = operation or self.own(number)
         if operation is None or operation.dtype != "float32":
             return False
         if operation.function == "add" and operation.immediate is None:
@@ -302,3 +371,10 @@ class _Expression:
         )
         values = tuple(self.inputs[number] for number in inputs)
         return Compute(values, operations, (order[self.last],))
+
+
+def _factor(operation: Operation) -> float | None:
+    """What an operation multiplies a float by, if it is that alone."""
+    if (operation.function, operation.dtype) != ("multiply", "float32"):
+        return None
+    return operation.immediate or None

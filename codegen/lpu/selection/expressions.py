@@ -3,6 +3,7 @@
 VXM computes in float32 and int32 and has few functions; the others are put together of them:
 
     1 / x         y = rsqrt(|x|), y * y with the sign of x            sigmoid   1/2 + tanh(x/2) / 2
+    1 / sqrt(x)   rsqrt(x)                                            x / 3     x * (1/3)
     sqrt(x)       x * rsqrt(x), 0 at 0                                 a >= b    a > b or a = b
     round(x)      to int32 and back, below 2^31                        floor     round, then less 1
     erf(x)        Abramowitz and Stegun 7.1.26, to 1.5e-7            log, powers, sin: `series`
@@ -17,6 +18,7 @@ what is chosen among bytes (greater, less, select).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tilesmith.codegen.lpu.selection.series import logarithm, power, sine
@@ -224,7 +226,6 @@ _COMPARISONS: dict[str, Callable[[Algebra, Vectors, Vectors], Vectors]] = {
 }
 
 _UNARY: dict[str, Callable[[Algebra, Vectors], Vectors]] = {
-    "reciprocal": lambda g, x: g.reciprocal(x),
     "sqrt": lambda g, x: g.sqrt(x),
     "sigmoid": lambda g, x: g.sigmoid(x),
     "round": lambda g, x: g.round(x),
@@ -285,6 +286,17 @@ def _to_byte(g: Algebra, x: Vectors, dtype: str) -> Vectors:
     raise CodegenError(f"whole numbers wrap around in {dtype}, which VXM saturates")
 
 
+def _one_over(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vectors:
+    """The reciprocal of an expression: of a number at compile time, of a root by one function."""
+    match value:
+        case Const(number) if number and math.isfinite(1 / number):
+            return g.number(1 / number, "float32")
+        case Call("sqrt", (inner,)):
+            return g.apply("rsqrt", g.floating(build(g, inner, leaf)))
+        case _:
+            return g.reciprocal(build(g, value, leaf))
+
+
 def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vectors:
     """The graph of an expression; `leaf` gives that of all that is no call.
 
@@ -298,8 +310,9 @@ def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vecto
             parts = [build(g, part, leaf) for part in (flag, then, otherwise)]
             return g.select(*parts)
         case Call("divide", (a, b)):
-            top, below = build(g, a, leaf), build(g, b, leaf)
-            return g.binary("multiply", top, g.reciprocal(below))
+            return g.binary("multiply", build(g, a, leaf), _one_over(g, b, leaf))
+        case Call("reciprocal", (a,)):
+            return _one_over(g, a, leaf)
         case Call("power", (base, Const(exponent))):
             return power(g, build(g, base, leaf), exponent)
         case Call(name, arguments) if name in (

@@ -100,6 +100,7 @@ class Joining:
     inputs: dict[str, Held] = field(default_factory=dict)
     written: dict[int, Held] = field(default_factory=dict)
     cut: dict[tuple[object, ...], Held] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
     moves: Chains = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +179,10 @@ class Joining:
         last, place = met[-1], wanted.place
         alike = not kind and last.place == place and rows_like(last) == rows_like(wanted)
         alike &= last.offsets is None and wanted.offsets is None
+        made = self.tensors[last.tensor]
+        if alike and made.parts == 1 and last.tensor not in self.read:
+            # the first reader says how rows are blocked
+            self.tensors[last.tensor] = replace(made, block=tensor.block)
         if alike and self.tensors[last.tensor].block == tensor.block:
             return self.known(last.tensor, tensor)
         key = (place.offset, rows_like(wanted), tensor.block, kind)
@@ -200,6 +205,7 @@ class Joining:
     def known(self, name: str, tensor: Tensor) -> str:
         """A tensor of the program, as often in memory as every reader wants it."""
         found = self.tensors.get(name)
+        self.read.add(name)
         if found is None:
             self.tensors[name] = replace(tensor, name=name)
         else:
@@ -211,6 +217,7 @@ class Joining:
         name = f"made.{place.offset}"
         self.tensors[name] = replace(tensor, name=name, role="temporary")
         self.stands(Held(name, place, of.shape, of.dtype))
+        self.read.discard(name)
         return name
 
     def stands(self, made: Held) -> None:

@@ -190,8 +190,10 @@ def simplified_program(joined: Joined, constants: Memory) -> Joined:
             return None
         return in_rows(one.shape, one.dtype, _view(constants, one))
 
-    flow, made = simplified(joined.flow, content)
-    return replace(joined, flow=flow, literals={**joined.literals, **made})
+    found = simplified(joined.flow, content)
+    owners = tuple(joined.owners[number] for number in found.numbers)
+    literals = {**joined.literals, **found.contents}
+    return replace(joined, flow=found.flow, literals=literals, owners=owners)
 
 
 def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, KernelCode]:

@@ -9,6 +9,7 @@ along lanes gives. Stages flow into each other, but for those that several read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilesmith.search_space.flattening import product
@@ -86,6 +87,11 @@ def on_all_lanes(compute: ComputeDefinition) -> ComputeDefinition:
     return replace(compute, stages=tuple(stages))
 
 
+def _is_small(stage: Stage) -> bool:
+    """Whether a stage is one number a row, on all lanes (`on_all_lanes`)."""
+    return stage.axes[-1].name == f"{stage.name}.l"
+
+
 def _last(compute: ComputeDefinition) -> str:
     return compute.output.axes[-1].name
 
@@ -129,16 +135,20 @@ class RowsSpace:
             if stage.reducer is not None:
                 loops = (*stage.reduce_axes, *stage.axes)
                 schedule = schedule.reorder(stage.name, tuple(a.name for a in loops))
-            shared = stage.reducer is None and self._readers(stage.name) > 1
-            scope = "mem" if shared else "stream"
+            scope = "mem" if self._shared(stage) else "stream"
             if self.parted:
                 schedule = schedule.compute_at(stage.name, last.name, "ro", scope)
             else:
                 schedule = schedule.set_scope(stage.name, scope)
         return schedule
 
-    def _readers(self, name: str) -> int:
-        return sum(name in stage.reads for stage in self.compute.stages)
+    def _shared(self, stage: Stage) -> bool:
+        """Whether several read what a stage makes: stages, or rows of lanes beside each other."""
+        *_, last = self.compute.output.axes
+        wide = (last.extent.constant or LANES) > LANES
+        wide = wide and len(stage.axes) == len(self.compute.output.axes) and _is_small(stage)
+        readers = sum(stage.name in other.reads for other in self.compute.stages)
+        return stage.reducer is None and (wide or readers > 1)
 
 
 class RowsOnLpu(LpuScheduler):
@@ -237,9 +247,28 @@ def _along_lanes(workload: Workload) -> bool:
     return workload.integer("axis") % len(shape) == len(shape) - 1
 
 
+def _instead(name: str, value: Scalar) -> Callable[[Load], Scalar]:
+    """What a stage computes where it is read."""
+    return lambda found: value if found.buffer == name else found
+
+
 @schedules("layer_norm", "rms_norm", on="lpu")
 class NormOnLpu(RowsOnLpu):
-    """See the module's docstring."""
+    """See the module's docstring. Differences are taken from the total's share as they are squared:
+    results want the mean later."""
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        found = compute_of(workload)
+        mean = next((s.value for s in found.stages if s.name == "mean"), None)
+        if mean is None:
+            return found
+        stages = [
+            replace(s, value=rewrite(s.value, lambda i: i, _instead("mean", mean)))
+            if s.name == "squares"
+            else s
+            for s in found.stages
+        ]
+        return replace(found, stages=tuple(stages))
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
         shape, axes = workload.shape("shape"), workload.integer("axes")

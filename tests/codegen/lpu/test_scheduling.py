@@ -106,8 +106,8 @@ def test_a_tensor_of_more_blocks_than_slices_is_read_in_any_order() -> None:
 def test_words_used_before_are_written_when_their_last_reader_is_done() -> None:
     """By each of the chains that write a block, not only by the one that it was placed for."""
     memory = Memory(chip())
-    (first,), _ = memory.choose([0], 1, 8, True, lambda *_: (10, 8), lambda _: 0)
+    (first,), _ = memory.choose([0], 1, 8, True, lambda *_: [(10, 8)], lambda _: 0)
     memory.take([first])
     memory.give([first], 100)
-    (again,), _ = memory.choose([0], 1, 4, True, lambda *_: (120, 4), lambda _: 0)
+    (again,), _ = memory.choose([0], 1, 4, True, lambda *_: [(120, 4)], lambda _: 0)
     assert (again.address, again.since) == (first.address, 100)
