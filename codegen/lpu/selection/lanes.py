@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilesmith.codegen.lpu.dataflow import LANES, SUPERLANE, Ints, Movement, Rows
-from tilesmith.codegen.lpu.selection.state import State
+from tilesmith.codegen.lpu.selection.state import FOLLOWED, ONE_BLOCK, WIDE_ROWS, State
 from tilesmith.codegen.lpu.selection.vectors import (
     Moved,
     Pass,
@@ -38,10 +38,6 @@ HALVES = (10, 5)
 
 FEW_ROWS = 16
 """Rows up to which sums and maxima are taken in float32."""
-
-WIDE_ROWS, ONE_BLOCK = 160, 96
-"""Rows up to which they wait longer for every step than for units: a step takes several rotations,
-320 = 5 x 4 x 4 x 4; and those that are not worth being cut for a reader that follows."""
 
 
 def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int) -> Vectors:
@@ -104,8 +100,9 @@ def moved_onto(
     held = state.chains.stored(name, value, count)
     state.copied(held.tensor)
     tensor = state.chains.tensors[held.tensor]
-    if count <= ONE_BLOCK and tensor.role == "temporary" and not tensor.block:
-        state.chains.tensors[held.tensor] = replace(tensor, block=tensor.rows)
+    if count <= WIDE_ROWS and tensor.role == "temporary" and not tensor.block:
+        block = tensor.rows if count <= ONE_BLOCK else FOLLOWED
+        state.chains.tensors[held.tensor] = replace(tensor, block=block)
     parts: list[Vectors] = [held, *(Moved(kind, held, lanes) for kind, lanes in moves)]
     return state.algebra.converted(combined(state, reducer, parts), held.dtype)
 

@@ -23,6 +23,14 @@ MOST_MATRICES = 2
 """Of which one chain writes parts, and yet each is a block of its own."""
 
 
+WIDE_ROWS, ONE_BLOCK = 160, 96
+"""Rows up to which chains wait longer for rows before them than for units; and those that are not
+worth being cut for a reader that follows."""
+
+FOLLOWED = 32
+"""Rows that a reader follows at, between these two."""
+
+
 @dataclass(frozen=True, eq=False)
 class Flow:
     """A graph, and the rows of its buffer that its vectors are, in order."""
@@ -82,6 +90,8 @@ class State:
         else:
             cut = places_of(buffer) if rows_of(buffer) > places_of(buffer) else 0
             tensor = self.chains.temporary(buffer.name, rows_of(buffer), buffer.dtype, cut)
+            if not cut and buffer.dtype == "float32" and ONE_BLOCK < tensor.rows <= WIDE_ROWS:
+                self.chains.tensors[tensor.name] = replace(tensor, block=FOLLOWED)
             self.names[buffer.name] = tensor.name
 
     def _typed(self, buffer: Buffer) -> None:
