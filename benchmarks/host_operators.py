@@ -1,13 +1,14 @@
 """Which operators run on the host: ONNX's backend suite as exporters write models.
 
-    python -m benchmarks.host_operators [--only REGEX] [--jobs 2] [--json FILE]
+    python -m benchmarks.host_operators [--target trn1] [--only REGEX] [--every N] [--jobs 2]
+        [--json FILE]
 
 The suite hands an operator everything as an input of the run: axes, shapes, counts, too. Here what
 decides shapes is a constant, as it is in exporters' models, and the rest stays an input. Each case
-is compiled for this machine, run, and compared with the suite's outputs. Printed: cases without
-host nodes, host nodes by operator with the element types they read and write, and every case whose
-values are wrong. Models of strings, sequences and optionals have no kernels and are left out, and
-so are random numbers. Exit code 1 if a case is wrong.
+is compiled for the target (this machine, if none is given), run, and compared with the suite's
+outputs. Printed: cases without host nodes, host nodes by operator with the element types they read
+and write, and every case whose values are wrong. Models of strings, sequences and optionals have no
+kernels and are left out, and so are random numbers. Exit code 1 if a case is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def exported(
     return made, {name: value for name, value in values.items() if name not in fixed}
 
 
-def run(name: str) -> Outcome:
+def run(name: str, target: str = "cpu") -> Outcome:
     """Compile, run and compare a case; what it raises is what is wrong."""
     test = _cases()[name]
     inputs, outputs = test.data_sets[0]
@@ -119,7 +120,7 @@ def run(name: str) -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            executable = tilesmith.compile(model)
+            executable = tilesmith.compile(model, target)
             found = executable.run(left)
         for end, value in wanted.items():
             assert found[end].dtype == value.dtype, f"{found[end].dtype}, not {value.dtype}"
@@ -159,14 +160,16 @@ def _hosts(executable: Any) -> tuple[str, ...]:
 def main() -> int:
     """Count; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", default="cpu", help="what the cases are compiled for")
+    parser.add_argument("--every", type=int, default=1, help="every so many of them")
     parser.add_argument("--only", default="", help="regular expression of the cases to run")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--json", metavar="FILE", help="write every outcome")
     asked = parser.parse_args()
-    chosen = [name for name in _names() if re.search(asked.only, name)]
+    chosen = [name for name in _names() if re.search(asked.only, name)][:: asked.every]
     context = multiprocessing.get_context("fork")
     with context.Pool(asked.jobs) as pool:
-        outcomes = pool.map(run, chosen, chunksize=8)
+        outcomes = pool.map(partial(run, target=asked.target), chosen, chunksize=8)
     counts: Counter[str] = Counter()
     for outcome in outcomes:
         counts.update(set(outcome.host))

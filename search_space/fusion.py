@@ -72,9 +72,9 @@ _POINTWISE: dict[str, Callable[..., Scalar]] = {
 }
 
 
-def pointwise(name: str, value: Scalar, *numbers: float) -> Scalar:
-    """A step that needs no operand, applied to any scalar."""
-    return _POINTWISE[name](value, *numbers)
+def pointwise(name: str, value: Scalar, *others: Scalar | float) -> Scalar:
+    """A step applied to any scalar, with its numbers or its operand's element."""
+    return _POINTWISE[name](value, *others)
 
 
 def epilogue_tensors(

@@ -243,9 +243,12 @@ def test_a_model_larger_than_hbm_is_refused() -> None:
 
 
 def test_an_operator_whose_smallest_tile_does_not_fit_is_refused() -> None:
-    deep = model_of("g (float[2, 70000] x) => (float[2, 70000] y) { y = Softmax(x) }")
-    with pytest.raises(ModelError, match=r"softmax shape=2x70000' of .* does not fit .*SBUF"):
-        build(import_model(deep), TRN1)
+    wide = model_of(
+        """g (float[1, 4, 8, 70000] x) => (float[1, 4, 4, 35000] y) {
+        y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(x) }"""
+    )
+    with pytest.raises(ModelError, match=r"pool2d kind=max .* does not fit .*SBUF"):
+        build(import_model(wide), TRN1)
 
 
 def test_a_precision_that_there_is_not_is_refused() -> None:

@@ -28,6 +28,8 @@ from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constan
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
+from tilesmith.compiler.backends.trainium.extremes import FindExtremes
+from tilesmith.compiler.backends.trainium.few_rows import FillPartitions
 from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
@@ -66,6 +68,7 @@ class TrainiumBackend(Backend):
     family = "trainium"
     reuses_memory = False
     falls_back = True
+    widens_floats = True
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(staged_stream(*which))
     }
@@ -85,6 +88,8 @@ class TrainiumBackend(Backend):
             EvenWindows(),
             ConvertAtEntrance(),
             LowerPrecision(precision),
+            FindExtremes(target),
+            FillPartitions(target),
             MarkKnown(),
             FallBack(target),
         )

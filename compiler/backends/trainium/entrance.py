@@ -1,32 +1,42 @@
-"""Conversions at the entrance: what engines have no types for is converted on its way in."""
+"""Conversions at the ends: what kernels do not compute in is converted on its way in and out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilesmith.compiler.backends.trainium.small_kernels import seen_as
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.wide_floats import NARROW
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.formula import formula_text, parse_formula
-from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Load, Scalar, Select, call
+from tilesmith.search_space.ir.scalar import (
+    CONVERSIONS,
+    Call,
+    Load,
+    Scalar,
+    Select,
+    call,
+    functions,
+)
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import ParameterValue, Workload
 
 
 @dataclass(frozen=True)
 class ConvertAtEntrance(Pass):
-    """Integer inputs that kernels only convert are converted as they are handed over.
+    """Inputs that kernels only convert are converted as they are handed over, and so are results.
 
         y = Kernel(elementwise expression=multiply(to_float32(x0),2))(x: int64)       before
         y = Kernel(elementwise expression=multiply(x0,2))(x: float32, int64 outside)  after
 
     Engines compute in fp32 and have no integers of 64 bits; the host copies a model's inputs to the
-    device anyhow. A kernel that did nothing else is gone.
+    device, and results back, anyhow. A kernel that did nothing else is gone. The ends of a model of
+    16-bit floats, which is computed in float32 (`WidenFloats`), are float32 on the device.
 
-    Contract: a lowered graph in, the same values out; only inputs that nobody reads otherwise
-    change, and are among the graph's `converted`.
+    Contract: a lowered graph in, the same values out; only inputs that nobody reads otherwise, and
+    results that nobody reads, change, and are among the graph's `converted`.
     """
 
     name = "convert-at-entrance"
@@ -35,25 +45,29 @@ class ConvertAtEntrance(Pass):
         kinds = {
             info.name: kind for info in graph.inputs if (kind := _wanted(graph, info)) is not None
         }
-        if not kinds:
+        results = _rounded_results(graph)
+        if not kinds and not results:
             return graph
         rewriter = Rewriter(graph)
+        for node in results:
+            _widen(rewriter, node)
         for name, kind in kinds.items():
-            for seen in _seen_as(graph, name):
+            for seen in seen_as(graph, name):
                 rewriter.tensors[seen] = replace(rewriter.info(seen), dtype=kind)
                 for node in rewriter.consumers(seen):
                     if node.workload is not None:
                         _accept(rewriter, node, seen, kind)
         changed = rewriter.finish()
-        before = {name: graph.info(name).dtype for name in kinds}
+        ends = [*kinds, *(node.outputs[0] for node in results)]
+        before = {name: graph.info(name).dtype for name in ends}
         return changed.with_(converted={**changed.converted, **before})
 
 
 def _wanted(graph: Graph, info: TensorInfo) -> str | None:
-    """What every reader of an integer input converts it to; a float tells zero from others."""
-    if is_floating(info.dtype) or info.dtype == "bool" or not info.known:
+    """What every reader of an input converts it to; a float tells zero from others."""
+    if info.dtype in ("float32", "bool") or not info.known:
         return None
-    names = _seen_as(graph, info.name)
+    names = seen_as(graph, info.name)
     kinds: set[str] = set()
     for node in (node for name in names for node in graph.consumers.get(name, ())):
         if node.kind == "view":
@@ -64,17 +78,42 @@ def _wanted(graph: Graph, info: TensorInfo) -> str | None:
         for position, name in enumerate(node.inputs):
             if name in names:
                 kinds |= _conversions(formula, f"x{position}")
-    if names & graph.output_names:
+    if names.keys() & graph.output_names:
         return None
     if kinds == {"to_bool"}:
         return "bool"
     return "float32" if kinds and kinds <= {"to_bool", "to_float32"} else None
 
 
-def _seen_as(graph: Graph, name: str) -> set[str]:
-    """A tensor and all views of it, of views too."""
-    views = [n.writes[0] for n in graph.consumers.get(name, ()) if n.kind == "view"]
-    return {name}.union(*(_seen_as(graph, view) for view in views))
+def _rounded_results(graph: Graph) -> list[Node]:
+    """Maps of numbers of float32 whose results, of fewer bits, only the caller reads."""
+    found = []
+    for name in sorted(graph.output_names):
+        node = graph.producers.get(name)
+        if node is None or node.workload is None or node.workload.operator != "elementwise":
+            continue
+        narrow = graph.info(name).dtype in NARROW and not graph.consumers.get(name)
+        if narrow and "to_float32" in functions(parse_formula(node.workload.text("expression"))):
+            found.append(node)
+    return found
+
+
+def _widen(rewriter: Rewriter, node: Node) -> None:
+    """Let a result be float32 on the device; drop the kernel where it did nothing else."""
+    assert node.workload is not None
+    (name,) = node.outputs
+    types = [operand.dtype for operand in template_of("elementwise").inputs(node.workload)]
+    formula = parse_formula(node.workload.text("expression"))
+    for place, dtype in enumerate(types):
+        if dtype == "float32":
+            formula = _without(formula, f"x{place}", "to_float32")
+    rewriter.tensors[name] = replace(rewriter.info(name), dtype="float32")
+    changed = _of_types(replace(node.workload, dtype="float32"), formula, types)
+    if changed.text("expression") == "x0" and not changed.epilogue and types == ["float32"]:
+        same = rewriter.info(node.inputs[0]).shape == rewriter.info(name).shape
+        if same and rewriter.bypass(node, node.inputs[0]):
+            return
+    rewriter.replace(node, replace(node, workload=changed))
 
 
 def _conversions(value: Scalar, operand: str) -> set[str]:
@@ -110,6 +149,11 @@ def _converted(workload: Workload, places: list[int], kind: str) -> Workload:
     for place in places:
         types[place] = kind
         formula = _without(formula, f"x{place}", f"to_{kind}")
+    return _of_types(workload, formula, types)
+
+
+def _of_types(workload: Workload, formula: Scalar, types: list[str]) -> Workload:
+    """An elementwise workload of another formula, over operands of other types."""
     parameters: Mapping[str, ParameterValue] = {
         **dict(workload.parameters),
         "expression": formula_text(formula),

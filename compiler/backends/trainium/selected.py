@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.backends.trainium.small_kernels import Operands, SmallKernels, seen_as
+from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.flattening import product
-from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
+from tilesmith.search_space.workload import Workload
 
 LONGEST = 64
 """Elements that are chosen among at most: rows of all pairs of them have to fit SBUF."""
@@ -61,11 +61,12 @@ class ChooseByRank(Pass):
         for node in graph.nodes:
             if (work := node.workload) is None or work.operator != "top_k" or not _short(work):
                 continue
-            names = _seen_as(graph, node.outputs[0])
+            names = seen_as(graph, node.outputs[0])
             readers = {n: None for name in names for n in graph.consumers.get(name, ())}
             among = work.shape("shape")[-1]
             if not all(_follows(graph, reader, names, among) for reader in readers):
                 continue
+            made.make.held.update(dict.fromkeys(names, "float32"))
             new = {node: made.places(node, work)}
             new |= {r: made.reader(r) for r in readers if r.workload is not None}
             kernels = [k.workload for parts in new.values() for k in parts]
@@ -87,15 +88,6 @@ def _short(workload: Workload) -> bool:
     shape = workload.shape("shape")
     last = workload.integer("axis") == len(shape) - 1
     return last and shape[-1] <= LONGEST and workload.dtype == "float32"
-
-
-def _seen_as(graph: Graph, name: str) -> dict[str, None]:
-    """A tensor and all views of it, of views too."""
-    found = {name: None}
-    for node in graph.consumers.get(name, ()):
-        if node.kind == "view":
-            found |= _seen_as(graph, node.writes[0])
-    return found
 
 
 def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) -> bool:
@@ -126,38 +118,31 @@ def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) 
 
 
 class _Kernels:
-    """What comes in the place of kernels; new tensors and constants are the rewriter's."""
+    """What comes in the place of kernels."""
 
     def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter = rewriter
-        self._known: dict[tuple[str, tuple[int, ...]], str] = {}
+        self.rewriter, self.make = rewriter, SmallKernels(rewriter)
 
     def places(self, node: Node, work: Workload) -> list[Node]:
         """The indices of the first k by rank."""
         (*lead, n), k = work.shape("shape"), work.integer("k")
-        rows, (x,), (result,) = product(lead), node.inputs, node.outputs
-        stands = self._constant("stands", np.tri(n, k=-1, dtype=np.float32))
-        before, one = self._elementwise(
-            f"{result}.before", (rows, n, n), _RANKS[work.text("kind")],
-            {x: (rows, 1, n), f"{x} ": (rows, n, 1), stands: (n, n)},
-        )  # fmt: skip
-        rank, two = self._reduce(f"{result}.rank", before, (rows, n, n), "sum")
-        rounds = self._constant("rounds", np.arange(k, dtype=np.float32).reshape(k, 1))
-        found, three = self._elementwise(
-            f"{result}.found", (rows, k, n), "where(equal(x0,x1),x2,0)",
-            {rank: (rows, 1, n), rounds: (k, 1), self._iota(n): (n,)},
-        )  # fmt: skip
-        _, four = self._reduce("", found, (rows, k, n), "sum", result)
-        return [one, two, three, four]
+        rows, (x,), (result,), make = product(lead), node.inputs, node.outputs, self.make
+        stands = make.constant("stands", np.tri(n, k=-1, dtype=np.float32))
+        pairs = [(x, (rows, 1, n)), (x, (rows, n, 1)), (stands, (n, n))]
+        before = self._map((rows, n, n), _RANKS[work.text("kind")], pairs)
+        rank = make.reduce("", before, (rows, n, n), "sum")
+        rounds = make.constant("rounds", np.arange(k, dtype=np.float32).reshape(k, 1))
+        tested = [(rank, (rows, 1, n)), (rounds, (k, 1)), (make.iota(n), (n,))]
+        found = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
+        make.reduce(result, found, (rows, k, n), "sum")
+        return make.taken()
 
     def reader(self, node: Node) -> list[Node]:
         """A kernel that reads indices, reading floating ones."""
         work = node.workload
         assert work is not None
         if work.operator == "gather":
-            changed = {**dict(work.parameters), "index": "float32"}
-            parameters = tuple((name, changed[name]) for name, _ in work.parameters)
-            return [replace(node, workload=replace(work, parameters=parameters))]
+            return [reading_floats(node, work)]
         return (
             self._picked(node, work)
             if work.operator == "gather_elements"
@@ -166,63 +151,33 @@ class _Kernels:
 
     def _picked(self, node: Node, work: Workload) -> list[Node]:
         (*lead, n), k = work.shape("shape"), work.shape("indices")[-1]
-        rows, (x, indices), (result,) = product(lead), node.inputs, node.outputs
-        found, one = self._elementwise(
-            f"{result}.found", (rows, k, n), "where(equal(x0,x1),x2,0)",
-            {indices: (rows, k, 1), self._iota(n): (n,), x: (rows, 1, n)},
-        )  # fmt: skip
-        return [one, self._reduce("", found, (rows, k, n), "sum", result)[1]]
+        rows, (x, indices), (result,), make = product(lead), node.inputs, node.outputs, self.make
+        tested = [(indices, (rows, k, 1)), (make.iota(n), (n,)), (x, (rows, 1, n))]
+        found = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
+        make.reduce(result, found, (rows, k, n), "sum")
+        return make.taken()
 
     def _marked(self, node: Node, work: Workload) -> list[Node]:
         (*lead, n), k = work.shape("shape"), work.shape("indices")[-1]
         rows, (x, indices, updates), (result,) = product(lead), node.inputs, node.outputs
-        places = self._constant("places", np.arange(n, dtype=np.float32).reshape(n, 1))
-        mark = self._constant("mark", self.rewriter.constants[updates].reshape(-1)[:1])
-        hits, one = self._elementwise(
-            f"{result}.hits", (rows, n, k), "where(equal(x0,x1),1,0)",
-            {indices: (rows, 1, k), places: (n, 1)},
-        )  # fmt: skip
-        hit, two = self._reduce(f"{result}.hit", hits, (rows, n, k), "max")
-        _, three = self._elementwise(
-            "", (rows, n), "where(equal(x0,0),x1,x2)",
-            {hit: (rows, n), x: (rows, n), mark: (1,)}, result,
-        )  # fmt: skip
-        return [one, two, three]
+        make = self.make
+        places = make.constant("places", np.arange(n, dtype=np.float32).reshape(n, 1))
+        mark = make.constant("mark", self.rewriter.constants[updates].reshape(-1)[:1])
+        tested = [(indices, (rows, 1, k)), (places, (n, 1))]
+        hits = self._map((rows, n, k), "where(equal(x0,x1),1,0)", tested)
+        hit = make.reduce("", hits, (rows, n, k), "max")
+        chosen = [(hit, (rows, n)), (x, (rows, n)), (mark, (1,))]
+        self._map((rows, n), "where(equal(x0,0),x1,x2)", chosen, result)
+        return make.taken()
 
-    def _iota(self, n: int) -> str:
-        return self._constant("iota", np.arange(n, dtype=np.float32))
+    def _map(
+        self, shape: tuple[int, ...], expression: str, operands: Operands, result: str = ""
+    ) -> str:
+        return self.make.elementwise(result, "float32", shape, expression, operands)
 
-    def _constant(self, what: str, value: NDArray[np.float32]) -> str:
-        key = f"{what}:{value.tobytes().hex()}", value.shape
-        if key not in self._known:
-            self._known[key] = self.rewriter.add_constant(what, value.copy(), "float32")
-        return self._known[key]
 
-    def _elementwise(
-        self,
-        base: str,
-        shape: tuple[int, ...],
-        expression: str,
-        operands: Mapping[str, tuple[int, ...]],
-        result: str = "",
-    ) -> tuple[str, Node]:
-        """A tensor, and the kernel that makes it; operands by name (blanks after it are none)."""
-        parameters: dict[str, ParameterValue] = {
-            "shape": shape_text(shape), "expression": expression,
-        }  # fmt: skip
-        for number, given in enumerate(operands.values()):
-            if given != shape:
-                parameters[f"x{number}"] = shape_text(given)
-        result = result or self.rewriter.add_tensor(base, "float32", shape)
-        inputs = tuple(name.rstrip() for name in operands)
-        return result, kernel(Workload.of("elementwise", parameters), inputs, result, result)
-
-    def _reduce(
-        self, base: str, source: str, shape: tuple[int, ...], kind: str, result: str = ""
-    ) -> tuple[str, Node]:
-        """A tensor, and the kernel that makes it of another by reducing the last axis."""
-        parameters: dict[str, ParameterValue] = {
-            "shape": shape_text(shape), "kind": kind, "axes": len(shape) - 1, "keepdims": 0,
-        }  # fmt: skip
-        result = result or self.rewriter.add_tensor(base, "float32", shape[:-1])
-        return result, kernel(Workload.of("reduce", parameters), (source,), result, result)
+def reading_floats(node: Node, work: Workload) -> Node:
+    """A gather whose indices are whole numbers in a floating tensor."""
+    changed = {**dict(work.parameters), "index": "float32"}
+    parameters = tuple((name, changed[name]) for name, _ in work.parameters)
+    return replace(node, workload=replace(work, parameters=parameters))

@@ -32,7 +32,7 @@ DTYPES = (
 """Element types. Whole numbers are moved by DMA and copied; engines compute in fp32."""
 
 FLOATS = DTYPES[:5]
-"""Those that the tensor engine multiplies."""
+"""Those that engines compute with."""
 
 _ON_CHIP = ("sbuf", "psum")
 _HBM = ("hbm", "global", "packed")
