@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -195,6 +196,15 @@ def test_advice_is_of_what_has_weight(us: float) -> None:
     report = ProfileReport("m", "cpu", 1, "fp32", "simulator", 100.0, ops)
     kinds = [advice.kind for advice in advised(report, Request("m.onnx"), host_target(), "")]
     assert kinds == (["host"] if us > 2 else ["roofline"])
+
+
+@pytest.mark.parametrize(("plain", "said"), [(90.0, True), (17_000.0, False)])
+def test_only_short_runs_are_little_beside_their_call(plain: float, said: bool) -> None:
+    op = OperatorTime("y", "exp", plain, kind="kernel", origin="tuned", roofline_us=plain)
+    report = ProfileReport("m", "cpu", 1, "fp32", "hardware", plain, (op,))
+    report = replace(report, plain_us=plain, call_us=1.2 * plain)
+    kinds = [advice.kind for advice in advised(report, Request("m.onnx"), host_target(), "")]
+    assert ("python" in kinds) == said
 
 
 def test_commands_hold_no_password() -> None:

@@ -15,6 +15,10 @@ from tilesmith.search_space.target import HOST, Target
 MATTERS = 0.02
 """Share of a run from which something is worth saying."""
 
+_SMALL_US = 1000.0
+"""A run that is shorter may be little beside its call, which takes tens of microseconds; of longer
+ones the difference is what the machine did meanwhile."""
+
 _EACH = 150
 """Trials for each workload that is to be tuned."""
 
@@ -174,7 +178,8 @@ def _waits(report: ProfileReport) -> list[Advice]:
 
 def _python(report: ProfileReport) -> list[Advice]:
     spent = report.call_us - report.plain_us
-    if report.measured_by != "hardware" or spent <= 0:
+    small = report.measured_by == "hardware" and report.plain_us < _SMALL_US
+    if not small or spent <= 0:
         return []
     return [
         Advice(
