@@ -1,5 +1,6 @@
 """The search: which part of the compiler makes a model wrong.
 
+failing    a model that does not compile                the kernel that no code comes of
 passes     the graph after each of them, by reference        first that computes something else
 steps      each on its own inputs, by reference              first wrong, or reading what is lost
 schedules  of a wrong kernel                                 which knobs, program or code
@@ -16,13 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.bisection.finding import Finding
+from tilesmith.compiler.bisection.failing import failed_build
+from tilesmith.compiler.bisection.finding import Finding, Part
 from tilesmith.compiler.bisection.passes import Stages, first_wrong_pass
 from tilesmith.compiler.bisection.schedules import judged, subject_of
-from tilesmith.compiler.bisection.walk import Walk, WrongStep, settled_graph
+from tilesmith.compiler.bisection.walk import Walk, WrongStep, is_close, settled_graph
 from tilesmith.compiler.comparison.compare import Compared, is_numeric, unlike_whole
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.instructions import wrong_instruction
+from tilesmith.compiler.comparison.iterations import first_wrong_iteration, loop_of
 from tilesmith.compiler.comparison.stepping import copies, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, WIDER
 from tilesmith.compiler.executable import Executable
@@ -30,6 +33,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
 from tilesmith.compiler.precision import PRECISIONS, LowerPrecision
 from tilesmith.compiler.program import HostStep, KernelStep
+from tilesmith.search_space.target import Target
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,9 +92,14 @@ def output_error(outputs: Arrays, wanted: Arrays) -> float:
 
 
 def finding_of(
-    graph: Graph, trial: Trial, inputs: Arrays, wanted: Arrays, tolerance: float = TOLERANCE
+    graph: Graph,
+    trial: Trial,
+    inputs: Arrays,
+    wanted: Arrays,
+    target: Target,
+    tolerance: float = TOLERANCE,
 ) -> Finding:
-    """What makes a trial wrong."""
+    """What makes a trial wrong, on the target it was compiled for."""
     _LOG.info("the model %s; looking at %d passes", _how_wrong(trial), len(trial.stages.steps))
     bound = tolerance * rounded_by(trial.stages)
     if np.isfinite(trial.error):
@@ -99,7 +108,7 @@ def finding_of(
     if found is not None:
         return found
     if trial.executable is None:
-        return _failed(trial)
+        return failed_build(trial.stages, trial.failure, target)
     executable = trial.executable
     settled = settled_graph(executable.recipe, trial.stages.settled)
     if settled is not None:
@@ -108,6 +117,9 @@ def finding_of(
         if isinstance(step, Finding):
             return step
         if step is not None:
+            found = _in_a_loop(step, executable, trial.stages, inputs)
+            if found is not None:
+                return found
             return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
     _LOG.info("every step is right on its own inputs; looking at how they are linked")
     compared = Compared(executable, graph, inputs, "")
@@ -147,6 +159,22 @@ def _wrong(step: WrongStep, executable: Executable) -> Finding:
     return Finding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
 
 
+def _in_a_loop(
+    step: WrongStep, executable: Executable, stages: Stages, inputs: Arrays
+) -> Finding | None:
+    """Where a loop is wrong: its first kernel and iteration, or what is moved between them."""
+    loop = loop_of(executable.recipe.steps, step.number) if step.node.bodies else None
+    if loop is None:
+        return None
+    found = first_wrong_iteration(executable, inputs, loop, stages.settled, is_close)
+    if found is None:
+        return None
+    part: Part = "linking" if found.moved else "kernel"
+    details = {"iteration": found.to_json(), "workload": found.workload, "config": found.config}
+    name, tensor = found.moved or found.kernel, step.node.writes[0]
+    return Finding(part, name, tensor, found.sentence, step.node.sources, details)
+
+
 def _down_to_instruction(
     finding: Finding, number: int, executable: Executable, inputs: Arrays
 ) -> Finding:
@@ -156,9 +184,3 @@ def _down_to_instruction(
         return finding
     details = {**finding.details, "instruction": found.to_json()}
     return replace(finding, sentence=f"{finding.sentence}; {found.sentence}", details=details)
-
-
-def _failed(trial: Trial) -> Finding:
-    last = trial.stages.steps[-1][0].name if trial.stages.steps else "the first pass"
-    sentence = f"compiling fails behind pass '{last}': {trial.failure}"
-    return Finding("unknown", last, "", sentence)

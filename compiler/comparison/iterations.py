@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.comparison.errors import tensor_error
+from tilesmith.compiler.comparison.moved import Moved, Outside, body_of, same
 from tilesmith.compiler.comparison.stepping import Hooks, Look, run_steps
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph, Node
@@ -29,6 +30,7 @@ from tilesmith.compiler.program import (
     HostStep,
     KernelStep,
     LoopStep,
+    MoveStep,
     Place,
     Recipe,
     Step,
@@ -61,6 +63,8 @@ class WrongIteration:
         workload, config: what it is.
         index, found, wanted: the element that is farthest off.
         max_rel: how far, relative.
+        moved: the tensor that is another than what was to be moved to it, or left in it, where that
+            is at fault and no kernel.
     """
 
     loop: str
@@ -73,6 +77,7 @@ class WrongIteration:
     found: float
     wanted: float
     max_rel: float
+    moved: str = ""
 
     @property
     def sentence(self) -> str:
@@ -81,6 +86,13 @@ class WrongIteration:
         begin = f"the loop '{self.loop}' goes wrong in iteration {where}"
         if not self.iteration:
             begin = f"what '{self.loop}' computes before its loop goes wrong"
+        if self.moved:
+            reader = f", as '{self.kernel}' reads it," if self.kernel else ""
+            return (
+                f"{begin}: its kernels are right, and '{self.moved}'{reader} holds "
+                f"{self.found:.7g} at {list(self.index)} where {self.wanted:.7g} was to be moved "
+                "or left"
+            )
         return (
             f"{begin}: kernel '{self.kernel}' "
             f"({self.workload}){work} gives {self.found:.7g} at {list(self.index)} where "
@@ -89,6 +101,15 @@ class WrongIteration:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "sentence": self.sentence}
+
+
+def loop_of(steps: Sequence[Step], number: int) -> int | None:
+    """The loop that wrote what a step did: it, or the one before the moves out of it; None of
+    others."""
+    loops = [at for at, step in enumerate(steps[: number + 1]) if isinstance(step, LoopStep)]
+    if not loops or not all(isinstance(s, MoveStep) for s in steps[loops[-1] + 1 : number + 1]):
+        return None
+    return loops[-1]
 
 
 class _FoundError(Exception):
@@ -109,12 +130,18 @@ def first_wrong_iteration(
         graphs: with schedules, that were made on the way, those of bodies too.
     """
     recipe = executable.recipe
+    held = {tensor.name: tensor for tensor in recipe.tensors}
     found: list[WrongIteration | None] = []
-
     of_node = set(getattr(recipe.steps[number], "sources", ()))
 
     def before(at: int, step: Step, look: Look) -> None:
-        by_hand = _ByHand(recipe, look.workspace, graphs, close)
+        def outside(name: str) -> NDArray[Any] | None:
+            for graph in graphs:
+                if name in graph.constants:
+                    return np.asarray(graph.constants[name])
+            return np.asarray(look.read(held[name])) if name in held else None
+
+        by_hand = _ByHand(recipe, look.workspace, graphs, close, outside)
         by_hand.name = str(getattr(recipe.steps[number], "name", ""))
         if at == number and isinstance(step, LoopStep):
             found.append(by_hand.loop(step, ()))
@@ -135,9 +162,12 @@ class _ByHand:
     """Runs loops step by step."""
 
     def __init__(
-        self, recipe: Recipe, work: Workspace, graphs: Sequence[Graph], close: Close
-    ) -> None:
+        self, recipe: Recipe, work: Workspace, graphs: Sequence[Graph], close: Close,
+        outside: Outside,
+    ) -> None:  # fmt: skip
         self.recipe, self.work, self.graphs, self.close = recipe, work, graphs, close
+        self.outside = outside
+        self._moved: dict[int, Moved | None] = {}
         self._runners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._nodes: dict[int, Node] = {}
         self.name = ""
@@ -153,7 +183,37 @@ class _ByHand:
             found = self._steps(step.steps, (*outer, iteration))
             if found is not None:
                 return found
+            for moved in self._moved.values():
+                if moved is not None and not outer:
+                    moved.next()
+        return None if outer else self._written_outside()
+
+    def _written_outside(self) -> WrongIteration | None:
+        """Rows that were moved out of a loop, when it is over."""
+        for moved in self._moved.values():
+            apart = None if moved is None else moved.apart()
+            if apart is not None:
+                name, iteration, found, wanted = apart
+                return self._apart(name, "", (iteration,), found, wanted)
         return None
+
+    def _apart(
+        self, name: str, kernel: str, at: tuple[int, ...], found: NDArray[Any], wanted: NDArray[Any]
+    ) -> WrongIteration:
+        """What lies somewhere beside what was to be moved there."""
+        wanted = wanted.reshape(found.shape)
+        error = tensor_error(found, wanted)
+        return WrongIteration(
+            self.name, at, kernel, (), "", "", error.worst, float(found[error.worst]),
+            float(wanted[error.worst]), error.max_rel, name,
+        )  # fmt: skip
+
+    def _moved_to(self, graph: Graph) -> Moved | None:
+        """Values of the loop that a body is of; none of loops inside others."""
+        if id(graph) not in self._moved:
+            of = body_of(self.graphs, graph)
+            self._moved[id(graph)] = None if of is None else Moved(*of, graph, self.outside)
+        return self._moved[id(graph)]
 
     def _steps(self, steps: Sequence[DeviceStep], at: tuple[int, ...]) -> WrongIteration | None:
         for step in steps:
@@ -200,9 +260,16 @@ class _ByHand:
             like = operand.role == "epilogue" and operand.shape == result.shape
             layout = source if place == 0 else target if like else ""
             operands[name] = self._array(places[operand.name], operand, layout)
+        moved = self._moved_to(graph) if len(at) == 1 else None
+        for name, array in operands.items() if moved is not None else ():
+            expected = moved.expected(name, at[0]) if moved is not None else None
+            if expected is not None and expected.size == array.size and not same(array, expected):
+                return self._apart(name, step.name, at, array, expected)
         wanted = run_kernel(node, operands)
         self._run(step)
         found = self._array(places[compiled.output], result, target)
+        if moved is not None:
+            moved.written[node.writes[0]] = found
         if self.close(result.dtype, found, wanted.reshape(found.shape)):
             return None
         error = tensor_error(found, wanted.reshape(found.shape))

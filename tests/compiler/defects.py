@@ -13,6 +13,7 @@ import pytest
 from tests.compiler.defect_models import CROSSED, FOLDED, GATED, IMAGES, LAYERS, LOGITS, QUANTISED
 from tilesmith.codegen import structures
 from tilesmith.codegen.llvm.values import ValueEmitter
+from tilesmith.codegen.llvm.vector_math import VectorMath
 from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
 from tilesmith.codegen.lpu.isa.bursts import Unit
 from tilesmith.codegen.lpu.scheduling.emission import Emitter as BurstEmitter
@@ -33,6 +34,7 @@ from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.epilogues import FuseEpilogues
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.ir.program import Loop, Program, Sequence, Statement
+from tilesmith.search_space.operators.pool2d import Window
 from tilesmith.search_space.operators.softmax import Softmax
 from tilesmith.search_space.scheduling.emission import Emitter
 
@@ -188,6 +190,18 @@ def cut_off(patch: pytest.MonkeyPatch) -> None:
         return apply(self, "floor" if function == "round" else function, values)
 
     patch.setattr(ValueEmitter, "_apply_float", broken)
+
+
+def windows_one_cell_on(patch: pytest.MonkeyPatch) -> None:
+    position = Window.position
+    patch.setattr(Window, "position", lambda self, *rest: position(self, *rest) + 1)
+
+
+def no_code_for_tanh(patch: pytest.MonkeyPatch) -> None:
+    def broken(self: VectorMath, x: Any) -> Any:
+        raise TypeError("no such call")
+
+    patch.setattr(VectorMath, "tanh", broken)
 
 
 def softmax_of_the_least(patch: pytest.MonkeyPatch) -> None:
@@ -354,6 +368,14 @@ DEFECTS = (
         "other values is 'p'", nodes=6,
     ),
     Defect("cut off, not rounded", QUANTISED, cut_off, "code generation", "q"),
+    Defect(
+        "windows one cell on", IMAGES, windows_one_cell_on, "lowering",
+        "kernel 'c' (pool2d", nodes=1,
+    ),
+    Defect(
+        "no code comes of a function", LAYERS, no_code_for_tanh, "code generation",
+        "does not compile: its code fails: TypeError: no such call", nodes=4,
+    ),
     Defect("a tail is left out", LAYERS, lowering_without_a_tail("matmul"), "lowering", "a"),
     Defect(
         "a layout conversion leaves a block out", IMAGES,

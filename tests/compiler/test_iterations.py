@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ import tilesmith as ts
 from tests.compiler.defects import cleared, lowering_without_a_tail
 from tests.compiler.model_builder import model_of, random
 from tilesmith.compiler.backends.cpu.backend import CpuBackend
+from tilesmith.compiler.program import MoveStep, Place
 from tilesmith.display.comparison_table import comparison_text
 from tilesmith.search_space.workload import Workload
 
+INIT = MoveStep.__init__
 FALLING = model_of(
     """g (float[4] x) => (float[4] last, float[6, 4] rows) {
     last, rows = Loop(n, yes, x) <body = b (int64 i, bool c, float[4] s)
@@ -76,3 +80,66 @@ def test_of_an_lstm_the_kernel_is_named(
     assert wrong is not None and wrong.iteration == iteration
     assert wrong.workload.startswith(operator) and wrong.sources == ("y",)
     assert said in wrong.sentence
+
+
+def moving(change: Any) -> Any:
+    """Moves of loops that are placed otherwise."""
+
+    def broken(self: Any, *rest: Any, **named: Any) -> None:
+        made = MoveStep.__new__(MoveStep)
+        INIT(made, *rest, **named)
+        changed = change(made)
+        INIT(self, **{f.name: getattr(changed, f.name) for f in fields(MoveStep)})
+
+    return broken
+
+
+def a_row_on(move: Any) -> Any:
+    """Rows are read one on."""
+    away = Place(move.source.region, move.source.offset + move.source_step)
+    return other(move, source=away)
+
+
+def a_row_behind(move: Any) -> Any:
+    """Rows are written one on."""
+    away = Place(move.target.region, move.target.offset + move.target_step)
+    return other(move, target=away)
+
+
+def by_halves(move: Any) -> Any:
+    """What is handed on is moved by half."""
+    handed = " to " in move.name and move.nbytes > 4
+    return other(move, nbytes=move.nbytes // 2) if handed else move
+
+
+def other(move: Any, **changed: Any) -> Any:
+    return SimpleNamespace(**{f.name: getattr(move, f.name) for f in fields(MoveStep)} | changed)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "iteration"),
+    [
+        ("lstm", a_row_on, 0), ("lstm", by_halves, 1), ("lstm", a_row_behind, 0),
+        ("loop", by_halves, 1), ("loop", a_row_behind, 0),
+    ],
+)  # fmt: skip
+def test_a_wrong_move_is_told_from_a_wrong_kernel(
+    model: str, change: Any, iteration: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = SEQUENCE if model == "lstm" else FALLING
+    inputs = None if model == "lstm" else {"x": np.array([9, 8, 7, 3.5], np.float32)}
+    assert ts.bisect(proto, database=None, inputs=inputs, reduce=False).clean
+    monkeypatch.setattr(MoveStep, "__init__", moving(change))
+    report = ts.bisect(proto, database=None, inputs=inputs, reduce=False)
+    assert report.finding is not None and report.finding.part == "linking"
+    found = report.finding.details["iteration"]
+    assert found["iteration"] == (iteration,) and found["moved"] == report.finding.name
+    assert f"in iteration {iteration}: its kernels are right" in report.finding.sentence
+
+
+def test_a_bisection_names_the_kernel_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_relu(monkeypatch)
+    inputs = {"x": np.array([9, 8, 7, 3.5], np.float32)}
+    report = ts.bisect(FALLING, database=None, inputs=inputs, reduce=False)
+    assert report.finding is not None and report.finding.part == "kernel"
+    assert "goes wrong in iteration 3: kernel" in report.finding.sentence

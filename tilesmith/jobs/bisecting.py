@@ -148,7 +148,7 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     )  # fmt: skip
     if not trial.failure and is_right(trial, graph, inputs, wanted, (tolerance, asked.precision)):
         return report
-    finding = finding_of(graph, trial, inputs, wanted, tolerance)
+    finding = finding_of(graph, trial, inputs, wanted, asked.target, tolerance)
     small = None
     if options.reduce:
         small = reduced(asked, inputs, finding, trial, (tolerance, options.seconds))

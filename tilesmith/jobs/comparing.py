@@ -123,26 +123,21 @@ def _iteration(request: Request, ready: Ready, name: str | None) -> WrongIterati
     """Where a loop writes the first bad tensor: the iteration and kernel that go wrong first."""
     from tilesmith.compiler.bisection.passes import Stages
     from tilesmith.compiler.bisection.walk import is_close
-    from tilesmith.compiler.comparison.iterations import first_wrong_iteration
+    from tilesmith.compiler.comparison.iterations import first_wrong_iteration, loop_of
     from tilesmith.compiler.graph_pass import observed
-    from tilesmith.compiler.program import LoopStep, MoveStep
 
     held = next((t for t in ready.executable.recipe.tensors if t.name == name), None)
     if held is None or is_artifact(request.subject):
         return None
-    steps = ready.executable.recipe.steps[: held.step + 1]  # what leaves a loop is moved behind it
-    loops = [number for number, step in enumerate(steps) if isinstance(step, LoopStep)]
-    wrote = steps[held.step]
-    if not loops or not (wrote is steps[loops[-1]] or isinstance(wrote, MoveStep)):
+    loop = loop_of(ready.executable.recipe.steps, held.step)
+    if loop is None:
         return None
     asked = request.resolved()
     known = {i.name: i.dims for i in ready.executable.inputs if i.shape is not None}
     stages = Stages()
     with observed(stages):  # compiled again, for the graphs: the artifact's own steps are run
         _built(replace(asked, shapes=known))
-    return first_wrong_iteration(
-        ready.executable, ready.inputs, loops[-1], stages.settled, is_close
-    )
+    return first_wrong_iteration(ready.executable, ready.inputs, loop, stages.settled, is_close)
 
 
 def _instruction(ready: Ready, name: str | None) -> WrongInstruction | None:
