@@ -20,6 +20,9 @@ chip, chips in a torus, instances in a network. One TOML file in `meshes/` is on
     hop_us = {value = 1.5, calibratable = true}
     ports = "chip"                     # whose the links are; without it, of the next cell inside
 
+What the core's target says of links is not said twice: `links = 7` with `link = "c2c.gbps"`, a fact
+of the core, stand for `gbps`; and `hop = "delay.link"`, cycles of the core's clock, for
+`hop_us`, `hops` times (1 by default).
 Facts are those of targets (`search_space/target.py`): value, source, trust, range. Invariants:
 frozen; cores are numbered from the inside out (core 1 is the neighbour of core 0 on its chip); the
 level called "chip" is the outermost one inside a chip, and without one a chip is a core.
@@ -153,16 +156,30 @@ class Mesh:
                 f"one of {', '.join(TOPOLOGIES)} is expected"
             )
         both = f"{name}.both_ways" in data and data.fact(f"{name}.both_ways").value is True
-        gbps = data.number(f"{name}.gbps") / (2 if both else 1)
+        gbps, hop = self._gbps(name) / (2 if both else 1), self._hop_us(name)
         if not gbps > 0:
             raise TargetError(
-                f"mesh '{self.name}': {name}.gbps = {data.number(f'{name}.gbps'):g} moves nothing; "
+                f"mesh '{self.name}': {name}.gbps = {self._gbps(name):g} moves nothing; "
                 "a number above 0 is expected"
             )
-        hop = data.number(f"{name}.hop_us")
         extents = self._extents(name, known)
         shared = name in self.order[: self.order.index(CHIP) + 1] if CHIP in self.order else False
         return Level(name, known, extents, gbps, hop, sizes[inside], sizes[owner], shared)
+
+    def _gbps(self, name: str) -> float:
+        """Of all links of one port owner, as published, or by the core's own links."""
+        if f"{name}.link" not in self.data:
+            return self.data.number(f"{name}.gbps")
+        return self.data.number(f"{name}.links") * self.target.number(
+            self.data.text(f"{name}.link")
+        )
+
+    def _hop_us(self, name: str) -> float:
+        if f"{name}.hop" not in self.data:
+            return self.data.number(f"{name}.hop_us")
+        hops = self.data.number(f"{name}.hops") if f"{name}.hops" in self.data else 1.0
+        cycles = self.target.number(self.data.text(f"{name}.hop"))
+        return hops * cycles / (self.target.number("clock.ghz") * 1e3)
 
     def _extents(self, name: str, topology: Topology) -> tuple[int, ...]:
         text = self.data.text(f"{name}.members")

@@ -1,11 +1,11 @@
 """LPU-like chips: collectives by their schedules, and products over chips of a node.
 
-    python benchmarks/accelerator/lpu_tensor_parallel.py [--set node.hop_us=0.3]
+    python benchmarks/accelerator/lpu_tensor_parallel.py [--set core.delay.link=270]
 
 Collectives over 8 chips: cycles of the schedule, exact, beside the estimate and what the links of a
 chip would take alone. Products `[64 x K][K x N]` in float16, tensor-parallel over 1 to 8 chips by
-columns (results gathered) and by rows (results summed): cycles, and how many times as fast as one
-chip. Pipelines are `lpu_pipeline.py`'s.
+columns (results gathered), by rows (results summed) and with some rows of the other operand each
+(results stay): cycles, and how many times as fast as one chip. Pipelines are `lpu_pipeline.py`'s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.collectives import collective_cost
 from tilesmith.simulator.lpu.selected import scheduled
 from tilesmith.simulator.lpu.several import collective, node_of
-from tilesmith.simulator.lpu.tensor_parallel import SPLITS, tensor_parallel
+from tilesmith.simulator.lpu.tensor_parallel import EXTENTS, SPLITS, tensor_parallel
 
 KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = (5120, 81920, 1310720, 20971520)
@@ -56,7 +56,7 @@ def collective_row(mesh: Mesh, kind: CollectiveKind, size: int) -> tuple[object,
 
 
 def product_rows(mesh: Mesh, k: int, n: int, chips: tuple[int, ...]) -> list[tuple[object, ...]]:
-    """One product by columns and by rows."""
+    """One product, each way."""
     workload = Workload.parse(f"matmul m=64 n={n} k={k} dtype=float16 const=b")
     chip, flight = node_of(mesh, CHIPS)
     alone = scheduled(workload, chip.target, default_of(workload, chip.target)).cycles
@@ -64,7 +64,7 @@ def product_rows(mesh: Mesh, k: int, n: int, chips: tuple[int, ...]) -> list[tup
     for split in SPLITS:
         cells = []
         for count in chips:
-            whole = n if split == "columns" else k
+            whole = workload.integer(EXTENTS[split])
             if whole % count or (split == "rows" and n % (LANES * count)):
                 cells.append("-")
                 continue

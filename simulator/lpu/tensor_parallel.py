@@ -3,6 +3,7 @@
     columns   every chip has some columns of the weights and all of x; what it makes goes to all
     rows      every chip has some rows of the weights and the columns of x that meet them; what it
               makes is a term of a sum, which all chips get
+    batch     every chip has all of the weights and some rows of x, and what it makes stays there
 
 A chip's part of the product is scheduled as the same product of fewer columns (rows) is; sends
 follow as soon as rows are made, so that they go on beside the product. Partial sums travel in the
@@ -11,12 +12,13 @@ type of the result, as they would from kernel to kernel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, get_args
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import Dataflow
-from tilesmith.codegen.lpu.exchange import Part, exchange
+from tilesmith.codegen.lpu.exchange import Exchange, Part, exchange
 from tilesmith.codegen.lpu.fabric import Fabric, aligned, check_links
 from tilesmith.codegen.lpu.isa.bursts import Schedule
 from tilesmith.codegen.lpu.scheduling.together import together
@@ -28,8 +30,14 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.lpu.selected import selected
 
-Split = Literal["columns", "rows"]
+Split = Literal["columns", "rows", "batch"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+
+EXTENTS: Mapping[Split, str] = {"columns": "n", "rows": "k", "batch": "m"}
+"""The parameter of a product that each cuts."""
+
+_WHAT = {"columns": "columns of the weights", "rows": "rows of the weights",
+         "batch": "rows of what meets the weights, which all chips have,"}  # fmt: skip
 
 
 def part_of(workload: Workload, chips: int, split: Split) -> Workload:
@@ -38,7 +46,7 @@ def part_of(workload: Workload, chips: int, split: Split) -> Workload:
     Raises:
         WorkloadError: the product does not divide so.
     """
-    name = "n" if split == "columns" else "k"
+    name = EXTENTS[split]
     extent = workload.integer(name)
     if extent % chips:
         raise WorkloadError(
@@ -73,6 +81,8 @@ def tensor_parallel(
     if split == "columns":
         made = replace(made, copies=2)  # sent to both sides
         found = exchange("all_gather", "gathered", [Part(made, 0, made.rows)], group, flight)
+    elif split == "batch":
+        found = Exchange((), (), (Part(made, 0, made.rows),))
     else:
         if made.rows % chips:
             raise WorkloadError(
@@ -122,7 +132,7 @@ def best_split(
         found.append(made.schedule)
         cycles = made.schedule.cycles
         notes.append(
-            f"by {split} of the weights over {chips} chips: {cycles:,} cycles, "
+            f"by {_WHAT[split]} over {chips} chips: {cycles:,} cycles, "
             f"{alone / cycles:.2f} times as fast as one"
         )
     if not found:

@@ -112,3 +112,20 @@ def test_unknown_meshes_and_files_are_refused() -> None:
         load_mesh("nowhere.toml")
     with pytest.raises(TargetError, match="out of range"):
         load_mesh("trn1.32xlarge").with_settings({"torus.hop_us": "-1"})
+
+
+def test_what_the_core_says_of_links_is_said_once() -> None:
+    node, rack = load_mesh("lpu1.node"), load_mesh("lpu1.rack")
+    assert (rack.chips, rack.with_settings({"system.members": "145"}).chips) == (72, 10440)
+    for mesh in (node, rack):
+        level = mesh.levels[0]
+        links, clock = mesh.target.number("c2c.gbps"), mesh.target.number("clock.ghz") * 1e3
+        assert level.gbps == 7 * links
+        assert level.hop_us == pytest.approx(mesh.target.number("delay.link") / clock)
+        faster = mesh.with_settings({"core.c2c.gbps": "30", "core.delay.link": "90"})
+        assert faster.levels[0].gbps == 210
+        assert faster.levels[0].hop_us == pytest.approx(0.1)
+    over = rack.levels[1]
+    assert over.hop_us == pytest.approx(3 * rack.levels[0].hop_us), "hops of a step"
+    with pytest.raises(TargetError, match=r"delay\.wire"):
+        _ = node.with_settings({"node.hop": "delay.wire"}).levels
