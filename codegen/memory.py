@@ -7,6 +7,7 @@ timings steady and spares the TLB.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 from collections.abc import Sequence
 from functools import cache
@@ -63,6 +64,16 @@ def huge_bytes(size: int) -> NDArray[np.uint8]:
         area.madvise(mmap.MADV_HUGEPAGE)
     start = -np.frombuffer(area, dtype=np.uint8).ctypes.data % _HUGE
     return np.frombuffer(area, dtype=np.uint8, count=size, offset=start)
+
+
+def give_back() -> None:
+    """Return freed memory to the operating system, where the C library keeps some for later.
+
+    glibc does: blocks of up to 32 MiB stay in its heap once one of that size was freed
+    (M_MMAP_THRESHOLD in mallopt(3)), which is what freed weights mostly are.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # there is a C library without it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -72,7 +72,9 @@ def assemble(
     updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
     placing = arrange if backend.reuses_memory else side_by_side
     assembler = _Assembler(settled, kernels, placing, constants, updated=updated)
-    return assembler.recipe(target, threads)
+    recipe = assembler.recipe(target, threads)
+    constants.known.clear()  # its keys hold the assembler: a graph's weights would outlive it
+    return recipe
 
 
 class _Assembler:

@@ -79,8 +79,8 @@ class Product:
     def most(self) -> int:
         """What the sums without correction can come to."""
         others = tuple(a for a in range(self.weights.values.ndim) if a != self.channel_axis)
-        wide = np.abs(self.weights.values.astype(np.int64))
-        return int(255 * wide.sum(axis=others).max(initial=0))
+        wide = np.abs(self.weights.values.astype(np.int16))
+        return int(255 * wide.sum(axis=others, dtype=np.int64).max(initial=0))
 
 
 Epilogue = list[tuple[EpilogueStep, str]]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.memory import aligned_bytes
+from tilesmith.codegen.memory import aligned_bytes, give_back
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.onnx.mapped import is_mapped, release
 from tilesmith.compiler.program import Place
@@ -26,7 +26,7 @@ _LENT_PACKED = 1 << 24
 
 
 _PAGES = 1 << 24
-"""Bytes of weights stored, after which the pages of the model's file that they came from go."""
+"""Bytes of weights stored, or put together, after which what they came from goes."""
 
 
 class Constants:
@@ -76,9 +76,15 @@ class Constants:
         memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
         self._alike.clear()
         release()
+        copied = 0
         while self.chunks:  # each is let go as soon as it is copied
             offset, chunk = self.chunks.popitem()
             memory[offset : offset + chunk.size] = chunk
+            copied += chunk.size
+            if copied >= _PAGES:
+                del chunk
+                give_back()
+                copied = 0
         return memory
 
 

@@ -28,7 +28,8 @@ class FoldConstants(Pass):
         y = ConstantOfShape(shape)      before: shape is a constant
         constant y                      after
 
-    A tensor without elements is as good as a constant; parts of a Concat that are such go.
+    A tensor without elements is as good as a constant; parts of a Concat that are such go, and so
+    does what nobody reads.
 
     Contract: any graph in; out, no deterministic node reads constants and empty tensors only,
     unless its result is larger than a gigabyte or the host cannot compute it, and none writes
@@ -54,9 +55,15 @@ class FoldConstants(Pass):
                 continue
             if is_view(node):
                 _fold_view(rewriter, node)
+            elif foldable(node) and not _is_read(rewriter, node):
+                rewriter.remove(node)  # a table as floats, of which the codes are read by now
             elif foldable(node):
                 _fold(rewriter, node, known)
         return rewriter.finish()
+
+
+def _is_read(rewriter: Rewriter, node: Node) -> bool:
+    return any(rewriter.consumers(name) or rewriter.is_output(name) for name in node.writes)
 
 
 def _like(rewriter: Rewriter, node: Node) -> dict[str, NDArray[Any]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.onnx.mapped import release
 from tilesmith.compiler.precision import WIDE, check_precision, in_precision, precision_dtype
 from tilesmith.search_space.dtypes import is_floating, size_of, to_numpy
 from tilesmith.search_space.errors import WorkloadError
@@ -21,6 +22,9 @@ from tilesmith.search_space.workload import Workload, shape_text
 
 LITTLE = 1 << 14
 """Elements of a constant up to which it stays float32 where kernels can read it so."""
+
+_PIECE = 1 << 20
+"""Elements of a weight that are looked at together."""
 
 _MOVEMENT = frozenset(
     {
@@ -291,8 +295,16 @@ def largest(dtype: str) -> float:
 def as_narrow(array: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
     """Elements of another type; finite numbers that are too large become the largest there are."""
     with np.errstate(over="ignore"):
-        made = array.astype(to_numpy(dtype))
+        made = np.atleast_1d(array).astype(to_numpy(dtype))
     if size_of(dtype) < size_of(WIDE):
-        lost = np.isinf(made) & np.isfinite(array)
-        made[lost] = np.copysign(largest(dtype), array[lost]).astype(made.dtype)
-    return made
+        wide = np.atleast_1d(array)
+        step = max(1, _PIECE * len(made) // max(1, made.size))
+        for first in range(0, len(made), step):  # masks of all of a large weight are half of it
+            piece, source = made[first : first + step], wide[first : first + step]
+            lost = np.isinf(piece)
+            if lost.any():
+                lost &= np.isfinite(source)
+                piece[lost] = np.copysign(largest(dtype), source[lost]).astype(made.dtype)
+    if array.size >= _PIECE:
+        release()  # what was read lies in the model's file, and is seldom read again
+    return made.reshape(array.shape)
