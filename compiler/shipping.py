@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.files import check_output, package_files
+from tilesmith.search_space.files import check_output, header_file, package_files
 from tilesmith.search_space.target import Target
 
 Kind = Literal["library", "object", "archive"]
@@ -29,8 +29,8 @@ class LibraryRequest:
     """A library to be written.
 
     Attributes:
-        output: where to; the header lies beside it, under the same name with `.h`, and packages for
-            CMake and pkg-config.
+        output: where to; beside it lie the header (`model.h` of libmodel.a) and the packages
+            for CMake and pkg-config.
         kind: a shared library, one relocatable object, or an archive of it (a static library).
         weights: in the library, or in a file beside it (`.weights`), which processes share.
         prefix: what the names of its functions begin with; "": after the model.
@@ -59,11 +59,12 @@ class LibraryRequest:
 
     @property
     def header(self) -> Path:
-        return self.output.with_suffix(".h")
+        return header_file(self.output)
 
     @property
     def weights_file(self) -> Path | None:
-        return self.output.with_suffix(".weights") if self.weights == "file" else None
+        own = self.header.with_suffix(".weights")
+        return own if self.weights == "file" else None
 
     def check(self, *sources: str | Path) -> None:
         """Refuse files that cannot be written; errors as `check_output`."""

@@ -147,6 +147,11 @@ def package_name(output: Path) -> str:
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-" else "_" for c in name)
 
 
+def header_file(output: Path) -> Path:
+    """The C header beside a library; package, header and weights have one name."""
+    return output.with_name(f"{package_name(output)}.h")
+
+
 def package_files(output: Path) -> tuple[Path, Path]:
     """What build systems read about a library, beside it: CMake, and pkg-config."""
     name = package_name(output)

@@ -17,7 +17,7 @@ from tilesmith.codegen.library.linking import link, linker_of
 from tilesmith.codegen.library.package import config, pkg_config
 from tilesmith.codegen.library.plan import Plan
 from tilesmith.codegen.library.weights import head_of, write_weights
-from tilesmith.search_space.files import package_files, unwritable, written
+from tilesmith.search_space.files import header_file, package_files, unwritable, written
 
 
 def write_files(plan: Plan, kind: str, output: Path) -> None:
@@ -34,7 +34,7 @@ def write_files(plan: Plan, kind: str, output: Path) -> None:
     if plan.file:
         with written(output.parent / plan.file) as stream:
             write_weights(stream, plan, head)
-    with written(output.with_suffix(".h")) as stream:
+    with written(header_file(output)) as stream:
         stream.write(header(plan).encode())
     texts = (config(plan, kind, output), pkg_config(plan, kind, output))
     for path, text in zip(package_files(output), texts, strict=True):

@@ -41,7 +41,7 @@ def emit_library(
 
     Args:
         model: as `compile` takes it, or the path of an artifact, whose own target counts.
-        output: where to write it; a C header lies beside it, under the same name with `.h`.
+        output: where to write it; a C header lies beside it, `model.h` for model.so and libmodel.a.
         kind: "library" (shared), "object" (relocatable), or "archive" (a static library).
         weights: "inside", or in a "file" beside it (`.weights`), which processes map and share.
         prefix: what the names of its functions begin with; "": the model's name.
