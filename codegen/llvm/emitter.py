@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilesmith.codegen.llvm import selection, tiles
+from tilesmith.codegen.llvm.ahead import AheadEmitter
 from tilesmith.codegen.llvm.blocks import BlockEmitter
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.dot_products import DotProductEmitter
@@ -28,7 +29,7 @@ from tilesmith.codegen.llvm.indexing import IndexEmitter, elements
 from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
 from tilesmith.codegen.llvm.loads import Lane, Memory
 from tilesmith.codegen.llvm.own_copies import copied_whole
-from tilesmith.codegen.llvm.registers import RegisterFile
+from tilesmith.codegen.llvm.registers import RegisterFile, vector_registers
 from tilesmith.codegen.llvm.threads import barrier_function, export
 from tilesmith.codegen.llvm.tiles import TileEmitter
 from tilesmith.codegen.llvm.transposes import emit_tile, recognise
@@ -51,9 +52,7 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
     blocks,
-    walk,
 )
-from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.target import Target
 
 _BYTE = integer(8)
@@ -117,12 +116,14 @@ class FunctionEmitter:
             self.builder, self.index, self.registers, self.memory, self.values
         )
         self.tiles = TileEmitter(self.values, self.entry, target)
+        line = target.integer("line.bytes")
+        self.ahead = AheadEmitter(self.builder, self.index, self.registers, self.memory, line)
         self.dot_products = DotProductEmitter(self.values, target, width, self._lane)
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
             self.function.arguments[pointers:]
         )
         self._read_sizes()
-        self._vector_buffers = _vector_registers(program.body)
+        self._vector_buffers = vector_registers(program.body)
         self._root(program.body)
         self.tiles.finish()
         self.builder.ret_void()
@@ -192,7 +193,7 @@ class FunctionEmitter:
         start = builder.sdiv(builder.mul(count, self.thread), self.threads)
         after = builder.add(self.thread, INDEX(1))
         stop = builder.sdiv(builder.mul(count, after), self.threads)
-        with self._counter(start, stop) as position:
+        with self._counter(start, stop) as position, self.ahead.inside(*nest):
             for loop in reversed(nest):
                 extent = self.index.value(loop.extent)
                 if loop is nest[0]:
@@ -272,8 +273,9 @@ class FunctionEmitter:
 
     def _serial(self, loop: Loop) -> None:
         stop = self.index.value(loop.extent)
-        with self._counter(INDEX(0), stop) as variable:
+        with self._counter(INDEX(0), stop) as variable, self.ahead.inside(loop):
             self.index.environment[loop.variable] = variable
+            self.ahead.emit(loop)
             self._emit(loop.body)
         del self.index.environment[loop.variable]
 
@@ -376,22 +378,3 @@ class FunctionEmitter:
     def _open(self, buffer: Buffer, pointer: Value) -> None:
         self.memory.buffers[buffer.name] = buffer
         self.memory.pointers[buffer.name] = pointer
-
-
-def _vector_registers(statement: Statement) -> frozenset[str]:
-    """Register buffers that are accessed along a vector lane somewhere."""
-    registers = {
-        s.buffer.name
-        for s in walk(statement)
-        if isinstance(s, Allocate) and s.buffer.scope == "register"
-    }
-    found: set[str] = set()
-    for loop in walk(statement):
-        if not isinstance(loop, Loop) or loop.kind != "vector":
-            continue
-        for block in blocks(loop.body):
-            for access in (block.write, *loads(block.value)):
-                moves = any(loop.variable in index.variables() for index in access.indices)
-                if access.buffer in registers and moves:
-                    found.add(access.buffer)
-    return frozenset(found)

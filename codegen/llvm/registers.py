@@ -13,7 +13,8 @@ from tilesmith.codegen.llvm.indexing import elements
 from tilesmith.codegen.llvm.ir import INDEX, Block, Type, Value, vector
 from tilesmith.codegen.llvm.types import element_type
 from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.ir.program import Buffer
+from tilesmith.search_space.ir.program import Allocate, Buffer, Loop, Statement, blocks, walk
+from tilesmith.search_space.ir.scalar import loads
 
 
 class RegisterFile:
@@ -36,6 +37,11 @@ class RegisterFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self._buffers
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Buffers in scope."""
+        return frozenset(self._buffers)
 
     @property
     def occupied(self) -> int:
@@ -118,3 +124,22 @@ class RegisterFile:
         if key not in self._slots:
             self._slots[key] = self._entry.alloca(kind)
         return self._slots[key], kind, position
+
+
+def vector_registers(statement: Statement) -> frozenset[str]:
+    """Register buffers that are accessed along a vector lane somewhere."""
+    registers = {
+        s.buffer.name
+        for s in walk(statement)
+        if isinstance(s, Allocate) and s.buffer.scope == "register"
+    }
+    found: set[str] = set()
+    for loop in walk(statement):
+        if not isinstance(loop, Loop) or loop.kind != "vector":
+            continue
+        for block in blocks(loop.body):
+            for access in (block.write, *loads(block.value)):
+                moves = any(loop.variable in index.variables() for index in access.indices)
+                if access.buffer in registers and moves:
+                    found.add(access.buffer)
+    return frozenset(found)
