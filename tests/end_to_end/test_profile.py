@@ -24,6 +24,7 @@ from tilesmith.display.profile_page import page
 from tilesmith.display.profile_report import OperatorTime, ProfileReport
 from tilesmith.jobs import profile_advice
 from tilesmith.jobs.profile_advice import advised, tune_command
+from tilesmith.jobs.profiling import shared_core
 from tilesmith.jobs.request import Request
 
 
@@ -205,6 +206,12 @@ def test_only_short_runs_are_little_beside_their_call(plain: float, said: bool) 
     report = replace(report, plain_us=plain, call_us=1.2 * plain)
     kinds = [advice.kind for advice in advised(report, Request("m.onnx"), host_target(), "")]
     assert ("python" in kinds) == said
+
+
+def test_a_shared_core_is_told_of() -> None:
+    assert shared_core(0.97, 100.0) == () == shared_core(1.8, 100.0)
+    (said,) = shared_core(0.25, 100.0)
+    assert "25% of a core" in said and "about 25 us" in said
 
 
 def test_commands_hold_no_password() -> None:

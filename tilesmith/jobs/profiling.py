@@ -5,6 +5,7 @@ On a machine that is only described, the simulator's times of the same operators
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -131,7 +132,9 @@ def _measured(
     recipe = executable.recipe
     target = simulators[recipe.target.family].calibrated(recipe.target, True)
     with pinned(recipe.threads):
+        wall, worked = time.perf_counter(), time.process_time()
         found = looked_at(executable, inputs, seconds, runs)
+        had = (time.process_time() - worked) / (time.perf_counter() - wall)
         counts, why = _counted(executable, inputs)
     oracle = _Oracle(target)
     ops = [_operator(times, recipe, oracle) for times in found.steps]
@@ -151,7 +154,7 @@ def _measured(
         found.kept,
         _BETWEEN,
         counts,
-        notes=(*_notes(recipe, found), *why),
+        notes=(*_notes(recipe, found), *shared_core(had, found.total_us), *why),
     )
     return report, found.events
 
@@ -174,6 +177,9 @@ def _counted(executable: Executable, inputs: Any) -> tuple[dict[str, float], tup
         return counts, (f"the kernel gives no hardware counters here: {counters.why}",)
     return counts, ()
 
+
+_SHARED = 0.85
+"""Share of one core below which a profile says that it was not alone."""
 
 _UNSTEADY = 0.1
 """Spread of the middle half of the runs from which a profile says so."""
@@ -198,6 +204,20 @@ def _notes(recipe: Recipe, found: Profile) -> tuple[str, ...]:
             "cores, and times of operators are as unsteady; 'tilesmith doctor' looks at the noise"
         )
     return tuple(notes)
+
+
+def shared_core(had: float, total_us: float) -> tuple[str, ...]:
+    """A sentence where others ran on the cores meanwhile.
+
+    Args:
+        had: seconds of processor time in a second, of all threads; none of it while others run.
+    """
+    if had >= _SHARED:
+        return ()
+    return (
+        f"this process had {had:.0%} of a core while it was profiled: others run on it, and a run "
+        f"by itself takes about {had * total_us:.0f} us; shares and peaks are as far off",
+    )
 
 
 # -- what was foretold --------------------------------------------------------------------------
