@@ -46,7 +46,8 @@ class Subject:
 
     Attributes:
         wanted: its result by reference, logical.
-        exact: that before it is rounded to bytes; None of other results.
+        exact: that before it is rounded (`unrounded`).
+        closely: whether it is looked at closely (`is_close`).
     """
 
     alone: Alone
@@ -55,6 +56,7 @@ class Subject:
     config: Config
     wanted: NDArray[Any]
     exact: NDArray[Any] | None = None
+    closely: bool = False
 
     @property
     def dtype(self) -> str:
@@ -70,7 +72,8 @@ class Subject:
 
     def is_close(self, found: NDArray[Any]) -> bool:
         """Whether a result is right but for rounding."""
-        return is_close(self.dtype, found.astype(self.wanted.dtype), self.wanted, self.exact)
+        ours = found.astype(self.wanted.dtype)
+        return is_close(self.dtype, ours, self.wanted, self.exact, self.closely)
 
 
 def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int) -> Subject:
@@ -83,7 +86,8 @@ def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int)
     alone = Alone(workload, target, threads, operands)
     given = dict(zip(wrong.node.inputs, alone.operands.values(), strict=True))
     wanted, exact = run_kernel(wrong.node, given), unrounded(wrong.node, given)
-    return Subject(alone, workload, target, Config.from_json(step.config), wanted, exact)
+    config = Config.from_json(step.config)
+    return Subject(alone, workload, target, config, wanted, exact, wrong.closely)
 
 
 def judged(subject: Subject, wrong: WrongStep) -> Finding:

@@ -98,8 +98,14 @@ def finding_of(
     wanted: Arrays,
     target: Target,
     tolerance: float = TOLERANCE,
+    suspect: str = "",
 ) -> Finding:
-    """What makes a trial wrong, on the target it was compiled for."""
+    """What makes a trial wrong.
+
+    Args:
+        target: it was compiled for.
+        suspect: the tensor at which a comparison says that the error arises; "": unknown.
+    """
     _LOG.info("the model %s; looking at %d passes", _how_wrong(trial), len(trial.stages.steps))
     bound = tolerance * rounded_by(trial.stages)
     if np.isfinite(trial.error):
@@ -113,14 +119,9 @@ def finding_of(
     settled = settled_graph(executable.recipe, trial.stages.settled)
     if settled is not None:
         _LOG.info("passes are right; looking at %d steps", len(executable.recipe.steps))
-        step = Walk(executable, settled).run(inputs)
-        if isinstance(step, Finding):
-            return step
-        if step is not None:
-            found = _in_a_loop(step, executable, trial.stages, inputs)
-            if found is not None:
-                return found
-            return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
+        found = _among_steps(executable, settled, trial.stages, inputs)
+        if found is not None:
+            return found
     _LOG.info("every step is right on its own inputs; looking at how they are linked")
     compared = Compared(executable, graph, inputs, "")
     outputs = run_steps(executable, inputs).outputs
@@ -128,12 +129,30 @@ def finding_of(
         from tilesmith.compiler.bisection.linking import linking_fault
 
         return linking_fault(executable, inputs)
+    if settled is not None and suspect:
+        _LOG.info("and so is their linking; looking closely at what writes '%s'", suspect)
+        found = _among_steps(executable, settled, trial.stages, inputs, suspect)
+        if found is not None:
+            return found
     sentence = (
         "no pass changes what the graph computes and every step is right on its own inputs: errors "
         "that are within tolerance add up, or what the model's file and the imported graph say "
         "differs"
     )
     return Finding("unknown", "", "", sentence)
+
+
+def _among_steps(
+    executable: Executable, settled: Graph, stages: Stages, inputs: Arrays, suspect: str = ""
+) -> Finding | None:
+    """The first step that is wrong on its own inputs, and what about it is."""
+    step = Walk(executable, settled, suspect).run(inputs)
+    if not isinstance(step, WrongStep):
+        return step
+    found = _in_a_loop(step, executable, stages, inputs)
+    if found is not None:
+        return found
+    return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
 
 
 def _how_wrong(trial: Trial) -> str:

@@ -1,9 +1,10 @@
-"""What a kernel's bytes are before they are rounded: what tells a rounding from a wrong rounding.
+"""What a kernel's result is before it is rounded: what tells a rounding from a wrong rounding.
 
     ... quantise_uint8        becomes        ... x p[0] + p[1]
     to_uint8(add(round(x),z))                add(x,z)
+    dtype=bfloat16                           dtype=float32
 
-Both by the template's reference, with every rounding inside as it is.
+All by the template's reference, with every rounding inside as it is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.quantised import RANGES
+from tilesmith.search_space.dtypes import is_narrow
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.formula import formula_text, parse_formula
 from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Scalar
@@ -28,8 +30,8 @@ Array = NDArray[Any]
 
 
 def unrounded(node: Node, values: Mapping[str, Array]) -> Array | None:
-    """Steps, saturated and not rounded, in the template's logical shape; None of a kernel that does
-    not end in a rounding to bytes.
+    """Steps, saturated and not rounded, of bytes; float32 of narrow floats; in the template's
+    logical shape. None of a kernel that does not end in a rounding to one of these.
 
     Args:
         values: what it reads, by tensor.
@@ -41,6 +43,9 @@ def unrounded(node: Node, values: Mapping[str, Array]) -> Array | None:
     if workload is None:
         return None
     dtype = template_of(workload.operator).output(workload).dtype
+    if is_narrow(dtype):
+        wide = {name: _widened(value) for name, value in values.items()}
+        return run_kernel(replace(node, workload=replace(workload, dtype="float32")), wide)
     if dtype not in RANGES:
         return None
     low, high = RANGES[dtype]
@@ -60,6 +65,11 @@ def unrounded(node: Node, values: Mapping[str, Array]) -> Array | None:
     parameters = {**dict(workload.parameters), "expression": formula_text(formula)}
     before = replace(workload, parameters=tuple(sorted(parameters.items())), dtype="float32")
     return np.asarray(np.clip(run_kernel(replace(node, workload=before), values), low, high))
+
+
+def _widened(value: Array) -> Array:
+    narrow = is_narrow(np.asarray(value).dtype.name)
+    return np.asarray(value).astype(np.float32) if narrow else value
 
 
 def _formula(workload: Workload) -> Scalar | None:

@@ -18,6 +18,8 @@ from tilesmith.compiler.bisection.unrounded import unrounded
 from tilesmith.compiler.comparison.compare import is_numeric
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.local_bytes import bound_of, byte_ratio
+from tilesmith.compiler.comparison.local_ratios import HERE_LIKELY
+from tilesmith.compiler.comparison.ratios import ratio
 from tilesmith.compiler.comparison.stepping import Hooks, Look, run_steps
 from tilesmith.compiler.comparison.tensors import TOLERANCE, WIDER
 from tilesmith.compiler.executable import Executable
@@ -28,7 +30,7 @@ from tilesmith.compiler.host.reference import run_node
 from tilesmith.compiler.passes.elementwise import is_elementwise
 from tilesmith.compiler.program import HeldTensor, Recipe, Step
 from tilesmith.compiler.settling.layouts import pack, physical_bytes, physical_shape, unpack
-from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.dtypes import is_floating, is_narrow
 from tilesmith.search_space.errors import JobError, TilesmithError, VerificationError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -43,6 +45,7 @@ class WrongStep:
         operands: logical arrays of what it reads, constants too, by tensor.
         found, wanted: its result and the reference's.
         number: of the step.
+        closely: whether it was looked at closely (`is_close`).
     """
 
     node: Node
@@ -50,6 +53,7 @@ class WrongStep:
     found: NDArray[Any]
     wanted: NDArray[Any]
     number: int
+    closely: bool = False
 
 
 def settled_graph(recipe: Recipe, graphs: list[Graph]) -> Graph | None:
@@ -69,9 +73,12 @@ class Walk:
 
     Args:
         graph: settled, as the recipe was made of it.
+        suspect: a tensor that is wrong within the usual tolerance: what writes it is looked at, and
+            closely (`is_close`); "": all steps as usual.
     """
 
-    def __init__(self, executable: Executable, graph: Graph) -> None:
+    def __init__(self, executable: Executable, graph: Graph, suspect: str = "") -> None:
+        self.suspect = suspect
         self.executable, self.recipe, self.graph = executable, executable.recipe, graph
         self.held = {tensor.name: tensor for tensor in self.recipe.tensors}
         self._starting: dict[int, Node] = {}
@@ -146,7 +153,8 @@ class Walk:
 
     # -- one step -----------------------------------------------------------------------------
     def _check(self, node: Node, operands: Mapping[str, Any], look: Look, number: int) -> None:
-        if draws(node, self.graph.constants):
+        closely = self.suspect in node.writes
+        if draws(node, self.graph.constants) or (self.suspect and not closely):
             return
         try:
             wanted = self._wanted(node, operands)
@@ -157,8 +165,10 @@ class Walk:
             found = look.read(self.held[name])
             if not is_numeric(value) or not is_numeric(found):
                 continue
-            if not is_close(self.held[name].dtype, found, value, exact):
-                self.wrong = WrongStep(node, dict(operands), found, np.asarray(value), number)
+            if not is_close(self.held[name].dtype, found, value, exact, closely):
+                self.wrong = WrongStep(
+                    node, dict(operands), found, np.asarray(value), number, closely
+                )
                 return
 
     def _wanted(self, node: Node, operands: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,19 +250,28 @@ def is_close(
     found: NDArray[Any],
     wanted: NDArray[Any],
     exact: NDArray[Any] | None = None,
+    closely: bool = False,
 ) -> bool:
     """Whether a kernel's result is within what rounding makes of it.
 
     Args:
-        exact: bytes before they are rounded, in steps, where that is known: then they have to be
-            rounded as near as the reference's.
+        exact: what it is before it is rounded (bytes: in steps), where that is known. Bytes have to
+            be rounded as near as the reference's.
+        closely: whether narrow floats have to be, too, and a tenth of the tolerance is float32's:
+            where sums or several roundings are within the usual, and something is wrong.
     """
     if not is_floating(dtype):
         step = 1.0 if dtype in ("int8", "uint8") else 0.0
         if tensor_error(found, wanted).max_abs > step:
             return False
         return exact is None or byte_ratio(found, wanted, exact) <= bound_of(exact.size)
-    return tensor_error(found, wanted).max_rel <= TOLERANCE * WIDER.get(dtype, 1.0)
+    if tensor_error(found, wanted).max_rel > TOLERANCE * WIDER.get(dtype, 1.0):
+        return False
+    if not closely:
+        return True
+    if exact is not None and is_narrow(dtype):
+        return ratio(found, exact, wanted, dtype) <= HERE_LIKELY
+    return tensor_error(found, wanted).max_rel <= TOLERANCE / 10
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -23,6 +23,7 @@ from tests.compiler.defects import (
 )
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import invoke, refuse
+from tilesmith.codegen.llvm.vector_math import VectorMath
 from tilesmith.codegen.trainium.kernel.builder import Kernel as TrainiumKernel
 from tilesmith.display.comparison_table import comparison_text
 from tilesmith.jobs.bisecting import BisectOptions, bisected
@@ -48,6 +49,32 @@ def test_a_fault_is_found_and_named(defect: Defect, monkeypatch: pytest.MonkeyPa
     assert report.finding.part == defect.part, report.finding.sentence
     assert defect.named in f"{report.finding.name} {report.finding.sentence}"
     assert report.small is not None and len(report.small.nodes) <= defect.nodes
+
+
+def test_what_is_within_tolerance_is_looked_at_closely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong number in bfloat16, and in float32 where a smaller tolerance is asked for."""
+    activation = TrainiumKernel.activation
+
+    def broken(self: object, out: object, function: str, data: object, *rest: object) -> None:
+        bias, scale, sums = (*rest, *(0.0, 1.0, None)[len(rest) :])
+        scale = scale * 1.02 if function == "tanh" and isinstance(scale, float) else scale
+        activation(self, out, function, data, bias, scale, sums)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TrainiumKernel, "activation", broken)
+    report = bisected(Request(GATED_BY_TANH, "trn1", precision="bf16"), BisectOptions())
+    assert report.finding is not None and report.finding.part == "code generation"
+    assert report.error < 0.15 and "tanh" in report.finding.sentence
+    monkeypatch.undo()
+    tanh = VectorMath.tanh
+
+    def off(self: VectorMath, x: object) -> object:
+        return self.builder.fmul(tanh(self, x), self._number(x, 1.0005))  # type: ignore[arg-type]
+
+    cleared()
+    monkeypatch.setattr(VectorMath, "tanh", off)
+    report = bisected(Request(GATED_BY_TANH), BisectOptions(tolerance=1e-4, reduce=False))
+    assert report.finding is not None and report.finding.part == "code generation"
+    assert 1e-4 < report.error < 1e-3
 
 
 def test_nothing_is_found_in_a_right_compiler() -> None:
@@ -98,6 +125,11 @@ def test_a_targets_description_goes_with_the_folder(
     assert again.exit_code == 1 and "at fault" in again.stdout
 
 
+GATED_BY_TANH = model_of(
+    """g (float[16, 32] x) => (float[16, 32] y) {
+    a = MatMul(x, w) b = Tanh(a) c = MatMul(b, w) y = Softmax(c) }""",
+    w=random(32, 32) / 4,
+)  # fmt: skip
 LARGE = model_of(
     "g (float[4, 60] x) => (float[4, 50] y) { a = Gemm(x, w) y = Relu(a) }", w=random(60, 50)
 )

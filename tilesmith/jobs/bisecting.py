@@ -146,9 +146,12 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
         None, None, len(graph.nodes), options_of(request), (*notes, *refused.sentences()),
         attached_to(request),
     )  # fmt: skip
-    if not trial.failure and is_right(trial, graph, inputs, wanted, (tolerance, asked.precision)):
+    suspect: str | None = ""
+    if not trial.failure:
+        suspect = suspected(trial, graph, inputs, wanted, (tolerance, asked.precision))
+    if suspect is None:
         return report
-    finding = finding_of(graph, trial, inputs, wanted, asked.target, tolerance)
+    finding = finding_of(graph, trial, inputs, wanted, asked.target, tolerance, suspect)
     small = None
     if options.reduce:
         small = reduced(asked, inputs, finding, trial, (tolerance, options.seconds))
@@ -188,14 +191,15 @@ def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
     return kept, (said,)
 
 
-def is_right(
+def suspected(
     trial: Trial,
     graph: Graph,
     inputs: Mapping[str, Any],
     wanted: Mapping[str, Any],
     asked_for: tuple[float, str],
-) -> bool:
-    """Whether a trial's outputs are right: within tolerance, or no tensor of it is bad.
+) -> str | None:
+    """The tensor at which a trial goes wrong, "" where that is not known; None if its outputs are
+    right: within tolerance, or no tensor of it is bad.
 
     Args:
         asked_for: the tolerance, and the precision that was asked for.
@@ -206,20 +210,22 @@ def is_right(
 
     bound, precision = asked_for
     if trial.error <= bound:
-        return True
+        return None
     if trial.executable is None or any(
         np.shape(trial.outputs.get(name, ())) != np.shape(value)
         for name, value in wanted.items()
         if is_numeric(value)
     ):
-        return False
+        return ""
     asked = Compared(trial.executable, graph, inputs, "", bound)
     names = [tensor.name for tensor in asked.tensors()]
     values = {**Evaluator(graph).values(inputs, names), **wanted}
     lower = precision if precision in ("bf16", "fp16") else trial.executable.report.precision
     if lower == "fp32":
-        return compare_tensors(asked, values).clean
-    return compare_ratios(asked, precision_of(lower, graph, inputs, values, names)).clean
+        report = compare_tensors(asked, values)
+    else:
+        report = compare_ratios(asked, precision_of(lower, graph, inputs, values, names))
+    return None if report.clean else report.first_bad or ""
 
 
 def reduced(
