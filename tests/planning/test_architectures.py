@@ -64,6 +64,16 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     "MPT 7B": (
         {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
          "vocab_size": 50432}, 6.649e9),
+    "BLOOM, as published": (
+        {"model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112,
+         "vocab_size": 250880}, 176.247e9),
+    "Whisper large v3": (
+        {"model_type": "whisper", "d_model": 1280, "encoder_layers": 32, "decoder_layers": 32,
+         "encoder_attention_heads": 20, "decoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+         "decoder_ffn_dim": 5120, "vocab_size": 51866, "num_mel_bins": 128}, 1.54349e9),
+    "T5 3B": (
+        {"model_type": "t5", "d_model": 1024, "d_ff": 16384, "d_kv": 128, "num_heads": 32,
+         "num_layers": 24, "vocab_size": 32128}, 2.8516e9),
     "Gemma 7B": (
         sized("gemma", 3072, 24576, 28, 16, vocab_size=256000, head_dim=256), 8.538e9),
 }  # fmt: skip

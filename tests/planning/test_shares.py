@@ -137,3 +137,28 @@ def test_what_no_mesh_holds_may_fit_several() -> None:
     heavy = Load(16, 1024, 130000)
     with pytest.raises(InputError, match=r'settings={"instances.members": "\d+"} tp= 32 pp='):
         estimate(llama, deployment, heavy)
+
+
+def test_encoders_run_with_the_prompt_alone() -> None:
+    """A token of Whisper reads the decoder and what it keeps: keys of each layer's sound, too."""
+    whisper, mesh = read(PUBLISHED["Whisper large v3"][0]), load_mesh("inf2.xlarge")
+    on, load = Deployment(mesh, 2), Load(3, 4, 100)
+    found = estimate(whisper, on, load)
+    decoder = sum(layer.parameters for layer in whisper.layers if not layer.once)
+    least = 2 * (decoder - 448 * 1280) / (mesh.chip_gbps * 1e9) * 1e3
+    assert least < found.tpot_ms < 6 * least
+    encoder = sum(layer.parameters for layer in whisper.layers if layer.name == "encoder")
+    work, pace = 2 * 3 * 1500 * encoder, 2 * 92e12  # of two cores, products alone
+    assert found.ttft_ms > found.tpot_ms + work / pace * 1e3
+    kept = 3 * 32 * 2560 * (1500 + 104) * 2
+    assert memory_of(whisper, on, load).cache * GIB == pytest.approx(kept)
+    longer = estimate(whisper, on, Load(3, 4, 300))
+    assert longer.ttft_ms == pytest.approx(found.ttft_ms, rel=0.02)
+
+
+def test_the_prompt_of_an_encoder_and_decoder_is_what_it_reads() -> None:
+    t5, on = read(PUBLISHED["T5 3B"][0]), Deployment(load_mesh("inf2.24xlarge"), 8)
+    short, long = (estimate(t5, on, Load(1, tokens, 64)) for tokens in (128, 2048))
+    assert long.ttft_ms > 3 * short.ttft_ms
+    assert short.tpot_ms < long.tpot_ms < 2 * short.tpot_ms, "it attends across to more"
+    assert memory_of(t5, on, Load(1, 128, 64)).cache * GIB == pytest.approx(24 * 192 * 8192 * 2)

@@ -65,6 +65,16 @@ PASSES: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 64, "n_layers": 3, "n_heads": 4, "hidden_dim": 96, "vocab_size": 1000},
     "electra": {**TEXT, "embedding_size": 32},
 }
+READERS: dict[str, dict[str, Any]] = {
+    "t5": {"d_model": 64, "d_ff": 96, "d_kv": 32, "num_heads": 4, "num_layers": 3,
+           "vocab_size": 1000},
+    "whisper": {"d_model": 64, "encoder_layers": 2, "decoder_layers": 3, "vocab_size": 1000,
+                "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 96,
+                "decoder_ffn_dim": 80, "max_source_positions": 50, "max_target_positions": 40,
+                "pad_token_id": 0},
+}  # fmt: skip
+GATED = {**READERS["t5"], "feed_forward_proj": "gated-gelu", "num_decoder_layers": 2}
+SPOKEN = "AutoModelForSpeechSeq2Seq"
 OTHERS = {
     "falcon in groups": ("falcon", {**FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}),
     "gemma of wide heads": ("gemma2", {**GROUPED, "head_dim": 32}),
@@ -89,6 +99,9 @@ CASES = [
     *((kind, kind, fields, "AutoModelForCausalLM") for kind, fields in CAUSAL.items()),
     *((name, kind, fields, "AutoModelForCausalLM") for name, (kind, fields) in OTHERS.items()),
     *((kind, kind, fields, "AutoModel") for kind, fields in PASSES.items()),
+    ("t5", "t5", READERS["t5"], "AutoModelForSeq2SeqLM"),
+    ("t5 with gates", "t5", GATED, "AutoModelForSeq2SeqLM"),
+    ("whisper", "whisper", READERS["whisper"], SPOKEN),
 ]
 
 
@@ -140,4 +153,4 @@ def test_every_family_of_transformers_is_compared() -> None:
     apart = {"clip_text_model", "deit", "kimi_k2", "qwen2_5_vl", "qwen2_vl", "qwen3_vl_text",
              "qwen3_vl_moe_text", "vit"}  # fmt: skip
     diffusers = {name for name in families if name[0].isupper()}
-    assert set(families) - diffusers - apart == {*CAUSAL, *PASSES}
+    assert set(families) - diffusers - apart == {*CAUSAL, *PASSES, *READERS}

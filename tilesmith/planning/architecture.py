@@ -143,6 +143,8 @@ class Layer:
         rows: rows of each sequence it works on; 0: as many as the step has new tokens.
         last: only the last token's row of each sequence passes (the head of a decoder).
         runs: how often a pass runs each of them (denoising steps).
+        once: they run with the prompt alone, and keep nothing of their own (encoders, and the keys
+            of attention across to them).
     """
 
     name: str
@@ -151,6 +153,7 @@ class Layer:
     rows: int = 0
     last: bool = False
     runs: int = 1
+    once: bool = False
 
     @property
     def parameters(self) -> int:

@@ -141,12 +141,14 @@ def _bytes(operator: Operator, deployment: Deployment) -> float:
 
 def _cached(layer: Layer, deployment: Deployment, length: int) -> float:
     """Bytes of one core for one sequence's keys and values of a layer."""
+    if not length or layer.once:
+        return 0.0
     return sum(
-        kept(op, length)
+        (op.keys or kept(op, length))
         * cached_share(op, deployment.tensor, deployment.full_heads)
         * BYTES[deployment.cache]
         for op in layer.operators
-        if isinstance(op, Attention) and not op.keys
+        if isinstance(op, Attention)
     )
 
 

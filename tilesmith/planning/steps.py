@@ -161,6 +161,8 @@ class _Step:
 
     def add(self, layer: Layer) -> None:
         """All repetitions of a layer."""
+        if layer.once and self.decodes:
+            return
         rows = self.sequences * (1 if layer.last else layer.rows or self.new_tokens)
         before = dict(self.parts)
         for operator in layer.operators:
@@ -229,10 +231,10 @@ class _Step:
         if self.decodes:
             self._cached(attention, heads, keys)
         else:
-            each = layer.rows or self.new_tokens
+            each = 1 if layer.last else layer.rows or self.new_tokens
             pairs = each * keys if attention.keys else seen_pairs(attention, each, length)
             self._prompted(attention, heads * rows, keys, pairs / (each * keys))
-        if self.cache and not attention.keys:
+        if self.cache and not (attention.keys or layer.once):
             room = kept(attention, self.cache) * self.sequences * self._kept_of(attention)
             written = 2 * room * BYTES[self.deployment.cache]  # scattered into a copy
             self.parts["cache"] += written / self.stream / self.each
@@ -275,6 +277,8 @@ class _Step:
         (`serving.fused` of a mesh).
         """
         if self.architecture.kind != "decoder" or self.deployment.says("serving.fused"):
+            return True
+        if not attention.causal:  # an encoder's, or across to one: as of models that only read
             return True
         return attention.key_heads < attention.heads and self.architecture.family == "llama"
 

@@ -131,7 +131,7 @@ def mpt(c: Configuration) -> Architecture:
 @families.register("bloom")
 def bloom(c: Configuration) -> Architecture:
     """BLOOM: positions by distance, normalised embeddings."""
-    width = c.integer("hidden_size")
+    width = c.integer("n_embed" if "n_embed" in c else "hidden_size")  # as published, or as saved
     depth, heads = (
         c.integer(new if new in c else old)
         for new, old in (("n_layer", "num_hidden_layers"), ("n_head", "num_attention_heads"))
