@@ -22,6 +22,7 @@ from tilesmith.compiler.backends.lpu.bands import BandsAsProducts
 from tilesmith.compiler.backends.lpu.capacity import fewest_chips, needs
 from tilesmith.compiler.backends.lpu.cores import linked_chips
 from tilesmith.compiler.backends.lpu.estimates import seconds
+from tilesmith.compiler.backends.lpu.extremes import ExtremesByComparison
 from tilesmith.compiler.backends.lpu.halves import LowerBesideScales
 from tilesmith.compiler.backends.lpu.instructions import wrong_instruction
 from tilesmith.compiler.backends.lpu.keeping_rows import KeepRows
@@ -30,12 +31,14 @@ from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.narrow_indices import NarrowIndices
 from tilesmith.compiler.backends.lpu.packing_heads import PackHeads, QuantiseBehind
 from tilesmith.compiler.backends.lpu.program import linked
+from tilesmith.compiler.backends.lpu.running_sums import RunningSumsAsProducts
 from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.passes.attention import FuseAttention
+from tilesmith.compiler.passes.choosing_by_rank import ChooseByRank
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.wrong_instruction import WrongInstruction
@@ -81,7 +84,16 @@ class LpuBackend(Backend):
 
         attention = (QuantiseBehind(), FuseAttention(runs), PackHeads(runs))
         lower = LowerBesideScales(self.computes_in)
-        rows = (BandsAsProducts(), lower, *attention, KeepRows(), MarkKnown())
+        places = (ExtremesByComparison(runs), ChooseByRank(runs, "int32", stated=True))
+        rows = (
+            *places,
+            RunningSumsAsProducts(),
+            BandsAsProducts(),
+            lower,
+            *attention,
+            KeepRows(),
+            MarkKnown(),
+        )
         return (*rows, NarrowIndices(scheduled), FallBack(scheduled))
 
     def check(self, target: Target) -> None:

@@ -33,7 +33,6 @@ from tilesmith.compiler.backends.trainium.few_rows import FillPartitions
 from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
-from tilesmith.compiler.backends.trainium.selected import ChooseByRank
 from tilesmith.compiler.backends.trainium.streams import linked_streams
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
 from tilesmith.compiler.graph import Graph
@@ -41,6 +40,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.passes.attention import FuseAttention
+from tilesmith.compiler.passes.choosing_by_rank import ChooseByRank
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.unpacked_weights import UnpackWeights
 from tilesmith.compiler.precision import LowerPrecision

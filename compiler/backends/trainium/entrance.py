@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.backends.trainium.small_kernels import seen_as
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.small_kernels import seen_as
 from tilesmith.compiler.passes.wide_floats import NARROW
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.formula import formula_text, parse_formula

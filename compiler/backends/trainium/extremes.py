@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.backends.trainium.few_rows import pays_to_cut, pieces_of
-from tilesmith.compiler.backends.trainium.selected import reading_floats
-from tilesmith.compiler.backends.trainium.small_kernels import SmallKernels, seen_as
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.choosing_by_rank import picking_by
+from tilesmith.compiler.passes.small_kernels import SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.flattening import product
 from tilesmith.search_space.schedules.trainium.machine import FLOATS
@@ -62,7 +62,7 @@ class FindExtremes(Pass):
             rewriter.replace(node, *make.taken())
             for reader in readers:
                 if reader.workload is not None:
-                    rewriter.replace(reader, reading_floats(reader, reader.workload))
+                    rewriter.replace(reader, picking_by("float32", reader, reader.workload))
         if not outside:
             return graph
         changed = rewriter.finish()

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.codegen.structures import space_of
-from tilesmith.compiler.backends.trainium.small_kernels import Operands, SmallKernels
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.small_kernels import Operands, SmallKernels
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.flattening import product

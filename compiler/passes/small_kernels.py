@@ -1,4 +1,4 @@
-"""Kernels that passes of this family put in the place of others, and the tensors between them."""
+"""Kernels that passes put in the place of others, and the tensors between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.graph import Graph, Node, kernel, view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import EpilogueStep
@@ -26,11 +26,13 @@ class SmallKernels:
     a new one.
 
     Attributes:
+        stated: whether tensors are to have the shapes that maps see them in, so that views of them
+            stand before the kernels; else a kernel sees them as it says.
         held: element types that tensors will have once the pass is done with them.
     """
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter = rewriter
+    def __init__(self, rewriter: Rewriter, stated: bool = False) -> None:
+        self.rewriter, self.stated = rewriter, stated
         self.nodes: list[Node] = []
         self.held: dict[str, str] = {}
         self._known: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -67,7 +69,20 @@ class SmallKernels:
         if set(types) != {dtype}:
             parameters["types"] = ",".join(types)
         workload = Workload.of("elementwise", parameters, dtype=dtype)
-        return self._add(workload, [name for name, _ in operands], result, dtype, shape)
+        names = [self._seen(name, given) for name, given in operands]
+        if not self.stated or not result or self.rewriter.info(result).dims == shape:
+            return self._add(workload, names, result, dtype, shape)
+        made = self._add(workload, names, "", dtype, shape)
+        self.nodes.append(view(made, result))
+        return result
+
+    def _seen(self, name: str, shape: tuple[int, ...]) -> str:
+        """A tensor in the shape that a kernel sees it in."""
+        if not self.stated or self.rewriter.info(name).dims == shape:
+            return name
+        found = self.rewriter.add_tensor(name, self.dtype(name), shape)
+        self.nodes.append(view(name, found))
+        return found
 
     def reduce(self, result: str, source: str, shape: tuple[int, ...], kind: str) -> str:
         """A reduction of the last axis."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.backends.trainium.small_kernels import Operands, SmallKernels, seen_as
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph import Graph, Node, kernel
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.small_kernels import Operands, SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.flattening import product
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
 LONGEST = 64
 """Elements that are chosen among at most: rows of all pairs of them have to fit SBUF."""
@@ -48,15 +48,19 @@ class ChooseByRank(Pass):
 
     Attributes:
         runs: whether the target has a schedule for a workload.
+        rows_by: element type of the numbers that the target picks rows by; "": floating ones.
+        stated: as of `SmallKernels`.
     """
 
     name = "choose-by-rank"
 
     runs: Callable[[Workload], bool]
+    rows_by: str = ""
+    stated: bool = False
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
-        made = _Kernels(rewriter)
+        made = _Kernels(SmallKernels(rewriter, self.stated), self.rows_by)
         outside: dict[str, str] = {}
         for node in graph.nodes:
             if (work := node.workload) is None or work.operator != "top_k" or not _short(work):
@@ -69,7 +73,7 @@ class ChooseByRank(Pass):
             made.make.held.update(dict.fromkeys(names, "float32"))
             new = {node: made.places(node, work)}
             new |= {r: made.reader(r) for r in readers if r.workload is not None}
-            kernels = [k.workload for parts in new.values() for k in parts]
+            kernels = [n.workload for parts in new.values() for n in parts if n.kind != "view"]
             if not all(found is not None and self.runs(found) for found in kernels):
                 continue
             for name in names:
@@ -120,8 +124,8 @@ def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) 
 class _Kernels:
     """What comes in the place of kernels."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter, self.make = rewriter, SmallKernels(rewriter)
+    def __init__(self, make: SmallKernels, rows_by: str) -> None:
+        self.make, self.rows_by = make, rows_by
 
     def places(self, node: Node, work: Workload) -> list[Node]:
         """The indices of the first k by rank."""
@@ -142,12 +146,26 @@ class _Kernels:
         work = node.workload
         assert work is not None
         if work.operator == "gather":
-            return [reading_floats(node, work)]
+            return self._gathered(node, work)
         return (
             self._picked(node, work)
             if work.operator == "gather_elements"
             else self._marked(node, work)
         )
+
+    def _gathered(self, node: Node, work: Workload) -> list[Node]:
+        table, places = node.inputs
+        if not self.rows_by:
+            return [picking_by(self.make.dtype(places), node, work)]
+        dims = self.make.rewriter.info(places).dims
+        words: dict[str, ParameterValue] = {
+            "shape": shape_text(dims), "expression": f"to_{self.rows_by}(x0)",
+            "types": self.make.dtype(places),
+        }  # fmt: skip
+        converted = Workload.of("elementwise", words, dtype=self.rows_by)
+        rows = self.make.rewriter.add_tensor(places, self.rows_by, dims)
+        gather = replace(picking_by(self.rows_by, node, work), inputs=(table, rows))
+        return [kernel(converted, (places,), rows, rows), gather]
 
     def _picked(self, node: Node, work: Workload) -> list[Node]:
         (*lead, n), k = work.shape("shape"), work.shape("indices")[-1]
@@ -162,7 +180,7 @@ class _Kernels:
         rows, (x, indices, updates), (result,) = product(lead), node.inputs, node.outputs
         make = self.make
         places = make.constant("places", np.arange(n, dtype=np.float32).reshape(n, 1))
-        mark = make.constant("mark", self.rewriter.constants[updates].reshape(-1)[:1])
+        mark = make.constant("mark", self.make.rewriter.constants[updates].reshape(-1)[:1])
         tested = [(indices, (rows, 1, k)), (places, (n, 1))]
         hits = self._map((rows, n, k), "where(equal(x0,x1),1,0)", tested)
         hit = make.reduce("", hits, (rows, n, k), "max")
@@ -176,8 +194,8 @@ class _Kernels:
         return self.make.elementwise(result, "float32", shape, expression, operands)
 
 
-def reading_floats(node: Node, work: Workload) -> Node:
-    """A gather whose indices are whole numbers in a floating tensor."""
-    changed = {**dict(work.parameters), "index": "float32"}
+def picking_by(dtype: str, node: Node, work: Workload) -> Node:
+    """A gather whose row numbers are of an element type."""
+    changed = {**dict(work.parameters), "index": dtype}
     parameters = tuple((name, changed[name]) for name, _ in work.parameters)
     return replace(node, workload=replace(work, parameters=parameters))
