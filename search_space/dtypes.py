@@ -119,6 +119,11 @@ def nearest(number: float, dtype: np.dtype) -> float:
     return min(max(number, int(limits.min)), int(limits.max))
 
 
+def epsilon(dtype: np.dtype) -> float:
+    """From 1 to the next larger number of a floating element type."""
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
 def widened(name: str) -> str:
     """The element type that elements of a dtype are read as: float32 of narrow ones."""
     return "float32" if is_narrow(name) else name

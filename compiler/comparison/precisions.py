@@ -22,6 +22,7 @@ from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.evaluation import Evaluator
 from tilesmith.compiler.comparison.local_bytes import byte_ratios
 from tilesmith.compiler.comparison.local_ratios import local_ratios, verdict_here
+from tilesmith.compiler.comparison.out_of_range import left_range
 from tilesmith.compiler.comparison.quantised import (
     Scale,
     as_numbers,
@@ -140,6 +141,8 @@ def compare_ratios(compared: Compared, precision: Precision) -> ComparisonReport
         judge = Judge(graph, compared.inputs, found, precision.exact, compared.tolerance)
         rows, notes = decided(rows, judge, narrow)
         rows = arising(rows, compared, found, precision)
+        beyond = left_range(rows, found, precision.exact, precision.dtype)
+        notes += (beyond,) if beyond else ()
     rows = with_deviations(rows, parents(graph, [row.name for row in rows]))
     suspect = suspect_of(rows)
     bad = any(row.name == suspect and row.verdict in ("likely", "missing") for row in rows)

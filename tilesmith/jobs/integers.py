@@ -71,7 +71,7 @@ def _narrow(workload: Workload, precision: str) -> Workload:
     from tilesmith.compiler.precision import check_precision, in_precision, precision_dtype
 
     check_precision(precision)
-    return in_precision(workload, precision_dtype(precision), "float32")
+    return in_precision(workload, precision_dtype(precision), precision_dtype("fp32"))
 
 
 def _of_bytes(workload: Workload) -> Workload:
@@ -80,7 +80,9 @@ def _of_bytes(workload: Workload) -> Workload:
     Raises:
         InputError: the operator has no such form.
     """
-    if workload.dtype != "float32":
+    from tilesmith.compiler.precision import precision_dtype
+
+    if workload.dtype != precision_dtype("fp32"):
         return workload  # it has its element types by name
     given = dict(workload.parameters)
     if "weights" not in given:

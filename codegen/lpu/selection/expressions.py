@@ -26,6 +26,7 @@ from tilesmith.codegen.lpu.selection.vectors import Applied, Number, Vectors
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.scalar import Call, Const, Scalar
+from tilesmith.search_space.schedules.lpu.machine import WIDE
 
 _LARGEST = 2.0**31
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
@@ -60,7 +61,7 @@ class Algebra:
         any_number = 0.5 if is_floating(dtype) else 0.0
         return self._once(key, lambda: Number(any_number, dtype, (tensor, row)))
 
-    def apply(self, function: str, *operands: Vectors, dtype: str = "float32") -> Vectors:
+    def apply(self, function: str, *operands: Vectors, dtype: str = WIDE) -> Vectors:
         key = (function, dtype, *map(id, operands))
         return self._once(key, lambda: Applied(function, operands, dtype))
 
@@ -84,7 +85,7 @@ class Algebra:
 
     def floating(self, value: Vectors) -> Vectors:
         """A value that an ALU may take as float32."""
-        return value if is_floating(value.dtype) else self.converted(value, "float32")
+        return value if is_floating(value.dtype) else self.converted(value, WIDE)
 
     # -- arithmetic ---------------------------------------------------------------------------
     def binary(self, function: str, a: Vectors, b: Vectors) -> Vectors:
@@ -114,9 +115,9 @@ class Algebra:
     def select(self, condition: Vectors, then: Vectors, otherwise: Vectors) -> Vectors:
         types = {v.dtype for v in (then, otherwise) if not _is_literal(v)}
         if len(types) <= 1:  # nothing is computed, so that narrow ones stay
-            dtype = min(types, default="float32")
+            dtype = min(types, default=WIDE)
         else:
-            dtype = "float32" if any(map(is_floating, types)) else "int32"
+            dtype = WIDE if any(map(is_floating, types)) else "int32"
         chosen = (self._as(part, dtype) for part in (then, otherwise))
         return self.apply("select", self.flag(condition), *chosen, dtype=dtype)
 
@@ -139,60 +140,58 @@ class Algebra:
         square = self.apply("multiply", root, root)
         if positive:
             return square
-        below = self.compare("greater", self.number(0, "float32"), x)
+        below = self.compare("greater", self.number(0, WIDE), x)
         return self.select(below, self.apply("negate", square), square)
 
     def sqrt(self, x: Vectors) -> Vectors:
-        x, zero = self.floating(x), self.number(0, "float32")
+        x, zero = self.floating(x), self.number(0, WIDE)
         root = self.apply("multiply", x, self.apply("rsqrt", x))
         return self.select(self.compare("equal", x, zero), x, root)
 
     def sigmoid(self, x: Vectors) -> Vectors:
-        half = self.number(0.5, "float32")
+        half = self.number(0.5, WIDE)
         inner = self.apply("tanh", self.apply("multiply", self.floating(x), half))
         return self.apply("add", self.apply("multiply", inner, half), half)
 
     def round(self, x: Vectors) -> Vectors:
         x = self.floating(x)
-        return self.converted(self.converted(x, "int32"), "float32")
+        return self.converted(self.converted(x, "int32"), WIDE)
 
     def floor(self, x: Vectors) -> Vectors:
         x = self.floating(x)
-        near, one = self.round(x), self.number(1, "float32")
+        near, one = self.round(x), self.number(1, WIDE)
         above = self.compare("greater", near, x)
         return self.select(above, self.apply("subtract", near, one), near)
 
     def truncated(self, x: Vectors) -> Vectors:
         """Cut towards zero."""
         size = self.floor(self.apply("abs", self.floating(x)))
-        below = self.compare("greater", self.number(0, "float32"), x)
+        below = self.compare("greater", self.number(0, WIDE), x)
         return self.select(below, self.apply("negate", size), size)
 
     def erf(self, x: Vectors) -> Vectors:
         x = self.floating(x)
         if self.short:
             return self._short_erf(x)
-        size, one = self.apply("abs", x), self.number(1, "float32")
-        scaled = self.apply("multiply", size, self.number(_ERF_P, "float32"))
+        size, one = self.apply("abs", x), self.number(1, WIDE)
+        scaled = self.apply("multiply", size, self.number(_ERF_P, WIDE))
         t = self.reciprocal(self.apply("add", scaled, one), positive=True)
-        total = self.number(_ERF[-1], "float32")
+        total = self.number(_ERF[-1], WIDE)
         for factor in reversed(_ERF[:-1]):
-            total = self.apply(
-                "add", self.apply("multiply", total, t), self.number(factor, "float32")
-            )
+            total = self.apply("add", self.apply("multiply", total, t), self.number(factor, WIDE))
         power = self.apply("exp", self.apply("negate", self.apply("multiply", size, size)))
         rest = self.apply("multiply", self.apply("multiply", total, t), power)
         value = self.apply("subtract", one, rest)
-        below = self.compare("greater", self.number(0, "float32"), x)
+        below = self.compare("greater", self.number(0, WIDE), x)
         return self.select(below, self.apply("negate", value), value)
 
     def _short_erf(self, x: Vectors) -> Vectors:
-        bounded = self.number(_SATURATED, "float32")
+        bounded = self.number(_SATURATED, WIDE)
         square = self.apply("minimum", self.apply("multiply", x, x), bounded)
-        total = self.number(_SHORT_ERF[0], "float32")
+        total = self.number(_SHORT_ERF[0], WIDE)
         for factor in _SHORT_ERF[1:]:
             product = self.apply("multiply", square, total)
-            total = self.apply("add", product, self.number(factor, "float32"))
+            total = self.apply("add", product, self.number(factor, WIDE))
         return self.apply("tanh", self.apply("multiply", x, total))
 
 
@@ -238,7 +237,7 @@ _UNARY: dict[str, Callable[[Algebra, Vectors], Vectors]] = {
     "not": lambda g, x: g.apply("not", g.flag(x), dtype="bool"),
     "is_nan": lambda g, x: g.apply("not", g.compare("equal", x, x), dtype="bool"),
     "is_inf": lambda g, x: g.compare(
-        "greater", g.apply("abs", g.floating(x)), g.number(3.4028234e38, "float32")
+        "greater", g.apply("abs", g.floating(x)), g.number(3.4028234e38, WIDE)
     ),
     "to_bool": lambda g, x: g.flag(x),
     "to_float32": lambda g, x: g.floating(x),
@@ -254,7 +253,7 @@ def _whole(value: Vectors) -> bool:
     match value:
         case Number(number):
             return not is_floating(value.dtype) or number == round(number)
-        case Applied("convert", (inner,), "float32"):
+        case Applied("convert", (inner,), dtype) if dtype == WIDE:
             return not is_floating(inner.dtype)
         case Applied("add" | "subtract" | "maximum" | "minimum" | "multiply", operands):
             return all(map(_whole, operands))
@@ -266,7 +265,7 @@ def _to_int32(g: Algebra, x: Vectors) -> Vectors:
     if not is_floating(x.dtype):
         return x if x.dtype != "bool" else g.converted(x, "int32")
     match x:
-        case Applied("convert", (Applied(dtype="int32") as inner,), "float32"):
+        case Applied("convert", (Applied(dtype="int32") as inner,), dtype) if dtype == WIDE:
             return inner
     return g.converted(x if _whole(x) else g.truncated(x), "int32")
 
@@ -305,7 +304,7 @@ def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vecto
     """
     match value:
         case Const(number):
-            return g.number(number, "float32")
+            return g.number(number, WIDE)
         case Call("where", (flag, then, otherwise)):
             parts = [build(g, part, leaf) for part in (flag, then, otherwise)]
             return g.select(*parts)
@@ -330,7 +329,7 @@ def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vecto
             if name in _UNARY:
                 return _UNARY[name](g, *made)
             if name in _DIRECT:
-                kind = "float32" if is_floating(made[0].dtype) else "int32"
+                kind = WIDE if is_floating(made[0].dtype) else "int32"
                 return g.apply(_DIRECT[name], made[0], dtype=kind)
             return g.apply(name, g.floating(made[0]))
         case Call(name):

@@ -24,6 +24,7 @@ from tilesmith.codegen.lpu.selection.vectors import (
     Vectors,
     sum_type,
 )
+from tilesmith.search_space.schedules.lpu.machine import WIDE
 
 FUNCTIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
@@ -47,7 +48,7 @@ def all_lanes(state: State, name: str, reducer: str, value: Vectors, count: int)
     """
     narrow = value.dtype == "float16" and reducer != "sum" and count > FEW_ROWS
     if value.dtype in ("int8", "uint8", "bool") or (value.dtype == "float16" and not narrow):
-        value = state.algebra.converted(value, "float32")
+        value = state.algebra.converted(value, WIDE)
     if count <= WIDE_ROWS:
         for moves in ((4, 8, 12, 16), (20, 40, 60), (80, 160, 240), (1, 2, 3)):
             value = moved_onto(state, name, reducer, value, count, _rotations(moves))

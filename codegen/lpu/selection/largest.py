@@ -24,6 +24,7 @@ from tilesmith.codegen.lpu.selection.lanes import FUNCTIONS, Move, combined, mov
 from tilesmith.codegen.lpu.selection.state import State
 from tilesmith.codegen.lpu.selection.vectors import Spread, Stored, Vectors
 from tilesmith.search_space.ir.scalar import REDUCERS
+from tilesmith.search_space.schedules.lpu.machine import WIDE
 
 FEW = 9
 """Superlanes that two steps of two moves among themselves bring together."""
@@ -130,11 +131,11 @@ def _of_superlanes(state: State, name: str, reducer: str, rows: Stored, groups: 
         while len(front) > 1:
             pairs, front = list(zip(front[::2], front[1::2], strict=True)), []
             for pair in pairs:
-                operations.append(Operation(FUNCTIONS[reducer], pair, "float32"))
+                operations.append(Operation(FUNCTIONS[reducer], pair, WIDE))
                 front.append(OUTPUTS + len(operations) - 1)
-        made = state.chains.temporary(f"{name}.superlanes", groups, "float32")
+        made = state.chains.temporary(f"{name}.superlanes", groups, WIDE)
         value = builder.compute(turned[first : first + OUTPUTS], *operations)
         builder.write(value, Rows.of(made.name, 0, (groups, 1)))
         state.chains.chains.append(builder.chain())
-        halves.append(Stored(made.name, np.arange(groups, dtype=np.int64), "float32"))
+        halves.append(Stored(made.name, np.arange(groups, dtype=np.int64), WIDE))
     return combined(state, reducer, halves)

@@ -23,13 +23,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tilesmith.codegen.lpu.selection.vectors import Vectors
+from tilesmith.search_space.schedules.lpu.machine import WIDE
 
 
 class Algebra(Protocol):
     """What builds graphs of ALU functions (`expressions.Algebra`)."""
 
     def number(self, value: float, dtype: str) -> Vectors: ...
-    def apply(self, function: str, *operands: Vectors, dtype: str = "float32") -> Vectors: ...
+    def apply(self, function: str, *operands: Vectors, dtype: str = WIDE) -> Vectors: ...
     def floating(self, value: Vectors) -> Vectors: ...
     def compare(self, function: str, a: Vectors, b: Vectors) -> Vectors: ...
     def select(self, condition: Vectors, then: Vectors, otherwise: Vectors) -> Vectors: ...
@@ -41,21 +42,21 @@ _ROOTS = 6
 
 def logarithm(g: Algebra, x: Vectors) -> Vectors:
     """The natural one: of zero minus infinity, below it no number."""
-    x, one = g.floating(x), g.number(1, "float32")
+    x, one = g.floating(x), g.number(1, WIDE)
     root = x
     for _ in range(_ROOTS):
         root = g.apply("rsqrt", root)
     above = g.apply("subtract", root, one)
     t = g.apply("multiply", above, g.reciprocal(g.apply("add", root, one), positive=True))
     total = _series(g, t, [1 / n for n in (9, 7, 5, 3, 1)])
-    found = g.apply("multiply", total, g.number(2.0 ** (_ROOTS + 1), "float32"))
-    nothing = g.compare("equal", x, g.number(0, "float32"))
-    return g.select(nothing, g.number(-math.inf, "float32"), found)
+    found = g.apply("multiply", total, g.number(2.0 ** (_ROOTS + 1), WIDE))
+    nothing = g.compare("equal", x, g.number(0, WIDE))
+    return g.select(nothing, g.number(-math.inf, WIDE), found)
 
 
 def power(g: Algebra, x: Vectors, exponent: float) -> Vectors:
     """A power that is not whole."""
-    scaled = g.apply("multiply", logarithm(g, x), g.number(exponent, "float32"))
+    scaled = g.apply("multiply", logarithm(g, x), g.number(exponent, WIDE))
     return g.apply("exp", scaled)
 
 
@@ -71,11 +72,11 @@ _FARTHEST = 2.0**27
 
 def sine(g: Algebra, x: Vectors, quarters: bool = False) -> Vectors:
     """The sine; the cosine with `quarters`, of an angle a quarter of a turn further."""
-    x, half = g.floating(x), g.number(0.5, "float32")
-    many = _rounded(g, g.apply("multiply", x, g.number(1 / (2**13 * math.pi), "float32")))
+    x, half = g.floating(x), g.number(0.5, WIDE)
+    many = _rounded(g, g.apply("multiply", x, g.number(1 / (2**13 * math.pi), WIDE)))
     near = _without(g, x, many, _MANY[:2])
-    little = g.apply("multiply", many, g.number(_MANY[2], "float32"))
-    turns = g.apply("multiply", g.apply("subtract", near, little), g.number(1 / math.pi, "float32"))
+    little = g.apply("multiply", many, g.number(_MANY[2], WIDE))
+    turns = g.apply("multiply", g.apply("subtract", near, little), g.number(1 / math.pi, WIDE))
     turns = g.apply("add", turns, half) if quarters else turns
     whole = _rounded(g, turns)
     away = g.apply("subtract", whole, half) if quarters else whole
@@ -85,29 +86,29 @@ def sine(g: Algebra, x: Vectors, quarters: bool = False) -> Vectors:
     found = _series(g, rest, factors)
     pairs = _rounded(g, g.apply("multiply", whole, half))
     odd = g.apply("subtract", whole, g.apply("add", pairs, pairs))  # 0, or 1 or -1
-    negative = g.compare("equal", g.apply("abs", odd), g.number(1, "float32"))
+    negative = g.compare("equal", g.apply("abs", odd), g.number(1, WIDE))
     found = g.select(negative, g.apply("negate", found), found)
-    within = g.compare("greater", g.number(_FARTHEST, "float32"), g.apply("abs", x))
-    return g.select(within, found, g.number(math.nan, "float32"))
+    within = g.compare("greater", g.number(_FARTHEST, WIDE), g.apply("abs", x))
+    return g.select(within, found, g.number(math.nan, WIDE))
 
 
 def _without(g: Algebra, x: Vectors, count: Vectors, parts: Sequence[float]) -> Vectors:
     """x less so many times each part."""
     for part in parts:
-        x = g.apply("subtract", x, g.apply("multiply", count, g.number(part, "float32")))
+        x = g.apply("subtract", x, g.apply("multiply", count, g.number(part, WIDE)))
     return x
 
 
 def _rounded(g: Algebra, x: Vectors) -> Vectors:
     whole = g.apply("convert", x, dtype="int32")
-    return g.apply("convert", whole, dtype="float32")
+    return g.apply("convert", whole, dtype=WIDE)
 
 
 def _series(g: Algebra, t: Vectors, factors: Sequence[float]) -> Vectors:
     """t times a polynomial of its square, whose highest factor comes first."""
     square = g.apply("multiply", t, t)
-    total = g.number(factors[0], "float32")
+    total = g.number(factors[0], WIDE)
     for factor in factors[1:]:
         product = g.apply("multiply", square, total)
-        total = g.apply("add", product, g.number(factor, "float32"))
+        total = g.apply("add", product, g.number(factor, WIDE))
     return g.apply("multiply", t, total)

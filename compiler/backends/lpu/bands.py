@@ -64,7 +64,9 @@ def _replace(rewriter: Rewriter, node: Node) -> None:
     size, (top, *_) = node.workload.integer("kh"), sides_of(node.workload)
     away = np.arange(channels)[None, :] - np.arange(channels)[:, None] + top
     band = np.where((away >= 0) & (away < size), np.float32(1 / size), np.float32(0))
-    weight = rewriter.add_constant(f"{y}.band", band.reshape(channels, channels, 1, 1), "float32")
+    weight = rewriter.add_constant(
+        f"{y}.band", band.reshape(channels, channels, 1, 1), rewriter.info(x).dtype
+    )
     names = ("n", "c", "h", "w", "oc", "kh", "kw")
     parameters = dict(zip(names, (*dims, channels, 1, 1), strict=True))
     workload = Workload.of("conv2d", parameters, constants=("weight",))

@@ -23,7 +23,7 @@ from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload, shape_text
 
-WIDE = "float32"
+WIDE = precision_dtype("fp32")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tilesmith.codegen.lpu.dataflow import LANES, Ints, Rows, Tensor
 from tilesmith.codegen.lpu.selection.chains import Chains
 from tilesmith.codegen.lpu.selection.vectors import Applied, Moved, Stored, Vectors
 from tilesmith.compiler.program import Place
-from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.dtypes import computed_in, is_floating, size_of
 from tilesmith.search_space.errors import ModelError
 
 MOST_MOVES = 1024
@@ -300,7 +300,7 @@ def _move(
     if not pieces[0].whole:
         value = Moved("permute", value, pieces[0].lanes)
     if before:
-        kind = "float32" if tensor.dtype.startswith("float") else "int32"
+        kind = computed_in(tensor.dtype) if is_floating(tensor.dtype) else "int32"
         function, kind = ("or", "bool") if tensor.dtype == "bool" else ("add", kind)
         value = Applied(function, (Stored(before, targets, tensor.dtype), value), kind)
     chains.write(f"{tensor.name}.moved", value, Rows(into, targets))

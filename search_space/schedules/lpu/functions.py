@@ -20,7 +20,7 @@ from tilesmith.search_space.ir.scalar import (
     Select,
     loads,
 )
-from tilesmith.search_space.schedules.lpu.machine import DTYPES
+from tilesmith.search_space.schedules.lpu.machine import DTYPES, WIDE
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.target import Target
 
@@ -89,7 +89,7 @@ def _broken(exponent: Scalar) -> bool:
 
 def _wide(angle: Scalar, compute: ComputeDefinition) -> bool:
     """Whether an angle is computed of float32 alone."""
-    return all(compute.dtype(found.buffer) == "float32" for found in loads(angle))
+    return all(compute.dtype(found.buffer) == WIDE for found in loads(angle))
 
 
 def kind_of(value: Scalar, compute: ComputeDefinition) -> str | None:

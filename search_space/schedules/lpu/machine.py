@@ -40,7 +40,10 @@ LANES = 320
 SUPERLANE = 16
 """Lanes of a superlane."""
 
-DTYPES = ("float32", "float16", "int32", "int8", "uint8", "bool")
+WIDE = "float32"
+"""What VXM computes floating numbers in."""
+
+DTYPES = (WIDE, "float16", "int32", "int8", "uint8", "bool")
 """Element types in memory and on streams; VXM computes in float32 and int32."""
 
 MULTIPLIED = ("float16", "int8", "uint8")

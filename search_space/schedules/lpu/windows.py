@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.search_space.dtypes import widened
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite, substitute
 from tilesmith.search_space.scheduler import schedules
@@ -126,10 +127,9 @@ class WindowsOnLpu(LpuScheduler):
 
 
 def with_summands(compute: ComputeDefinition) -> ComputeDefinition:
-    """Sums of floating values in float32 until they are stored."""
+    """Sums of narrow values in what they are read as until they are stored."""
     stages = tuple(
-        replace(s, dtype="float32") if s.reducer == "sum" and s.dtype == "float16" else s
-        for s in compute.stages
+        replace(s, dtype=widened(s.dtype)) if s.reducer == "sum" else s for s in compute.stages
     )
     return replace(compute, stages=stages)
 
