@@ -20,6 +20,9 @@ from tilesmith.compiler.sharding.program import Move, Program, Segment
 from tilesmith.compiler.sharding.resharding import run_step
 from tilesmith.search_space.dtypes import is_floating
 
+CONVERSION = "Cast"
+"""What makes floating numbers of whole ones."""
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -84,12 +87,13 @@ def divided(program: Program) -> Divided:
 
 
 def _early(graph: Graph, known: Iterable[str]) -> list[Node]:
-    """Nodes that read known tensors and constants alone, and make whole numbers."""
+    """Nodes that read known tensors and constants alone, and make whole numbers, or floating ones
+    of them."""
     there = {*known, *graph.constants}
     found = []
     for node in graph.nodes:
         whole = not any(is_floating(graph.info(name).dtype) for name in node.writes)
-        if whole and there.issuperset(node.reads):
+        if (whole or node.operator == CONVERSION) and there.issuperset(node.reads):
             there.update(node.writes)
             found.append(node)
     return found

@@ -183,3 +183,23 @@ def test_chips_that_differ_in_a_number_run_no_single_program() -> None:
     specs = {"x": "-,tensor"}
     with pytest.raises(ModelError, match="a number in which they differ"):
         ts.shard(b.model("y"), NODE, cores=2, specs=specs, timeline=True)
+
+
+def test_positions_become_floating_numbers_before_the_run() -> None:
+    """A step of decoding turns queries by the position, a whole number of the caller's."""
+    b = ModelBuilder("turned")
+    x = b.input("x", 4, 64)
+    position = b.input("position", 4, 1, dtype=onnx.TensorProto.INT64)
+    b.nodes.append(onnx.helper.make_node("Cast", [position], ["at"], to=onnx.TensorProto.FLOAT))
+    turned = b.node("Mul", x, b.node("Cos", b.node("Mul", "at", b.weight("rates", 1, 64))))
+    b.node("MatMul", turned, b.weight("w", 64, 64), to="y")
+    model = b.model("y")
+    found = ts.shard(model, NODE, cores=2, specs={"w": "-,tensor"}, timeline=True)
+    assert found.streams is not None and found.streams.divided.operators == 1
+    given = {
+        "x": np.random.default_rng(2).standard_normal((4, 64), np.float32),
+        "position": np.array([[3], [0], [77], [9]]),
+    }
+    made = found.streams.run(given)
+    (wanted,) = run_reference(graph_of(model), given).values()
+    np.testing.assert_allclose(made["y"], wanted, rtol=0, atol=4e-3 * np.abs(wanted).max())
