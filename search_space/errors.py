@@ -73,5 +73,11 @@ class CodegenError(JobError):
     """A verified program could not be turned into code for its target."""
 
 
+class NoRoomError(CodegenError):
+    """A target's memory holds a program's operands, but has no place for all it keeps at once."""
+
+    exit_code = 2
+
+
 class TranslationError(CodegenError):
     """A compiled function uses what compiled loops cannot do; the message names its line."""

@@ -26,7 +26,7 @@ from tilesmith.codegen.lpu.dataflow import (
 from tilesmith.codegen.lpu.scheduling.calendars import Line, Streams
 from tilesmith.codegen.lpu.scheduling.dependences import read_parts
 from tilesmith.codegen.lpu.scheduling.memory import Memory, Words
-from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.errors import NoRoomError
 
 Block = tuple[str, int]
 """A block of a tensor, by number."""
@@ -105,7 +105,7 @@ class Board:
         """An empty board for a program.
 
         Raises:
-            CodegenError: a block is larger than a bank.
+            NoRoomError: a block is larger than a bank.
         """
         layouts = layouts_of(flow, chip)
         board = cls(chip, layouts, Memory(chip), Streams(chip.streams, chip.mxm_place), {})
@@ -165,7 +165,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
         if tensor.parts > 1:  # rows that stand for each other lie in one block
             block = min(block + -block % tensor.parts, most - most % tensor.parts)
         if block > most:
-            raise CodegenError(
+            raise NoRoomError(
                 f"tensor '{name}': a block of {block} rows does not fit a bank of "
                 f"{chip.bank_words} words; cut it into smaller blocks"
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes
 from tilesmith.codegen.lpu.scheduling.memory import Words
-from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.errors import NoRoomError
 
 TIGHT = 0.7
 """Of MEM's words, from which on constants are placed first."""
@@ -52,8 +52,8 @@ def _homes(board: Board, name: str, block: int, side: bool) -> Homes:
         slices, layout.stripes * width, words, False, lambda *_: [(0, 0)], lambda _: 0, virgin=True
     )[0]
     if not chosen:
-        raise CodegenError(
+        raise NoRoomError(
             f"MEM is full: no {layout.stripes * width} slices have {words} words for a block of "
-            f"the constant '{name}'"
+            f"the constant '{name}'; compute it in parts or on several chips (--chips)"
         )
     return tuple(tuple(chosen[g : g + width]) for g in range(0, len(chosen), width))

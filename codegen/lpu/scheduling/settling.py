@@ -19,7 +19,7 @@ from tilesmith.codegen.lpu.scheduling.memory import Words
 from tilesmith.codegen.lpu.scheduling.pieces import pieces
 from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, Taken, issue, mark
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
-from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.errors import CodegenError, NoRoomError
 
 RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
@@ -35,7 +35,8 @@ def settle(board: Board, request: Request, start: int) -> Settled:
     """Find the earliest start from a cycle on. Streams of flows are filled in.
 
     Raises:
-        CodegenError: words, or slices that can be used at once, do not suffice at any time.
+        NoRoomError: words do not suffice at any time.
+        CodegenError: slices that can be used at once do not.
     """
     _cut(board, request)
     for _ in range(MOST_TRIES):
@@ -301,9 +302,10 @@ class _Attempt:
         if early or self.start < self.request.floor + 64:
             later = later or 16
         if not later:
-            raise CodegenError(
+            raise NoRoomError(
                 f"MEM is full: no {layout.stripes * width} slices have {words} words for a block "
-                f"of tensor '{access.tensor}' (chain '{self.request.name}')"
+                f"of tensor '{access.tensor}' (chain '{self.request.name}'); compute it in parts "
+                "or on several chips (--chips)"
             )
         return None, later
 
