@@ -120,6 +120,17 @@ def test_a_vision_transformer_has_a_class_for_each_label() -> None:
     assert architecture_of(Configuration("vit", "vit", whole)).parameters == expected
 
 
+def test_clip_is_read_whole_and_its_encoders_alone() -> None:
+    text = {**TEXT, "max_position_embeddings": 77}
+    vision = {**BODY, "hidden_size": 128, "image_size": 56, "patch_size": 14}
+    both = {"text_config": text, "vision_config": vision, "projection_dim": 48}
+    parts = {"clip_text_model": text, "clip_vision_model": vision, "clip": both}
+    for kind, fields in parts.items():
+        whole, expected = counted(kind, fields, "AutoModel")
+        for given in (whole, fields):
+            assert architecture_of(Configuration("", kind, given)).parameters == expected, kind
+
+
 def test_the_language_model_of_a_model_of_several() -> None:
     text = {**GROUPED, "head_dim": 32, "sliding_window": 512}
     vision = {**BODY, "image_size": 56, "patch_size": 14}
@@ -150,7 +161,7 @@ def test_layers_with_windows_are_those_of_the_class() -> None:
 
 def test_every_family_of_transformers_is_compared() -> None:
     """Aliases, and what transformers has not, apart."""
-    apart = {"clip_text_model", "deit", "kimi_k2", "qwen2_5_vl", "qwen2_vl", "qwen3_vl_text",
-             "qwen3_vl_moe_text", "vit"}  # fmt: skip
+    apart = {"clip", "clip_text_model", "clip_vision_model", "deit", "kimi_k2", "qwen2_5_vl",
+             "qwen2_vl", "qwen3_vl_text", "qwen3_vl_moe_text", "vit"}  # fmt: skip
     diffusers = {name for name in families if name[0].isupper()}
     assert set(families) - diffusers - apart == {*CAUSAL, *PASSES, *READERS}

@@ -20,6 +20,9 @@ CONFIGURATIONS = ("model_index.json", "config.json")
 _SHARED = ("_name_or_path", "quantization_config", "tie_word_embeddings")
 """Fields that stand beside `text_config` and hold for it."""
 
+_WHOLE = ("clip",)
+"""Families of several models that are read whole."""
+
 
 def read_architecture(model: str | Path) -> Architecture:
     """The architecture of a configuration, of the folder it lies in, or of an ONNX file.
@@ -61,7 +64,8 @@ def architecture_of(configuration: Configuration) -> Architecture:
     """
     reader = families.find(configuration.family)
     text = configuration.fields.get("text_config")
-    if isinstance(text, Mapping) and (reader is None or "hidden_size" not in configuration):
+    whole = "hidden_size" in configuration or configuration.family in _WHOLE
+    if isinstance(text, Mapping) and not (reader and whole):
         return architecture_of(_of_text(configuration, text))
     if reader is None:
         raise ModelError(

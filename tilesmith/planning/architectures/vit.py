@@ -1,12 +1,13 @@
-"""Encoders of images: ViT and DeiT. Patches are rows, one more is the class.
+"""Encoders of images: ViT, DeiT, and CLIP, which has one of text beside it. Patches are rows, one
+more is the class.
 
-Source: modeling_vit.py of transformers.
+Source: modeling_vit.py and modeling_clip.py of transformers.
 """
 
 from __future__ import annotations
 
 from tilesmith.planning.architecture import Architecture, Layer, Pointwise, Product
-from tilesmith.planning.architectures.bert import encoder_layer
+from tilesmith.planning.architectures.bert import clip_text, encoder_layer
 from tilesmith.planning.architectures.parts import norm
 from tilesmith.planning.configuration import Configuration
 from tilesmith.planning.registry import families
@@ -22,6 +23,45 @@ def vit(c: Configuration) -> Architecture:
 def deit(c: Configuration) -> Architecture:
     """DeiT: ViT with a token of distillation."""
     return _vision(c, extra=2)
+
+
+@families.register("clip_vision_model")
+def clip_vision(c: Configuration) -> Architecture:
+    """CLIP's encoder of images: patches without a bias, a normalisation before and behind."""
+    width, patch = c.integer("hidden_size"), c.integer("patch_size", 32)
+    patches = (c.integer("image_size", 224) // patch) ** 2
+    first = Product("patches", c.integer("num_channels", 3) * patch * patch, width)
+    positions = Pointwise("class, positions", width, parameters=width * (patches + 2))
+    layer = encoder_layer(c, width)
+    return Architecture(
+        name=str(c.fields.get("_name_or_path") or c.family),
+        family=c.family,
+        kind="pass",
+        layers=(
+            Layer("patches", (first,), rows=patches),
+            Layer("positions", (positions, norm(width, keeps="layer")), rows=patches + 1),
+            Layer("image encoder", layer, c.integer("num_hidden_layers"), rows=patches + 1),
+            Layer("image norm", (norm(width, keeps="layer"),), rows=1),
+        ),
+        width=width,
+    )
+
+
+@families.register("clip")
+def clip(c: Configuration) -> Architecture:
+    """CLIP: a text and an image, each through its encoder and to the width they are compared in."""
+    shared = c.integer("projection_dim", 512)
+    read, seen = clip_text(c.inner("text_config")), clip_vision(c.inner("vision_config"))
+    ends = tuple(Product("projection", one.width, shared) for one in (read, seen))
+    scale = Pointwise("scale", 1, parameters=1)
+    return Architecture(
+        name=str(c.fields.get("_name_or_path") or c.family),
+        family=c.family,
+        kind="pass",
+        layers=(*read.layers, *seen.layers, Layer("projections", (*ends, scale), rows=1)),
+        width=max(read.width, seen.width),
+        positions=read.positions,
+    )
 
 
 def _vision(c: Configuration, *, extra: int) -> Architecture:
