@@ -121,7 +121,8 @@ class Transfers:
         return row, shift
 
     def dma(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
-        """LOAD or STORE, outer free loops run while a transfer would be too large."""
+        """LOAD or STORE, outer free loops run while a transfer would be too large, the innermost of
+        them in steps as long as one may be."""
         (source,) = nest.reads.values()
         load = nest.write.buffer.scope == "sbuf"
         chip, hbm = (nest.write, source) if load else (source, nest.write)
@@ -136,11 +137,19 @@ class Transfers:
         while len(free) - cut > 4 or (size > DMA_BYTES and len(free) - cut > 1):
             size //= free[cut][1]
             cut += 1
-        for values in product(*(range(count) for _, count in free[:cut])):
+        steps = [1] * cut
+        if cut and len(free) - cut < 4:
+            count = free[cut - 1][1]
+            steps[-1] = -(-count // -(-count // max(1, DMA_BYTES // size)))
+        ranges = [range(0, c, step) for (_, c), step in zip(free, steps, strict=False)]
+        for values in product(*ranges):
             run = {name: env.get(name, 0) + v for (name, _), v in zip(free, values, strict=False)}
-            inner = {**env, **run}
-            tile = self.operands.tile_view(chip, inner, partition, free[cut:], rows)
-            view = self.operands.hbm_view(hbm, inner, [(partition, rows), *free[cut:]])
+            inner, dims = {**env, **run}, free[cut:]
+            if cut and steps[-1] > 1:
+                name, count = free[cut - 1]
+                dims = [(name, min(steps[-1], count - values[-1])), *dims]
+            tile = self.operands.tile_view(chip, inner, partition, dims, rows)
+            view = self.operands.hbm_view(hbm, inner, [(partition, rows), *dims])
             if load:
                 self.operands.kernel.load(tile, view)
             else:

@@ -21,7 +21,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.workload import Workload, shape_text
 from tilesmith.simulator import simulate
-from tilesmith.simulator.trainium.family import instruction_stream
+from tilesmith.simulator.trainium.family import instruction_stream, staged_stream
 
 CORE = Core.of(load_target("trn1"))
 EXTENTS = st.sampled_from([1, 2, 3, 7, 19, 64, 131])
@@ -185,3 +185,13 @@ def test_blocks_wholly_in_the_padding(block):
     workload = Workload.parse("pad shape=2x21x3 before=0x2x0 after=0x2x0 value=7 dtype=int64")
     config = Config.of(algorithm="direct", at=0, block=block, copies=2, rows="0")
     check(workload, config, np.random.default_rng(0))
+
+
+def test_a_large_transfer_is_cut_into_pieces_not_into_rows():
+    """64 x 111 x 111 numbers of two bytes are a little more than the 1 MiB of one transfer."""
+    target = load_target("trn1")
+    workload = Workload.parse("pool2d kind=max c=64 h=111 w=111 kh=3 kw=3 stride=2 dtype=bfloat16")
+    config = Config.of({"algorithm": "windows", "copies": 2, "rows": 55})
+    stream = staged_stream(workload, target, config)
+    loads = stream.rows["op"] == Op.LOAD
+    assert loads.sum() == 2
