@@ -11,6 +11,7 @@ model's in float32 (max |a - b| over max |b|).
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -21,7 +22,6 @@ from tests.compiler.sharded_models import graph_of, mlp, transformer
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.build import build
 from tilesmith.compiler.host.reference import run_reference
-from tilesmith.display.output import table
 from tilesmith.search_space.mesh import Mesh, load_mesh
 
 COLUMNS = (".q", ".k", ".v", ".up")
@@ -30,13 +30,15 @@ COLUMNS = (".q", ".k", ".v", ".up")
 HEADER = ("model", "chips", "sharding", "us", "of one chip", "collectives", "estimate", "off")
 
 
-def rows_of(name: str, model: onnx.ModelProto, mesh: Mesh, chips: list[int]) -> list[list[object]]:
+def rows_of(
+    name: str, model: onnx.ModelProto, mesh: Mesh, chips: list[int]
+) -> Iterator[list[object]]:
     """A line for one chip, and two for each number of them."""
     graph = graph_of(model)
     given = inputs_of(graph)
     wanted = run_reference(graph, given)
     alone = backend_of(mesh.target).simulate(build(graph, mesh.target).recipe).latency_us
-    found: list[list[object]] = [[name, 1, "", f"{alone:.2f}", "", "", "", ""]]
+    yield [name, 1, "", f"{alone:.2f}", "", "", "", ""]
     hand = {n: "-,tensor" for n, v in graph.constants.items() if v.ndim > 1 and n.endswith(COLUMNS)}
     for count in chips:
         for how in ("by hand", "best"):
@@ -46,11 +48,10 @@ def rows_of(name: str, model: onnx.ModelProto, mesh: Mesh, chips: list[int]) -> 
             values = made.streams.run(given)
             off = max(np.abs(values[n] - w).max() / np.abs(w).max() for n, w in wanted.items())
             us = made.played.makespan_us
-            found.append([
+            yield [
                 name, count, how, f"{us:.2f}", f"{alone / us:.2f}", made.played.collectives,
                 f"{made.estimate_us:.2f}", f"{off:.1e}",
-            ])  # fmt: skip
-    return found
+            ]  # fmt: skip
 
 
 def main() -> None:
@@ -58,9 +59,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chips", type=int, nargs="+", default=[2, 4])
     chips, mesh = parser.parse_args().chips, load_mesh("lpu1.node")
-    rows = rows_of("perceptron, 64 x 640, 2560", mlp(64, 640, 2560), mesh, chips)
-    rows += rows_of("encoder, 128 x 768, 12 heads", transformer(1, 128, 768, 12), mesh, chips)
-    print(table(HEADER, rows))
+    print("|", " | ".join(HEADER), "|")
+    print("|---" * len(HEADER) + "|")
+    for name, model in (
+        ("perceptron, 64 x 640, 2560", mlp(64, 640, 2560)),
+        ("encoder, 128 x 768, 12 heads", transformer(1, 128, 768, 12)),
+    ):
+        for row in rows_of(name, model, mesh, chips):
+            print("|", " | ".join(map(str, row)), "|", flush=True)
 
 
 if __name__ == "__main__":
