@@ -59,6 +59,10 @@ _MOST_SKIPPED = 1 << 16
 """The largest `max_skip_count` of a TfIdfVectorizer: what runs it tries every number up to it, even
 those that no row is long enough for."""
 
+_LONGEST_WINDOW = 1 << 26
+"""The largest extent of `kernel_shape`: 23 minutes of sound at 48 kHz. Windows of 2^31 over a small
+padded tensor have few results, and each of them takes seconds."""
+
 _MAY_BE_ZERO = {("RotaryEmbedding", "num_heads")}
 """(operator, attribute) where 0, the default, stands for a number found otherwise."""
 
@@ -202,6 +206,8 @@ def _integer_faults(name: str, operator: str, value: int) -> Iterator[str]:
             f"is {value}; it has to be from 0 to {_MOST_SKIPPED}, and one as large as the longest "
             "row skips as much as can be"
         )
+    if name == "kernel_shape" and value > _LONGEST_WINDOW:
+        yield f"is {value}; windows have at most {_LONGEST_WINDOW} elements along an axis"
     if name in _DTYPES and value not in onnx.TensorProto.DataType.values()[1:]:
         yield f"is {value}, which is no element type of ONNX's"
 

@@ -191,6 +191,11 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
         graph_of("Conv<kernel_shape=[2, 1]>(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 2, 2] w"),
         "'kernel_shape' is \\[2, 1\\] and its weight 3x2x2x2; both have to say the same",
     ),
+    "a window of two billion elements": (
+        graph_of("AveragePool<kernel_shape=[2147483548], pads=[2147483547, 0]>(x)",
+            "float[1, 1, 100] x"),
+        "'kernel_shape' is 2147483548; windows have at most 67108864 elements along an axis",
+    ),
     "items far apart": (
         graph_of(
             'TfIdfVectorizer<max_gram_length=2, min_gram_length=2, mode="TF", ngram_counts=[0, 0], '
