@@ -27,11 +27,12 @@ from tilesmith.codegen.lpu.dataflow import (
     Tensor,
     Write,
 )
+from tilesmith.codegen.lpu.scheduling.dependences import writes_of
 from tilesmith.codegen.lpu.selection.chains import Chains
 from tilesmith.codegen.lpu.selection.expressions import BYTES
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode, Parameter
-from tilesmith.compiler.backends.lpu.recutting import Held, cut_anew, rows_like
+from tilesmith.compiler.backends.lpu.recutting import BLOCKS, Held, cut_anew, rows_like
 from tilesmith.compiler.program import KernelStep, Place
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
@@ -180,7 +181,8 @@ class Joining:
         alike = not kind and last.place == place and rows_like(last) == rows_like(wanted)
         alike &= last.offsets is None and wanted.offsets is None
         made = self.tensors[last.tensor]
-        if alike and made.parts == 1 and last.tensor not in self.read:
+        free = alike and made.parts == 1 and last.tensor not in self.read
+        if free and self.blocks_at_once(last.tensor, tensor.block) <= BLOCKS:
             # the first reader says how rows are blocked
             self.tensors[last.tensor] = replace(made, block=tensor.block)
         if alike and self.tensors[last.tensor].block == tensor.block:
@@ -194,6 +196,13 @@ class Joining:
         self.tensors[found.tensor] = replace(tensor, name=found.tensor, role="temporary")
         cut_anew(kernel, self.moves, met, wanted, self.tensors[found.tensor])
         return found.tensor
+
+    def blocks_at_once(self, name: str, block: int) -> int:
+        """Blocks of a tensor that one chain would write at most."""
+        rows = [
+            rows for chain in self.chains for tensor, rows in writes_of(chain) if tensor == name
+        ]
+        return max((len(np.unique(numbers // block)) for numbers in rows if block), default=0)
 
     def in_parts(self, place: Place) -> bool:
         """Whether what stands at a place lies in parts of several chips."""
