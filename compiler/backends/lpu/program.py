@@ -36,7 +36,7 @@ from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.recutting import Held
 from tilesmith.compiler.program import HostStep, KernelStep, Recipe, TensorRef
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import CodegenError, ModelError
+from tilesmith.search_space.errors import CodegenError, ModelError, NoRoomError
 from tilesmith.search_space.target import Target
 from tilesmith.simulator.lpu.functional import execute
 
@@ -167,9 +167,11 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
         except CodegenError as error:
             reason = reason or error
     if not found:
+        advice = "; cut it over several (--chips), or take a smaller one"
+        if isinstance(reason, NoRoomError):  # says it itself
+            advice = ""
         raise ModelError(
-            f"'{flow.name}' has no schedule on a chip of '{chip.target.name}': {reason}; cut it "
-            "over several (--chips), or take a smaller one"
+            f"'{flow.name}' has no schedule on a chip of '{chip.target.name}': {reason}{advice}"
         )
     return min(found, key=lambda one: one.cycles)
 
