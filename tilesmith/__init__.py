@@ -12,22 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tilesmith.beside_torch import tell_torch
 
 if TYPE_CHECKING:
-    from tilesmith.api import (
-        compile,
-        from_jax,
-        from_stablehlo,
-        from_torch,
-        jax_model,
-        load,
-        quantize,
-        replay,
-        simulate,
-        torch_model,
-        tune,
-    )
+    from tilesmith.api import compile, load, quantize, replay, simulate, tune
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.exploration.sweeping import sweep
+    from tilesmith.frameworks import from_jax, from_stablehlo, from_torch, jax_model, torch_model
     from tilesmith.jobs.measuring import measure
     from tilesmith.jobs.numerics import bisect, compare
     from tilesmith.jobs.profiling import profile
@@ -73,10 +62,10 @@ _HOMES = {
     "compare": "tilesmith.jobs.numerics",
     "compile": "tilesmith.api",
     "emit_library": "tilesmith.jobs.shipping",
-    "from_jax": "tilesmith.api",
-    "from_stablehlo": "tilesmith.api",
-    "from_torch": "tilesmith.api",
-    "jax_model": "tilesmith.api",
+    "from_jax": "tilesmith.frameworks",
+    "from_stablehlo": "tilesmith.frameworks",
+    "from_torch": "tilesmith.frameworks",
+    "jax_model": "tilesmith.frameworks",
     "load": "tilesmith.api",
     "measure": "tilesmith.jobs.measuring",
     "profile": "tilesmith.jobs.profiling",
@@ -87,7 +76,7 @@ _HOMES = {
     "simulate": "tilesmith.api",
     "space": "tilesmith.jobs.space_analysis",
     "sweep": "tilesmith.exploration.sweeping",
-    "torch_model": "tilesmith.api",
+    "torch_model": "tilesmith.frameworks",
     "tune": "tilesmith.api",
 }
 

@@ -109,7 +109,6 @@ FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 16, 4
 """Constants of few rows that chains side by side all read (a bias) get another home rather than
 be waited for so many cycles, and so many homes at most."""
 
-
 OUTERMOST = 12
 """Slices that row numbers of gathers lie on, and no tables."""
 
@@ -274,8 +273,7 @@ class _Attempt:
         early: list[int] = []
 
         def when(group: int, number: int) -> list[tuple[int, int]]:
-            parts = spans.get(group // width, [whole])
-            return [self.interval(access, number, part) for part in parts]
+            return [self.interval(access, number, p) for p in spans.get(group // width, [whole])]
 
         def used(number: int) -> int:
             begin, length = self.interval(access, number, whole)
