@@ -28,6 +28,8 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="tilesmith-ray-")
+    # A cluster notes its address beside Ray's own folder, which only `ray.init` would make.
+    Path(tempfile.gettempdir(), "ray").mkdir(exist_ok=True)
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", os.pathsep.join(e or str(Path.cwd()) for e in sys.path))
     head = {"num_cpus": 1, "temp_dir": folder, "include_dashboard": False, **_SMALL}
