@@ -120,6 +120,25 @@ def test_norms_of_prompts_are_shared_where_the_engine_does() -> None:
     assert token(alone, 8)["norms"] == token(whole, 8)["norms"]
 
 
+def test_prompts_that_are_alone_are_fused_where_the_engine_does() -> None:
+    """Llama 2 13B, whose heads are not grouped, on inf2; not by trn1's facts, nor StarCoder.
+    Half of its scores are masked, so a batch of two takes more than four times as long."""
+    mesh = load_mesh("inf2.48xlarge")
+    here = Deployment(mesh, 24)
+    apart = replace(here, mesh=mesh.with_settings({"serving.fused_alone": False}))
+
+    def attention(on: Deployment, batch: int, name: str = "Llama 2 13B") -> float:
+        model = read(PUBLISHED[name][0])
+        return step_parts(model, on, batch, 8192, 8192, cache=8192).parts["attention"]
+
+    assert attention(here, 2) > 4 * attention(here, 1)
+    assert attention(apart, 1) > 4 * attention(here, 1)
+    assert attention(apart, 2) == attention(here, 2)
+    assert attention(apart, 1, "StarCoder") == attention(here, 1, "StarCoder")
+    assert attention(apart, 1, "Llama 3 8B") == attention(here, 1, "Llama 3 8B")
+    assert not Deployment(load_mesh("trn1.32xlarge")).says("serving.fused_alone")
+
+
 @pytest.mark.parametrize("name", ["Llama 3 8B", "Llama 2 13B", "Mixtral 8x7B", "StarCoder"])
 @pytest.mark.parametrize("tensor", [2, 8, 32])
 def test_a_longer_prompt_never_takes_less(name: str, tensor: int) -> None:

@@ -44,6 +44,11 @@ _LIVE_BYTES = 12
 in 16 bits. Scores of all sequences and heads are one tensor (transformers-neuronx, attention.py:
 score, mask, softmax and context one after another)."""
 _INTEGERS = ("int8", "int4")
+_FUSED = ("llama", "qwen2")
+"""Families whose graphs in transformers-neuronx attend to prompts by one kernel (llama/hlo.py,
+qwen2/hlo.py, `flash_attention`)."""
+_FUSED_ALONE = (*_FUSED, "mistral")
+"""Those that do so to one sequence at a time (`batch_size == 1`; of Mistral by published times)."""
 
 
 @dataclass(frozen=True)
@@ -271,16 +276,20 @@ class _Step:
     def _fused(self, attention: Attention) -> bool:
         """Whether an engine has one kernel for the attention of such a prompt.
 
-        transformers-neuronx calls one from its Llama graph alone, from 4,096 tokens on: below, it
-        "gives minimal benefit", so what runs there instead is taken to be as fast. Published times
-        of Llama 2, whose heads are not grouped, are older than that. NxD Inference has it for all
-        (`serving.fused` of a mesh).
+        transformers-neuronx calls one from its graphs of Llama and Qwen 2, from 4,096 tokens on:
+        below, it "gives minimal benefit", so what runs there instead is taken to be as fast.
+        Published times of Llama 2, whose heads are not grouped, are older than that, but for
+        prompts of one sequence (`serving.fused_alone` of a mesh). NxD Inference has it for all
+        (`serving.fused`).
         """
         if self.architecture.kind != "decoder" or self.deployment.says("serving.fused"):
             return True
         if not attention.causal:  # an encoder's, or across to one: as of models that only read
             return True
-        return attention.key_heads < attention.heads and self.architecture.family == "llama"
+        family = self.architecture.family
+        if self.sequences == 1 and self.deployment.says("serving.fused_alone"):
+            return family in _FUSED_ALONE
+        return attention.key_heads < attention.heads and family in _FUSED
 
     def _spilled(self, scores: float) -> float:
         """The share of scores that is too much for the core's memory."""
