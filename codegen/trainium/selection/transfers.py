@@ -51,8 +51,10 @@ class Transfers:
     def move(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """A load or store of a rectangular nest, framed or not; copies of a stack on its engine."""
         repeat = self.repeat(nest, env)
-        if repeat and nest.block.engine and self.stacked(nest, env, sizes, repeat):
-            return
+        if repeat and nest.block.engine:
+            if self.stacked(nest, env, sizes, repeat):
+                return
+            nest = replace(nest, block=replace(nest.block, engine=""))  # loaded, frame and all
         if isinstance(nest.block.value, Select):
             self.padded(nest, env, sizes)
         else:

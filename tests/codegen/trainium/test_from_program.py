@@ -247,6 +247,16 @@ def test_a_first_layer_packs_columns_of_its_kernel():
     assert packed < min(simulate(workload, TARGET, c, "timeline").latency_us for c in rows)
 
 
+@pytest.mark.parametrize(
+    "shape", ["c=32 h=2 w=2 kh=3 kw=3 pad=1", "n=2 c=64 h=3 w=1 kh=5 kw=5 pad=2"]
+)
+def test_images_too_low_to_copy_a_stack_from(shape):
+    workload = Workload.parse(f"conv2d {shape} oc=32 const=weight epilogue=residual,silu")
+    default = default_of(workload, TARGET)
+    assert (default["algorithm"], default["stacker"]) == ("stacked", "vector")
+    check(workload, default, 0)
+
+
 MANY_CHANNELS = [
     "conv2d c=300 h=12 w=10 oc=140 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
     "conv2d n=2 c=260 h=9 w=11 oc=20 kh=3 kw=3 stride=2 pad=1 const=weight epilogue=residual",
