@@ -33,6 +33,7 @@ from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.lpu.entrance import entering, hand_over, leaving
 from tilesmith.compiler.backends.lpu.joining import Joined, join
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
+from tilesmith.compiler.backends.lpu.out_of_range import warn
 from tilesmith.compiler.backends.lpu.recutting import Held
 from tilesmith.compiler.program import HostStep, KernelStep, Recipe, TensorRef
 from tilesmith.search_space.dtypes import to_numpy
@@ -68,6 +69,7 @@ class Program:
         for held in self.joined.inputs:
             contents[held.tensor] = in_rows(held.shape, held.dtype, _view(memory, held))
         played = execute(self.schedule, contents, matching=self.matching)
+        warn(self.joined, self.steps, contents, played.tensors)
         for held in self.joined.outputs:
             _view(memory, held)[:] = content(held.shape, played.tensors[held.tensor])
         for step, code in self.after:
