@@ -1,12 +1,14 @@
 """Indexing whose places are known becomes plain movement, which every family has kernels for.
 
 Exporters write `x[:, 4:8] = y`, `x[..., mask]` and `table[indices]` with GatherND and ScatterND, be
-the places constant or not; what addresses a run of neighbours is a slice, a view or a Concat.
+the places constant or not, and `select_scatter` (a recurrence that fills its output step by step)
+with ScatterElements; what addresses a run of neighbours is a slice, a view or a Concat.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +21,14 @@ from tilesmith.compiler.rewrite import Rewriter
 
 @dataclass(frozen=True)
 class PlainIndexing(Pass):
-    """GatherND and ScatterND that a Gather, a view or a Concat can say.
+    """Gathers and scatters that a Gather, a view or a Concat can say.
 
         y = GatherND(x, [[0], [1]]) z = ScatterND(a, [[4], [5]], u)     before
         y = Gather(x, [0, 1])       z = Concat(a[:4], u, a[6:])         after
 
     What gathers every element in order is a view; indices of one column need not be constant.
+    GatherElements and ScatterElements are the same along their axis, where indices differ along it
+    alone. Of scatters one after another the Concats become one.
 
     Contract: any graph in; same values out. Indices out of range are left as they are, for the one
     who runs or lowers the node to refuse.
@@ -35,7 +39,7 @@ class PlainIndexing(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in rewriter.nodes():
-            if not node.is_onnx("GatherND", "ScatterND") or not rewriter.shapes_known(node):
+            if not node.is_onnx(*_RULES) or not rewriter.shapes_known(node):
                 continue
             if rewriter.info(node.inputs[0]).dtype != rewriter.info(node.writes[0]).dtype:
                 continue
@@ -44,10 +48,7 @@ class PlainIndexing(Pass):
                 or not rewriter.info(node.writes[0]).elements
             ):
                 continue
-            if node.is_onnx("GatherND"):
-                _gather(rewriter, node)
-            elif node.attribute("reduction", "none") == "none":
-                _scatter(rewriter, node)
+            _RULES[node.operator](rewriter, node)
         return rewriter.finish()
 
 
@@ -103,57 +104,118 @@ def _gather(rewriter: Rewriter, node: Node) -> None:
 def _scatter(rewriter: Rewriter, node: Node) -> None:
     """Rows that follow each other are put between what stands before and behind them."""
     rows = _rows(rewriter, node)
-    if rows is None:
+    if rows is None or node.attribute("reduction", "none") != "none":
         return
-    first, count = int(rows.reshape(-1)[0]), rows.size
-    if not np.array_equal(rows.reshape(-1), np.arange(first, first + count)):
-        return
-    data, updates = rewriter.info(node.inputs[0]), rewriter.info(node.inputs[2])
+    data = rewriter.info(node.inputs[0])
     depth = rewriter.info(node.inputs[1]).dims[-1]
     total, rest = math.prod(data.dims[:depth]), data.dims[depth:]
-    parts: list[Node] = []
+    _put_between(rewriter, node, rows.reshape(-1), (total, *rest), 0)
 
-    def seen_as(name: str, shape: tuple[int, ...]) -> str:
-        if rewriter.info(name).dims == shape:
-            return name
-        result = rewriter.add_tensor(name, data.dtype, shape)
-        parts.append(view(name, result, node.name))
-        return result
 
-    middle = seen_as(updates.name, (count, *rest))
-    around = [(0, first), (first + count, total)]
-    before, behind = (
-        _part(rewriter, data.name, (total, *rest), bounds, parts, node) for bounds in around
+def _along(rewriter: Rewriter, node: Node) -> tuple[int, NDArray[np.int64]] | None:
+    """An axis and constant places along it, where indices differ along it alone; else None."""
+    data, given = rewriter.info(node.inputs[0]), rewriter.constant(node.inputs[1])
+    rank, axis = len(data.dims), int(node.attribute("axis", 0))
+    if given is None or not given.size or given.ndim != rank or not -rank <= axis < rank:
+        return None
+    axis %= rank
+    others = [at for at in range(rank) if at != axis]
+    if any(given.shape[at] != data.dims[at] for at in others):
+        return None
+    places = given[tuple(slice(None) if at == axis else 0 for at in range(rank))].astype(np.int64)
+    extent = data.dims[axis]
+    if ((places < -extent) | (places >= extent)).any():
+        return None
+    shaped = places.reshape([-1 if at == axis else 1 for at in range(rank)])
+    return (axis, places % extent) if (given == shaped).all() else None
+
+
+def _gather_elements(rewriter: Rewriter, node: Node) -> None:
+    """See the pass."""
+    if (found := _along(rewriter, node)) is None:
+        return
+    axis, places = found
+    where = rewriter.add_constant(node.inputs[1], places, "int64")
+    own = attributes_of(axis=axis)
+    rewriter.replace(
+        node, Node("Gather", (node.inputs[0], where), node.outputs, node.name, attributes=own)
     )
-    joined = (*before, middle, *behind)
-    flat = data.dims == (total, *rest)
-    result = node.writes[0] if flat else rewriter.add_tensor(data.name, data.dtype, (total, *rest))
-    parts.append(Node("Concat", joined, (result,), node.name, attributes=attributes_of(axis=0)))
+
+
+def _scatter_elements(rewriter: Rewriter, node: Node) -> None:
+    """See the pass."""
+    found = _along(rewriter, node)
+    if found is not None and node.attribute("reduction", "none") == "none":
+        axis, places = found
+        _put_between(rewriter, node, places, rewriter.info(node.inputs[0]).dims, axis)
+
+
+def _put_between(
+    rewriter: Rewriter, node: Node, rows: NDArray[np.int64], shape: tuple[int, ...], axis: int
+) -> None:
+    """A scatter into data seen as `shape` as a Concat along an axis, where its places follow each
+    other."""
+    first, count = int(rows[0]), rows.size
+    if not np.array_equal(rows, np.arange(first, first + count)):
+        return
+    data, updates = rewriter.info(node.inputs[0]), rewriter.info(node.inputs[2])
+    parts: list[Node] = []
+    middle, wanted = updates.name, _with(shape, axis, count)
+    if updates.dims != wanted:
+        middle = rewriter.add_tensor(updates.name, data.dtype, wanted)
+        parts.append(view(updates.name, middle, node.name))
+    around = [(0, first), (first + count, shape[axis])]
+    before, behind = (_part(rewriter, node, shape, axis, bounds, parts) for bounds in around)
+    flat = data.dims == shape
+    result = node.writes[0] if flat else rewriter.add_tensor(data.name, data.dtype, shape)
+    joined, own = (*before, middle, *behind), attributes_of(axis=axis)
+    parts.append(Node("Concat", joined, (result,), node.name, attributes=own))
     if not flat:
         parts.append(view(result, node.writes[0], node.name))
     rewriter.replace(node, *parts)
 
 
+def _with(shape: tuple[int, ...], axis: int, extent: int) -> tuple[int, ...]:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
 def _part(
     rewriter: Rewriter,
-    data: str,
+    node: Node,
     shape: tuple[int, ...],
+    axis: int,
     bounds: tuple[int, int],
     parts: list[Node],
-    node: Node,
 ) -> tuple[str, ...]:
-    """Rows from `bounds[0]` to `bounds[1]` of `data`, seen as `shape`: nothing, whole parts of the
-    Concat that made it, or a slice, which is a view (they are outermost)."""
+    """What stands in a node's data, seen as `shape`, from `bounds[0]` to `bounds[1]` along an axis:
+    nothing, whole parts of the Concat that made it, or a slice, which is a view where that axis is
+    outermost."""
     first, stop = bounds
     if first == stop:
         return ()
-    before = rewriter.producer(data)
-    if before is not None and before.is_onnx("Concat") and before.attribute("axis") == 0:
-        edges = np.cumsum([0, *(rewriter.info(name).dims[0] for name in before.inputs)])
-        if rewriter.info(data).dims == shape and {first, stop} <= set(edges.tolist()):
-            pairs = zip(before.inputs, edges, strict=False)
+    data = rewriter.info(node.inputs[0])
+    made = rewriter.producer(data.name) if data.dims == shape else None
+    if made is not None and made.is_onnx("Concat") and made.attribute("axis") % len(shape) == axis:
+        edges = np.cumsum([0, *(rewriter.info(name).dims[axis] for name in made.inputs)])
+        if {first, stop} <= set(edges.tolist()):
+            pairs = zip(made.inputs, edges, strict=False)
             return tuple(name for name, edge in pairs if first <= edge < stop)
-    result = rewriter.add_tensor(data, rewriter.info(data).dtype, (stop - first, *shape[1:]))
-    offset = first * math.prod(shape[1:])
-    parts.append(view(data, result, node.name, offset))
+    result = rewriter.add_tensor(data.name, data.dtype, _with(shape, axis, stop - first))
+    if math.prod(shape[:axis]) == 1:
+        offset = first * math.prod(shape[axis + 1 :])
+        parts.append(view(data.name, result, node.name, offset))
+    else:
+        limits = [
+            rewriter.add_constant(data.name, np.array([number]), "int64")
+            for number in (first, stop, axis)
+        ]
+        parts.append(Node("Slice", (data.name, *limits), (result,), node.name))
     return (result,)
+
+
+_RULES: Mapping[str, Callable[[Rewriter, Node], None]] = {
+    "GatherND": _gather,
+    "ScatterND": _scatter,
+    "GatherElements": _gather_elements,
+    "ScatterElements": _scatter_elements,
+}

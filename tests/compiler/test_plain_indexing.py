@@ -1,4 +1,4 @@
-"""GatherND and ScatterND whose places are known, against onnxruntime, and what becomes of them."""
+"""Gathers and scatters whose places are known, against onnxruntime, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -61,6 +61,54 @@ def test_scatters_of_neighbours_are_joins(name: str) -> None:
         at=indices.astype(np.int64),
     )
     check_both(model)
+
+
+ALONG = {
+    "the outermost axis": (0, [5, 3], [1, 2], 0),
+    "an inner axis": (1, [2, 5, 3], [-2, -1], 0),
+    "behind axes of one": (1, [1, 5, 3], [4], 0),
+    "apart": (1, [2, 5, 3], [0, 3], 1),
+}
+"""Axis, shape of the data, places, scatters that stay."""
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_elements_that_differ_along_their_axis_alone_are_movement(name: str) -> None:
+    axis, shape, places, stay = ALONG[name]
+    dims = [len(places) if at == axis else extent for at, extent in enumerate(shape)]
+    x, u = (", ".join(map(str, d)) for d in (shape, dims))
+    at = np.broadcast_to(np.array(places).reshape([-1] + [1] * (len(shape) - axis - 1)), dims)
+    model = model_of(
+        f"g (float[{x}] x, float[{u}] u) => (float[{x}] y, float[{u}] z) {{ a = Relu(x) b = Exp(u) "
+        f"y = ScatterElements<axis={axis}>(a, at, b) z = GatherElements<axis={axis}>(a, at) }}",
+        at=at.astype(np.int64),
+    )
+    kept = [key for key in operators(check_both(model)) if "elements" in key]
+    assert len(kept) == stay, kept
+
+
+def test_elements_that_differ_along_other_axes_stay() -> None:
+    model = model_of(
+        "g (float[2, 5] x) => (float[2, 2] y) { a = Relu(x) y = GatherElements<axis=1>(a, at) }",
+        at=np.array([[0, 1], [1, 2]]),
+    )
+    assert any("gather_elements" in key for key in operators(check_both(model)))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rows_written_one_after_another_are_one_join(batch: int) -> None:
+    rows = " ".join(
+        f"u{t} = Exp<>(x{t}) s{t + 1} = ScatterElements<axis=1>(s{t}, at{t}, u{t})"
+        for t in range(3)
+    ).replace("<>", "")
+    given = ", ".join(f"float[{batch}, 1, 4] x{t}" for t in range(3))
+    model = model_of(
+        f"g ({given}) => (float[{batch}, 3, 4] y) {{ {rows} y = Relu(s3) }}",
+        s0=np.zeros((batch, 3, 4), np.float32),
+        **{f"at{t}": np.full((batch, 1, 4), t) for t in range(3)},
+    )
+    found = operators(check_both(model))
+    assert not any(word in key for key in found for word in ("scatter", "slice")), found
 
 
 def assignment() -> onnx.ModelProto:

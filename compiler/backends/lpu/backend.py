@@ -31,7 +31,6 @@ from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.narrow_indices import NarrowIndices
 from tilesmith.compiler.backends.lpu.packing_heads import PackHeads, QuantiseBehind
 from tilesmith.compiler.backends.lpu.program import linked
-from tilesmith.compiler.backends.lpu.running_sums import RunningSumsAsProducts
 from tilesmith.compiler.backends.lpu.several_chips import pipelined, simulate_pipeline
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
@@ -40,6 +39,7 @@ from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.choosing_by_rank import ChooseByRank
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.running_sums import RunningSumsAsProducts
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.wrong_instruction import WrongInstruction
 from tilesmith.search_space.dtypes import size_of
@@ -55,6 +55,10 @@ from tilesmith.simulator.lpu.selected import scheduled
 
 DESCRIBED = "lpu1"
 """Whose schedules say what would run on a chip that is known as a roofline only."""
+
+
+LONGEST_SUM = 4096
+"""Elements that one triangle adds up at most: one of more would take a seventh of MEM."""
 
 
 class LpuBackend(Backend):
@@ -87,7 +91,7 @@ class LpuBackend(Backend):
         places = (ExtremesByComparison(runs), ChooseByRank(runs, "int32", stated=True))
         rows = (
             *places,
-            RunningSumsAsProducts(),
+            RunningSumsAsProducts(LONGEST_SUM, stated=True),
             BandsAsProducts(),
             lower,
             *attention,

@@ -42,6 +42,7 @@ from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.choosing_by_rank import ChooseByRank
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.running_sums import RunningSumsAsProducts
 from tilesmith.compiler.passes.unpacked_weights import UnpackWeights
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
@@ -60,6 +61,9 @@ from tilesmith.simulator.dispatch import SimulationResult
 from tilesmith.simulator.trainium.family import staged_stream
 from tilesmith.simulator.trainium.functional import execute_in
 from tilesmith.simulator.trainium.timeline import timeline
+
+LONGEST_SUM = 512
+"""Elements that one triangle adds up at most: loading one of more takes longer than two steps."""
 
 
 class TrainiumBackend(Backend):
@@ -86,6 +90,7 @@ class TrainiumBackend(Backend):
             FuseAttention(runs),
             ChooseByRank(runs),
             EvenWindows(),
+            RunningSumsAsProducts(LONGEST_SUM),
             ConvertAtEntrance(),
             LowerPrecision(precision),
             FindExtremes(target),

@@ -1,0 +1,78 @@
+"""Models around operators that once ran on the host of trn1: latency, and what is left there.
+
+    python -m benchmarks.accelerator.left_the_host [--target trn2] [--precision bf16]
+
+A transfer to the host and back is 20 us and more by the target's own numbers; what stays there is
+printed. The error is max|a - b| / max|b| against ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+from benchmarks.accelerator.few_rows import line
+
+STEPS = 12
+"""Of recurrences that an exporter wrote step by step."""
+
+CASES = {
+    "running sums 16x256": "(float[16,256] x) => (float[16,256] y) "
+    "{ a = Relu(x) b = CumSum(a, last) y = Tanh(b) }",
+    "running sums 1x8192": "(float[1,8192] x) => (float[1,8192] y) "
+    "{ a = Relu(x) b = CumSum(a, last) y = Tanh(b) }",
+    "running sums 8x64x64, backwards": "(float[8,64,64] x) => (float[8,64,64] y) "
+    "{ a = Relu(x) b = CumSum<exclusive=1, reverse=1>(a, middle) y = Tanh(b) }",
+    "rows written in steps 2x12x48": f"(float[2,{STEPS},48] x) => (float[2,{STEPS},48] y) "
+    "{ r = Relu(x) "
+    + " ".join(
+        f"p{t} = Slice(r, n{t}, n{t + 1}, middle) h{t + 1} = Tanh(p{t}) "
+        f"s{t + 1} = ScatterElements<axis=1>(s{t}, at{t}, h{t + 1})"
+        for t in range(STEPS)
+    )
+    + f" y = Relu(s{STEPS}) }}",
+    "rows picked everywhere 64x96": "(float[64,96] x) => (float[16,96] y) "
+    "{ a = Relu(x) y = GatherElements<axis=0>(a, picked) }",
+}
+_RANDOM = np.random.default_rng(0)
+WEIGHTS = {
+    "last": np.array(-1),
+    "middle": np.array([1]),
+    "s0": np.zeros((2, STEPS, 48), np.float32),
+    "picked": np.broadcast_to(_RANDOM.integers(0, 64, (16, 1)), (16, 96)).copy(),
+    **{f"n{t}": np.array([t]) for t in range(STEPS + 1)},
+    **{f"at{t}": np.full((2, 1, 48), t) for t in range(STEPS)},
+}
+
+
+def models() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Names and models."""
+    for name, text in CASES.items():
+        graph = parser.parse_graph(f"g {text}")
+        used = {name for node in graph.node for name in node.input}
+        for weight in sorted(used & WEIGHTS.keys()):
+            graph.initializer.append(numpy_helper.from_array(WEIGHTS[weight], weight))
+        opset = onnx.helper.make_opsetid("", 21)
+        model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
+        yield name, onnx.shape_inference.infer_shapes(model)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", default="trn1")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in models():
+            path = Path(folder) / "case.onnx"
+            print(line(name, model, path, asked.target, asked.precision), flush=True)
+
+
+if __name__ == "__main__":
+    main()
