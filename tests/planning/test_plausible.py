@@ -12,6 +12,8 @@ from tests.planning.test_architectures import PUBLISHED, read
 from tilesmith.planning.deployment import Deployment
 from tilesmith.planning.steps import step_parts
 from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import simulate
 
 LLAMA_8B, LLAMA_70B = (read(PUBLISHED[name][0]) for name in ("Llama 3 8B", "Llama 3 70B"))
 WHOLE = {"trn1.32xlarge": 32, "inf2.48xlarge": 24, "trn2.48xlarge": 64}
@@ -137,6 +139,29 @@ def test_prompts_that_are_alone_are_fused_where_the_engine_does() -> None:
     assert attention(apart, 1, "StarCoder") == attention(here, 1, "StarCoder")
     assert attention(apart, 1, "Llama 3 8B") == attention(here, 1, "Llama 3 8B")
     assert not Deployment(load_mesh("trn1.32xlarge")).says("serving.fused_alone")
+
+
+def test_what_is_not_a_product_costs_a_pass_what_kernels_of_its_shape_do() -> None:
+    """BERT's twelve layers, 16 sentences of 128 words: activations, residuals and softmax; and
+    weights stream while others are multiplied by."""
+    bert, on = read(PUBLISHED["BERT base"][0]), Deployment(load_mesh("trn1.2xlarge"))
+
+    def kernel(text: str) -> float:
+        workload = Workload.parse(f"{text} dtype=bfloat16")
+        return 12e-6 * simulate(workload, on.mesh.target, None, "timeline").latency_us
+
+    parts = step_parts(bert, on, 16, 128, 128).parts
+    gelu = kernel("elementwise shape=2048x3072 expression=gelu(x0)")
+    residual = kernel("elementwise shape=2048x768 expression=add(x0,x1)")
+    assert parts["pointwise"] == pytest.approx(gelu + 2 * residual, rel=0.1)
+    softmax = kernel(f"softmax shape={16 * 12 * 128}x128")
+    assert parts["attention"] > softmax
+    assert parts["attention"] == pytest.approx(softmax, rel=0.2)
+    one, many = (sum(step_parts(bert, on, n, 128, 128).parts.values()) for n in (1, 2))
+    alone, both = (step_parts(bert, on, n, 128, 128).parts for n in (1, 64))
+    assert "products" not in alone
+    assert both["products"] > 100 * both["weights"]
+    assert one < many < 2 * one
 
 
 @pytest.mark.parametrize("name", ["Llama 3 8B", "Llama 2 13B", "Mixtral 8x7B", "StarCoder"])

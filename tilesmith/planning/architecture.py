@@ -108,14 +108,14 @@ class Pointwise:
     """Work on every number of a row: normalisations, activations, residuals, rotations.
 
     Attributes:
-        operations: passes over each number.
+        operands: rows that are read for each one that is written.
         split: whether the cores of a tensor group share the numbers of a row.
     """
 
     name: str
     width: int
     parameters: int = 0
-    operations: int = 1
+    operands: int = 1
     split: bool = False
 
 

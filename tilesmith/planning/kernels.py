@@ -2,9 +2,9 @@
 
 A few kernels of each target are simulated once in a process: a product of one row (weights stream
 from memory), products of many rows (the arithmetic's pace), a block of attention, softmax and
-normalisation of one row and of many. Between and beyond them costs are taken to be proportional,
-which is what they are on machines that work tile by tile; the start of a kernel is not in them, as
-a step's kernels prefetch.
+normalisation of one row and of many; of models that make no tokens, activations and sums, too.
+Between and beyond them costs are taken to be proportional, which is what they are on machines that
+work tile by tile; the start of a kernel is not in them, as a step's kernels prefetch.
 Nothing here knows a family: whatever has a simulator has rates. A machine that cannot run one of
 the kernels but products is taken to do them for nothing, attention as fast as products.
 """
@@ -100,6 +100,18 @@ def rates_of(target: Target) -> Rates:
         softmax=_rows("softmax", target, dtype),
         norm=_rows("rms_norm", target, dtype),
     )
+
+
+@lru_cache(maxsize=64)
+def pointwise_rates(target: Target) -> tuple[float, float]:
+    """Seconds a number of what reads one row, and two, for each that it writes: an activation and
+    a sum. 0 on machines that have no schedule for them."""
+    text = f"elementwise shape={_MANY}x{_WIDE} expression={{}} dtype={_dtype(target)}"
+    one, two = (
+        _or(partial(_seconds, text.format(expression), target), 0.0) / (_MANY * _WIDE)
+        for expression in ("gelu(x0)", "add(x0,x1)")
+    )
+    return one, two
 
 
 def _deeper(target: Target) -> float:

@@ -98,7 +98,7 @@ class _Reader:
             split = self._product(node, split)
         elif node.op_type in _NORMS:
             shape, split = self._shape(node.output[0]), False
-            norm = Pointwise("norm", shape[-1], operations=4)
+            norm = Pointwise("norm", shape[-1])
             self._layer(node, norm, math.prod(shape[:-1]))
         if split:
             self.split.update(node.output)

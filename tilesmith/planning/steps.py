@@ -3,6 +3,11 @@
 Every part is a rate of the house's simulator (`kernels.py`), a collective's cost on the mesh, or
 one of the fitted constants (`constants.toml`); which is said where it is added. Stages of a
 pipeline work on parts of the batch, one behind the other.
+
+A pass of a model that makes no tokens is one program, compiled whole: weights stream while others
+are multiplied by, and whatever is not a product goes through memory as the simulated kernels do.
+What engines of models that make tokens fuse instead is in the constants, fitted on their times
+(decision 0100).
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from tilesmith.planning.architecture import (
 from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import BYTES, Deployment, Precision
 from tilesmith.planning.experts import expert_work, row_efficiency
-from tilesmith.planning.kernels import rates_of
+from tilesmith.planning.kernels import pointwise_rates, rates_of
 from tilesmith.planning.shares import (
     cached_share,
     heads_share,
@@ -56,8 +61,8 @@ class Parts:
     """Seconds of a step by what they go to.
 
     `weights`: streams of weights; `products`: their arithmetic; `attention`: scores, softmax and
-    the cache; `norms`; `collectives`; `cache`: what a prompt writes; `layers`, `step`: fixed for
-    each layer and step.
+    the cache; `norms`; `pointwise`: activations and residuals of a pass; `collectives`; `cache`:
+    what a prompt writes; `layers`, `step`: fixed for each layer and step.
     """
 
     parts: Mapping[str, float]
@@ -147,6 +152,7 @@ class _Step:
         self.architecture, self.deployment = architecture, deployment
         self.sequences, self.new_tokens, self.context = sequences, new_tokens, context
         self.cache = cache
+        self.passes = architecture.kind == "pass"
         self.decodes = architecture.kind == "decoder" and new_tokens == 1
         self.tensor, self.each = deployment.tensor, deployment.cores_each
         self.rates = rates_of(deployment.mesh.target)
@@ -196,8 +202,7 @@ class _Step:
         share = product_share(product, self.tensor, self.deployment.full_heads)
         rows = self.sequences * product.rows if product.rows else rows
         precision: Precision = self.deployment.weights if is_narrow(product) else "bf16"
-        self._weights(share, precision)
-        self.parts["products"] += 2 * rows * share / self.each / self._pace(precision)
+        self._multiply(share, precision, rows * share)
         if product.split == "rows":
             self._all_reduce(rows * product.n * ACTIVATION_BYTES)
         if product.name == "head" and self.architecture.kind == "decoder":
@@ -207,15 +212,24 @@ class _Step:
         """Additions and multiplications a second; activations are as narrow as fp8 weights."""
         return self.rates.narrow if precision == "fp8" else self.rates.multiply
 
-    def _weights(self, numbers: float, precision: str, reached: float = 1.0) -> None:
-        """Stream weights; integers are converted on the way, which goes on beside the stream.
+    def _multiply(
+        self, numbers: float, precision: Precision, terms: float, reached: float = 1.0
+    ) -> None:
+        """Stream weights and multiply by them; integers are converted on the way, which goes on
+        beside the stream. Of a pass, the longer of both counts.
 
         Args:
+            numbers: of the weights.
+            terms: products of two numbers that are added up.
             reached: the share of the stream's rate that their rows reach.
         """
         streamed = numbers * BYTES[precision] / (self.stream * reached)
         converted = numbers * self.rates.convert if precision in _INTEGERS else 0.0
-        self.parts["weights"] += max(streamed, converted) / self.each
+        moved, worked = max(streamed, converted), 2 * terms / self._pace(precision)
+        if not self.passes or moved >= worked:
+            self.parts["weights"] += moved / self.each
+        if not self.passes or moved < worked:
+            self.parts["products"] += worked / self.each
 
     def _experts(self, experts: Experts, rows: float) -> None:
         """Weights of the experts that are loaded, and what is multiplied by them."""
@@ -225,8 +239,7 @@ class _Step:
             share = product_share(product, self.tensor // groups)
             width = product.n if product.split == "rows" else share // product.k
             reached = row_efficiency(self.deployment.mesh.target, width * BYTES[precision])
-            self._weights(work.loaded * share, precision, reached)
-            self.parts["products"] += 2 * work.rows * share / self.each / self._pace(precision)
+            self._multiply(work.loaded * share, precision, work.rows * share, reached)
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
     def _attention(self, attention: Attention, layer: Layer, rows: float) -> None:
@@ -270,6 +283,11 @@ class _Step:
         if self._fused(attention):
             self.parts["attention"] += seen * work / self.rates.attend
             return
+        if self.passes:  # of one that was split up, its first product alone counts the softmax
+            rows = queries if attention.width else 0
+            softmax = self.rates.softmax.spread(rows, keys) / self.each
+            self.parts["attention"] += work / self.rates.multiply + softmax
+            return
         spilled = scores * self._spilled(scores) * self.constant("attention.spilled_bytes")
         self.parts["attention"] += work / self.rates.attend + spilled / self.stream / self.each
 
@@ -280,11 +298,13 @@ class _Step:
         below, it "gives minimal benefit", so what runs there instead is taken to be as fast.
         Published times of Llama 2, whose heads are not grouped, are older than that, but for
         prompts of one sequence (`serving.fused_alone` of a mesh). NxD Inference has it for all
-        (`serving.fused`).
+        (`serving.fused`). Compilers of whole passes have none unless a mesh says so.
         """
-        if self.architecture.kind != "decoder" or self.deployment.says("serving.fused"):
+        if self.deployment.says("serving.fused"):
             return True
-        if not attention.causal:  # an encoder's, or across to one: as of models that only read
+        if self.passes:
+            return False
+        if not attention.causal:  # an encoder's, or across to one: of no published times
             return True
         family = self.architecture.family
         if self.sequences == 1 and self.deployment.says("serving.fused_alone"):
@@ -305,6 +325,10 @@ class _Step:
             ):
                 rows = -(-rows // self.tensor)
             self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
+        elif self.passes:
+            one, two = pointwise_rates(self.deployment.mesh.target)
+            numbers = rows * width_share(operator, self.tensor) / self.each
+            self.parts["pointwise"] += numbers * (one if operator.operands == 1 else two)
 
     def _all_reduce(self, size: float) -> None:
         """A sum over the group."""

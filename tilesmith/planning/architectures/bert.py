@@ -126,6 +126,6 @@ def encoder_layer(
         Product("query, key, value", width, width, "columns", unit=size, times=3, bias=bias),
         Attention("attention", heads, heads, size, size, causal=causal),
         Product("output", width, width, "rows", unit=size, bias=True),
-        Pointwise("residual", width),
+        Pointwise("residual", width, operands=2),
         *plain(width, inner),
     )

@@ -77,8 +77,8 @@ def latent_attention(c: Configuration) -> tuple[Operator, ...]:
         Product("key, value down", hidden, latent + rotated, "none"),
         norm(latent, "latent norm"),
         Product("key, value up", latent, heads * (plain + value), "columns", unit=plain + value),
-        Pointwise("rotary", (heads + 1) * rotated, operations=3, split=True),
+        Pointwise("rotary", (heads + 1) * rotated, operands=2, split=True),
         Attention("attention", heads, heads, width, value, latent=latent + rotated),
         Product("output", heads * value, hidden, "rows", unit=value),
-        Pointwise("residual", hidden),
+        Pointwise("residual", hidden, operands=2),
     )

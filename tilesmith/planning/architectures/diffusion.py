@@ -124,7 +124,7 @@ class _Unet:
         heads = self.heads[level]
         size = width // heads
         one: list[Operator] = [
-            *(Pointwise(f"norm {n}", width, 2 * width, 4) for n in range(3)),
+            *(Pointwise(f"norm {n}", width, 2 * width) for n in range(3)),
             Product("query, key, value", width, width, unit=size, times=3),
             Attention("to the image", heads, heads, size, size, causal=False),
             Product("output", width, width, "rows", unit=size, bias=True),
@@ -158,7 +158,7 @@ def conv(inputs: int, outputs: int, split: str = "columns") -> Product:
 
 def group_norm(width: int) -> Pointwise:
     """Normalisation of groups of channels."""
-    return Pointwise("group norm", width, 2 * width, 4)
+    return Pointwise("group norm", width, 2 * width)
 
 
 def resnet(inputs: int, outputs: int, time: int = 0) -> list[Operator]:
@@ -168,7 +168,7 @@ def resnet(inputs: int, outputs: int, time: int = 0) -> list[Operator]:
         conv(inputs, outputs),
         group_norm(outputs),
         conv(outputs, outputs, "rows"),
-        Pointwise("residual", outputs),
+        Pointwise("residual", outputs, operands=2),
     ]
     if time:
         found.append(Product("time", time, outputs, bias=True, rows=1))

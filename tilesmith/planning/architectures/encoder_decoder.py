@@ -42,7 +42,7 @@ def t5(c: Configuration) -> Architecture:
             Product(f"{name} key, value", width, heads * size, "heads", unit=size, times=keys),
             Attention(name, heads, heads, size, size, causal=causal),
             Product(f"{name} output", heads * size, width, "rows", unit=size, times=queries),
-            Pointwise("residual", width),
+            Pointwise("residual", width, operands=2),
         )
 
     across = Product("across key, value", width, heads * size, "heads", unit=size, times=2)
@@ -89,7 +89,7 @@ def whisper(c: Configuration) -> Architecture:
             *own,
             Attention(name, number, number, unit, unit, causal=causal, keys=keys),
             Product(f"{name} output", width, width, "rows", unit=unit, bias=True),
-            Pointwise("residual", width),
+            Pointwise("residual", width, operands=2),
         )
 
     sound = (
@@ -97,7 +97,7 @@ def whisper(c: Configuration) -> Architecture:
             "convolution 0", 3 * c.integer("num_mel_bins", 80), width, bias=True, rows=2 * frames
         ),
         Product("convolution 1", 3 * width, width, bias=True),
-        Pointwise("positions", width, frames * width),
+        Pointwise("positions", width, frames * width, operands=2),
     )
     last = norm(width, "norm", keeps="layer")
     feeds = [(norm(width, "norm feed", keeps="layer"), *plain(width, n)) for n in inner]

@@ -160,7 +160,7 @@ def falcon(c: Configuration) -> Architecture:
         ),
         Attention("attention", heads, groups, size, size),
         Product("output", heads * size, width, "rows", unit=size, bias=bias),
-        Pointwise("residual", width),
+        Pointwise("residual", width, operands=2),
         *plain(width, c.integer("ffn_hidden_size", 4 * width), bias=bias),
     )
     return _whole(c, width, Layer("decoder", layer, c.integer("num_hidden_layers")), 0, tied=True)
@@ -197,7 +197,7 @@ def _layer(
         *projections,
         Attention("attention", heads, groups or heads, size, size),
         Product("output", width, width, "rows", unit=size, bias=biases > 0),
-        Pointwise("residual", width),
+        Pointwise("residual", width, operands=2),
         *plain(width, inner),
     )
 

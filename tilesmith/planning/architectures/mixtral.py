@@ -127,10 +127,10 @@ def dbrx(c: Configuration) -> Architecture:
         *Habits().layer_norms(hidden),
         Product("query", hidden, heads * size, "columns", unit=size),
         Product("key, value", hidden, groups * size, "heads", unit=size, times=2, heads=heads),
-        Pointwise("rotary", (heads + groups) * size, operations=3, split=True),
+        Pointwise("rotary", (heads + groups) * size, operands=2, split=True),
         Attention("attention", heads, groups, size, size),
         Product("output", heads * size, hidden, "rows", unit=size),
-        Pointwise("residual", hidden),
+        Pointwise("residual", hidden, operands=2),
         *routed(hidden, feed.integer("ffn_hidden_size", 3584), count, active),
     )
     named = {"hidden_size": "d_model", "max_position_embeddings": "max_seq_len"}

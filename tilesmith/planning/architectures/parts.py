@@ -56,7 +56,7 @@ _KEPT: dict[Norm, int] = {"rms": 1, "layer": 2, "none": 0}
 
 def norm(width: int, name: str = "norm", *, keeps: Norm = "rms") -> Pointwise:
     """A normalisation of a row: a square, a sum, a product a number."""
-    return Pointwise(name, width, parameters=width * _KEPT[keeps], operations=4)
+    return Pointwise(name, width, parameters=width * _KEPT[keeps])
 
 
 def embedding(entries: int, width: int, name: str = "embedding") -> Lookup:
@@ -74,9 +74,9 @@ def gated(width: int, inner: int, *, bias: bool = False, name: str = "") -> tupl
     prefix = f"{name} " if name else ""
     return (
         Product(f"{prefix}gate, up", width, inner, "columns", times=2, bias=bias),
-        Pointwise(f"{prefix}silu", inner, operations=2, split=True),
+        Pointwise(f"{prefix}silu", inner, operands=2, split=True),
         Product(f"{prefix}down", inner, width, "rows", bias=bias),
-        Pointwise(f"{prefix}residual", width),
+        Pointwise(f"{prefix}residual", width, operands=2),
     )
 
 
@@ -86,7 +86,7 @@ def plain(width: int, inner: int, *, bias: bool = True) -> tuple[Operator, ...]:
         Product("up", width, inner, "columns", bias=bias),
         Pointwise("gelu", inner, split=True),
         Product("down", inner, width, "rows", bias=bias),
-        Pointwise("residual", width),
+        Pointwise("residual", width, operands=2),
     )
 
 
@@ -124,13 +124,13 @@ def grouped_attention(c: Configuration, habits: Habits, window: int = 0) -> tupl
     if habits.normalised:
         features = (heads + groups) * size
         held = 2 * size if habits.normalised == "heads" else features
-        operators.append(Pointwise("query, key norm", features, held, 4, True))
+        operators.append(Pointwise("query, key norm", features, held, split=True))
     return (
         *operators,
-        Pointwise("rotary", (heads + groups) * size, operations=3, split=True),
+        Pointwise("rotary", (heads + groups) * size, operands=2, split=True),
         Attention("attention", heads, groups, size, size, window=window),
         Product("output", heads * size, hidden, "rows", unit=size, bias=out_biased),
-        Pointwise("residual", hidden),
+        Pointwise("residual", hidden, operands=2),
     )
 
 
@@ -150,6 +150,6 @@ def routed(
     return (
         Product("router", width, count, "none", bias=bias),
         Experts("experts", count, min(active, count), products),
-        Pointwise("expert silu", active * inner, operations=2, split=True),
-        Pointwise("expert sum", width, operations=active),
+        Pointwise("expert silu", active * inner, operands=2, split=True),
+        Pointwise("expert sum", width, operands=active),
     )

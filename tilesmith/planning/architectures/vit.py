@@ -31,7 +31,7 @@ def clip_vision(c: Configuration) -> Architecture:
     width, patch = c.integer("hidden_size"), c.integer("patch_size", 32)
     patches = (c.integer("image_size", 224) // patch) ** 2
     first = Product("patches", c.integer("num_channels", 3) * patch * patch, width)
-    positions = Pointwise("class, positions", width, parameters=width * (patches + 2))
+    positions = Pointwise("class, positions", width, parameters=width * (patches + 2), operands=2)
     layer = encoder_layer(c, width)
     return Architecture(
         name=str(c.fields.get("_name_or_path") or c.family),
@@ -72,7 +72,7 @@ def _vision(c: Configuration, *, extra: int) -> Architecture:
     layer = encoder_layer(c, width, bias=c.flag("qkv_bias", True))
     labels = c.fields.get("id2label")
     classes = len(labels) if isinstance(labels, dict) and labels else 1000
-    tokens = Pointwise("class, positions", width, parameters=width * (rows + extra))
+    tokens = Pointwise("class, positions", width, parameters=width * (rows + extra), operands=2)
     first = Product("patches", channels * patch * patch, width, bias=True)
     return Architecture(
         name=str(c.fields.get("_name_or_path") or c.family),
