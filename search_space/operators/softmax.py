@@ -79,8 +79,13 @@ class Softmax(Template):
         position = workload.integer("axis") % len(shape)
         return product(shape[:position]), shape[position], product(shape[position + 1 :])
 
-    def compute(self, workload: Workload) -> ComputeDefinition:
-        """Stages m, e, s, t (1/s or log s) and y over rows r, columns k (and neighbours i)."""
+    def compute(self, workload: Workload, again: bool = False) -> ComputeDefinition:
+        """Stages m, e, s, t (1/s or log s) and y over rows r, columns k (and neighbours i).
+
+        Args:
+            again: powers are not kept but computed twice, as exp(x[k] + n), n = -m; there is no
+                stage e then.
+        """
         rows, length, neighbours = self._split(workload)
         r, k = axis("r", rows), axis("k", length)
         across = () if neighbours == 1 else (axis("i", neighbours),)
@@ -90,10 +95,15 @@ class Softmax(Template):
         m, t = load("m", *one), load("t", *one)
         log = workload.integer("log")
         power = call("exp", call("subtract", x, m))
+        if again:
+            e = call("exp", call("add", x, load("n", *one)))
         value = call("subtract", call("subtract", x, m), t) if log else call("multiply", e, t)
+        between = Stage("e", (r, k, *across), power)
+        if again:
+            between = Stage("n", row, call("negate", m))
         stages = (
             Stage("m", row, x, (k,), "max"),
-            Stage("e", (r, k, *across), power),
+            between,
             Stage("s", row, e, (k,), "sum"),
             Stage("t", row, call("log" if log else "reciprocal", load("s", *one))),
             Stage("y", (r, k, *across), value),

@@ -362,8 +362,8 @@ class Analysis(Structure):
         cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants, self.begun)
         cost.instruction = self.instruction(block)
         if cost.stages():
-            cost.times = self.times(block, loops, values)
-        numbers = (*sizes.values(), *apart.values(), cost.times)
+            cost.turns = self.turns(block, loops, values)
+        numbers = (*sizes.values(), *apart.values(), *cost.turns.values())
         if not all(isinstance(number, int | np.integer) for number in numbers):
             return cost.repeated(apart) if apart else cost.estimate()
         key = (id(block), *map(int, numbers))

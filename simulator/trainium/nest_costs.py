@@ -17,7 +17,6 @@ from tilesmith.codegen.trainium.selection.patterns import (
     absorbed,
     calls,
     combination,
-    simplify,
     squared,
 )
 from tilesmith.codegen.trainium.selection.pointwise import MAX_ELEMENTS
@@ -26,6 +25,7 @@ from tilesmith.codegen.trainium.timing.engine_costs import FULL_RATE_BYTES
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.scalar import Call, Const, Load, Scalar, Select, loads
 from tilesmith.search_space.ir.strides import boxes
+from tilesmith.search_space.schedules.trainium.activations import simplify
 from tilesmith.simulator.trainium.estimate import (
     DMA,
     GPSIMD,

@@ -114,7 +114,8 @@ class Structure:
         if block.engine == engine:
             return block
         if (id(block), engine) not in self.blocks:
-            self.blocks[id(block), engine] = replace(block, engine=engine)
+            there = self.blocks[id(block), engine] = replace(block, engine=engine)
+            self.around[id(there)] = self.around[id(block)]
         return self.blocks[id(block), engine]
 
     def instruction(self, block: Block) -> str:
@@ -149,14 +150,11 @@ class Structure:
             return 1.0, 1
         return np.maximum(self.value(statement.extent, values), 1), self.number(statement.stages)
 
-    def times(self, block: Block, loops: tuple[Loop, ...], values: Values) -> Any:
-        """How often a nest is run, of which `loops` are the innermost."""
+    def turns(self, block: Block, loops: tuple[Loop, ...], values: Values) -> dict[str, Any]:
+        """The loops around a nest, of which `loops` are the innermost: how often each is run."""
         around = self.around[id(block)][: -len(loops) or None]
         known = {**{loop.variable: 0 for loop in around}, **values}
-        count: Any = 1
-        for loop in around:
-            count = count * np.maximum(self.value(loop.extent, known), 1)
-        return count
+        return {loop.variable: np.maximum(self.value(loop.extent, known), 1) for loop in around}
 
     def accesses(self, statement: Statement) -> tuple[bool, frozenset[str], frozenset[str]]:
         """Whether a statement makes tiles, the buffers it reads and those it writes."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.selection.pointwise import STAGED
 from tilesmith.codegen.trainium.selection.staging import SMALL
 from tilesmith.codegen.trainium.selection.transfers import DMA_BYTES
 from tilesmith.codegen.trainium.timing.costs import transfer_time
@@ -46,7 +47,7 @@ class TransferCost:
     Attributes:
         begun: stages whose first reduction writes what it works on.
         instruction: the specification that the block fits.
-        times: how often the nest is run; only where it `stages`.
+        turns: the loops around the nest, and how often each is run; only where it `stages`.
     """
 
     core: Core
@@ -57,7 +58,7 @@ class TransferCost:
     constants: AbstractSet[str] = frozenset()
     begun: AbstractSet[str] = frozenset()
     instruction: str = "pointwise"
-    times: Any = 1
+    turns: dict[str, Any] = field(default_factory=dict)
 
     def is_dma(self, sources: set[str]) -> bool:
         """Whether any side is in HBM."""
@@ -207,28 +208,29 @@ class TransferCost:
             run = self.run(found, rows)
             if found.buffer in self.constants:
                 run = self.laid_out(found, elements, size, rows)
-            once = self.unmoved(found)
+            loaded = self.loaded(found)
             if self.used(found) & rows and self.used(found) <= rows:  # a column of a vector
-                once, elements = (
-                    True,
-                    prod(e.constant or 1 for e in self.buffers[found.buffer].shape),
-                )
-                run = elements
+                elements = prod(e.constant or 1 for e in self.buffers[found.buffer].shape)
+                loaded, run = 1, elements
             engines, time = _vector_transfer(elements / run, run * size, core)
-            share = 1 / self.times if once else 1.0
+            share = loaded / prod(self.turns.values())
             total.occupied[DMA] += engines * time / core.dma_engines * share
             total.span += (time + core.dma_start_ns) * share
             self.transferred(total, elements * size * share, share, elements / run * share)
         return total
 
     def stages(self) -> bool:
-        """Whether instructions read an operand from HBM that is the same in every run."""
-        found = loads(self.block.value)
-        return any(self.scope(f.buffer) == "hbm" and self.unmoved(f) for f in found)
+        """Whether instructions read operands from HBM, which may be loaded less often than read."""
+        return any(self.scope(f.buffer) == "hbm" for f in loads(self.block.value))
 
-    def unmoved(self, found: Load) -> bool:
-        """Whether no loop outside the nest moves an access: it is staged once."""
-        return all(index.variables() <= set(self.sizes) for index in found.indices)
+    def loaded(self, found: Load) -> Any:
+        """How often what is read from HBM is loaded: a few pieces stay staged, each once."""
+        every: Any = prod(self.turns.values())
+        moving = {name for index in found.indices for name in index.variables()} - set(self.sizes)
+        if not moving <= set(self.turns):
+            return every
+        pieces: Any = prod(self.turns[name] for name in moving)
+        return np.where(pieces <= STAGED, pieces, every)
 
 
 def _vector_transfer(runs: Any, length: Any, core: Core) -> tuple[Any, Any]:

@@ -22,21 +22,22 @@ from tilesmith.codegen.trainium.selection.patterns import (
     BINARY,
     MIRRORED,
     REVERSED,
-    UNARY,
     affine_argument,
     calls,
     combination,
-    simplify,
     squared,
 )
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.scalar import Call, Const, Load, Scalar
+from tilesmith.search_space.schedules.trainium.activations import UNARY, simplify
 
 Dims = list[tuple[str, int]]
 
 _REDUCERS = {"sum": "add", "max": "max", "min": "min", "product": "multiply"}
 
 Value = Tile | float
+
+_ONE, _ZERO = Const(1.0), Const(0.0)
 
 ROUNDING = 1.5 * 2.0**23
 """Added and taken away again, it rounds an fp32 number below 2^22 to a whole one (to even)."""
@@ -95,23 +96,27 @@ class Emission:
         fresh = self.owner.fulfil(out, whole=len(kept) < len(self.dims))
         if not fresh and self.multiply_add(out, block.value):
             return
-        if fresh and not kept and self.sum_of_squares(out, block.value):
-            return
-        whole = self.value(block.value)
-        if isinstance(whole, float):
-            raise CodegenError(f"stage '{block.stage}' reduces a number")
         operation = _REDUCERS[block.reducer]
         if len(kept) == len(self.dims):
+            whole = self.reduced(block.value)
             self.kernel.tensor_tensor(out, out, operation, whole, engine=self.vector)
             self.discard(whole)
             return
         partial = out if fresh else self.owner.temporary(out)
-        self.kernel.reduce(partial, whole, operation, engine=self.vector)
-        if fresh:
+        if kept or block.reducer != "sum" or not self.activated_sum(partial, block.value):
+            whole = self.reduced(block.value)
+            self.kernel.reduce(partial, whole, operation, engine=self.vector)
             self.discard(whole)
-            return
-        self.kernel.tensor_tensor(out, out, operation, partial, engine=self.vector)
-        self.discard(whole, partial)
+        if not fresh:
+            self.kernel.tensor_tensor(out, out, operation, partial, engine=self.vector)
+            self.discard(partial)
+
+    def reduced(self, value: Scalar) -> Tile:
+        """What is reduced, as a tile."""
+        whole = self.value(value)
+        if isinstance(whole, float):
+            raise CodegenError(f"stage '{self.nest.block.stage}' reduces a number")
+        return whole
 
     def multiply_add(self, out: Tile, value: Scalar) -> bool:
         """`out += tile * column` in one instruction, where that is the reduction."""
@@ -128,24 +133,36 @@ class Emission:
         self.kernel.scalar_tensor_tensor(out, a, "multiply", b, "add", out, engine=self.vector)
         return True
 
-    def sum_of_squares(self, out: Tile, value: Scalar) -> bool:
-        """Row sums of `(x - column)^2`, or of `x^2`, in one activation, where that is the
-        reduction."""
-        factor = squared(value)
-        if self.nest.block.reducer != "sum" or factor is None or not self.is_full(factor):
+    def activated_sum(self, out: Tile, value: Scalar) -> bool:
+        """Row sums of a function of tiles in one activation, where that is the reduction; of tiles
+        as they are only where the scalar engine alone is to do it."""
+        if not self.is_full(value):
             return False
-        minus: Value = 0.0
+        if (factor := squared(value)) is not None and self.is_full(factor):
+            function, argument, scale, bias = "square", *self.centred(factor)
+        elif (found := affine_argument(value, self.is_column, self.occurrences)) is not None:
+            function, argument, scale, bias = found
+        elif (simple := simplify(value)) is not None and simple[0] in UNARY:
+            function, argument, scale, bias = UNARY[simple[0]], simple[1][0], _ONE, _ZERO
+        elif self.engine == "scalar":
+            function, argument, scale, bias = "copy", value, _ONE, _ZERO
+        else:
+            return False
+        tile, by, plus = (self.value(part) for part in (argument, scale, bias))
+        assert isinstance(tile, Tile)
+        each = self.owner.temporary(tile)
+        self.kernel.activation(each, function, tile, bias=plus, scale=by, sums=out)
+        self.discard(tile, by, plus, each)
+        return True
+
+    def centred(self, factor: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        """(argument, scale, bias) of what is squared: `x - column` is the square of its negative,
+        which takes the column as it is."""
         if isinstance(factor, Call) and factor.function == "subtract":
             x, column = factor.arguments
             if self.is_column(column) and self.is_full(x):
-                factor, minus = x, self.value(column)
-        tile = self.value(factor)
-        assert isinstance(tile, Tile)
-        squares = self.owner.temporary(tile)
-        sign = 1.0 if isinstance(minus, float) else -1.0
-        self.kernel.activation(squares, "square", tile, bias=minus, scale=sign, sums=out)
-        self.discard(tile, squares)
-        return True
+                return x, Const(-1.0), column
+        return factor, _ONE, _ZERO
 
     @property
     def vector(self) -> str:
@@ -258,7 +275,7 @@ class Emission:
             raise CodegenError(f"{value} is a number; fold it before code generation")
         out = out or self.owner.temporary(tile)
         self.kernel.activation(out, function, self.fit(tile, out), bias=plus, scale=by)
-        self.discard(tile)
+        self.discard(tile, by, plus)
         return out
 
     def is_full(self, value: Scalar) -> bool:

@@ -203,10 +203,12 @@ class Generator:
         return Iterations(self.operands, self.pointwise, self.transfers.framed, self.pools)
 
     def part(self, allocations: list[Allocate], body: list[Statement], env: Environment) -> None:
-        for found in allocations:
-            self.allocate(found, found.buffer)
-        for statement in body:
-            self.run(statement, env)
+        """One of the two parts of a pipelined loop's body; their instructions are merged."""
+        with self.pointwise.beside("made" if allocations else "used"):
+            for found in allocations:
+                self.allocate(found, found.buffer)
+            for statement in body:
+                self.run(statement, env)
 
     def nest(self, statement: Statement) -> Selected | None:
         """The instruction a statement is, on the engine it is assigned to, or None."""
@@ -325,9 +327,7 @@ class Generator:
         if not names:
             yield {}
             return
-        extents = {
-            loop.variable: extent for loop, extent in zip(nest.loops, nest.extents, strict=True)
-        }
+        extents = {o.variable: e for o, e in zip(nest.loops, nest.extents, strict=True)}
         for value in range(extents[names[0]]({**env})):
             for rest in self.points(nest, names[1:], {**env, names[0]: value}):
                 yield {names[0]: value, **rest}

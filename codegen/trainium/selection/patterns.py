@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilesmith.search_space.fusion import pointwise
 from tilesmith.search_space.ir.scalar import Call, Const, Scalar
+from tilesmith.search_space.schedules.trainium.activations import UNARY, simplify
 
 BINARY = {
     "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide",
@@ -33,29 +33,6 @@ REVERSED = {
 MIRRORED = {
     "is_ge": "is_le", "is_le": "is_ge", "is_gt": "is_lt", "is_lt": "is_gt", "is_equal": "is_equal",
 }  # fmt: skip
-UNARY = {
-    "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
-    "sigmoid": "sigmoid", "absolute": "abs", "silu": "silu", "gelu": "gelu",
-    "gelu_tanh": "gelu_tanh", "sin": "sin",
-}  # fmt: skip
-
-
-FORMULA = "multiply"
-"""The last operation of each formula that is one activation."""
-
-
-def simplify(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
-    """(function, arguments) of a call; formulas that one activation computes become that."""
-    if not isinstance(value, Call):
-        return None
-    first = value.arguments[0]
-    if value.function == "reciprocal" and isinstance(first, Call) and first.function == "sqrt":
-        return "rsqrt", first.arguments
-    inner = first.arguments[0] if isinstance(first, Call) else first
-    for name, argument in (("silu", first), ("gelu", inner), ("gelu_tanh", inner)):
-        if value.function == FORMULA and value == pointwise(name, argument):
-            return name, (argument,)
-    return value.function, value.arguments
 
 
 def affine_argument(
@@ -83,7 +60,8 @@ def affine_argument(
         return (function, *(scaled or (argument, one)), other)
     if argument is b:
         return function, argument, Const(-1.0), other
-    return (function, argument, one, Const(-other.value)) if isinstance(other, Const) else None
+    minus = Const(-other.value) if isinstance(other, Const) else Call("negate", (other,))
+    return function, argument, one, minus
 
 
 def _scaled(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 
@@ -32,6 +33,9 @@ overlap.
 TURNED = ("bfloat16", "float16")
 """Types that the tensor engine turns in one pass; four of float32 are no gain."""
 
+ROTATING = 5
+"""Temporaries of an expression's values that take turns, if it needs no more at once."""
+
 STAGED = 8
 """Pieces of one HBM tensor kept staged in SBUF."""
 
@@ -46,6 +50,7 @@ class Pointwise:
 
     def __init__(self, kernel: Kernel, tile_view: TileView, views: Mapping[str, HbmView]) -> None:
         self.kernel, self.tile_view, self.views = kernel, tile_view, views
+        self.pool = "temporary"
         self.idle: list[Tile] = []
         self.lent: dict[int, Tile] = {}
         self.staged: dict[str, OrderedDict[tuple[object, ...], Tile]] = {}
@@ -70,6 +75,14 @@ class Pointwise:
             inner = {**env, **dict(zip((n for n, _ in outside), values, strict=True))}
             for start, part in pieces(dims):
                 Emission(self, nest, {**inner, **start}, partition, part, rows).run()
+
+    @contextmanager
+    def beside(self, part: str) -> Iterator[None]:
+        """Temporaries are those of one part of a loop: another's instructions may stand between."""
+        outer = self.pool
+        self.pool = f"{outer}.{part}"
+        yield
+        self.pool = outer
 
     def promise(self, view: Tile, value: float) -> None:
         """A reduction starts from `value`, unless its first step writes what it works on."""
@@ -101,14 +114,22 @@ class Pointwise:
     def temporary(self, like: Tile) -> Tile:
         """A dense fp32 tile of the shape of `like`; give it back with `release`.
 
-        The place used longest ago is taken, of two at least, so that engines can overlap.
+        The place used longest ago is taken, of two at least and of `ROTATING` unless it is for a
+        column, so that engines can overlap; columns have places of their own.
         """
-        elements = 1
-        for count, _ in like.dims:
-            elements *= count
-        idle = [t for t in self.idle if t.partitions >= like.partitions and _size(t) >= elements]
-        if len(idle) < 2:
-            tile = self.kernel.sbuf((like.partitions, elements), name="temporary")
+        elements = math.prod(count for count, _ in like.dims)
+        wide = elements > 1
+        alike = [t for t in (*self.idle, *self.lent.values()) if (_size(t) > 1) == wide]
+        idle = [
+            tile
+            for tile in self.idle
+            if tile.name == self.pool
+            and (_size(tile) > 1) == wide
+            and _size(tile) >= elements
+            and tile.partitions >= like.partitions
+        ]
+        if len(idle) < 2 or (wide and len(alike) < ROTATING):
+            tile = self.kernel.sbuf((like.partitions, elements), name=self.pool)
         else:
             self.idle.remove(idle[0])
             tile = self.kernel.again(idle[0])

@@ -20,6 +20,7 @@ from math import prod
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads, rewrite
+from tilesmith.search_space.schedules.trainium.psum_rows import ALGORITHM, PsumRowsSpace
 from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -37,10 +38,18 @@ class FoldedRowsSpace:
     Args:
         compute: its stages have the rows first; see `RowsSpace`.
         dtype: of the result.
+        early: the same computation where values in between stand in PSUM; None: `compute`.
     """
 
-    def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
+    def __init__(
+        self,
+        compute: ComputeDefinition,
+        dtype: str,
+        target: Target,
+        early: ComputeDefinition | None = None,
+    ) -> None:
         self.compute, self.target, self.size = compute, target, size_of(dtype)
+        self.psum = PsumRowsSpace(early or compute, dtype, target)
         self.spaces: dict[int, RowsSpace] = {1: RowsSpace(compute, dtype, target)}
         if self.spaces[1].refusal is None and self.spaces[1].reduces:
             for n in folds(compute, target):
@@ -57,6 +66,8 @@ class FoldedRowsSpace:
         for n, space in self.spaces.items():
             subspaces = space.space().subspaces
             found += [chosen(s, KNOB, n) for s in subspaces if n == 1 or s.size]
+        if self.psum.offered:
+            found += [chosen(s, KNOB, 1) for s in self.psum.space().subspaces if s.size]
         return SearchSpace(tuple(found))
 
     def default(self) -> Config:
@@ -71,10 +82,13 @@ class FoldedRowsSpace:
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration."""
+        if structure.text("algorithm") == ALGORITHM:
+            return self.psum.schedule(structure)
         return self.spaces[structure.integer(KNOB)].schedule(structure)
 
     def _usual(self, n: int) -> Config:
-        return Config.of({**self.spaces[n].default(), KNOB: n})
+        space = self.psum if n == 1 and self.psum.is_usual else self.spaces[n]
+        return Config.of({**space.default(), KNOB: n})
 
     def _cost(self, n: int) -> float:
         """ns, roughly: transfers of all blocks one after another, and of one block everything that

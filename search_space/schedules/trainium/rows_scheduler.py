@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.search_space.operators.layer_norm import LayerNorm
+from tilesmith.search_space.operators.softmax import Softmax
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler
 from tilesmith.search_space.schedules.trainium.flags import not_computed
@@ -13,7 +14,7 @@ from tilesmith.search_space.template import compute_of, template_of
 from tilesmith.search_space.workload import Workload
 
 
-@schedules("elementwise", "softmax", on="trainium")
+@schedules("elementwise", on="trainium")
 class RowsOnCore(CoreScheduler):
     """See the module's docstring."""
 
@@ -31,6 +32,17 @@ class RowsOnCore(CoreScheduler):
         return self.prepare(workload, target).inside()
 
 
+@schedules("softmax", on="trainium")
+class SoftmaxOnCore(RowsOnCore):
+    """Powers are computed twice by the scalar engine, which sums them on the way, so that the
+    vector engine, the busier one, does not."""
+
+    def prepare(self, workload: Workload, target: Target) -> FoldedRowsSpace:
+        template = template_of(workload.operator)
+        assert isinstance(template, Softmax)
+        return FoldedRowsSpace(template.compute(workload, again=True), workload.dtype, target)
+
+
 @schedules("layer_norm", "rms_norm", on="trainium")
 class NormOnCore(RowsOnCore):
     """What needs no variance comes first: the scale, while sums are reduced."""
@@ -38,4 +50,5 @@ class NormOnCore(RowsOnCore):
     def prepare(self, workload: Workload, target: Target) -> FoldedRowsSpace:
         template = template_of(workload.operator)
         assert isinstance(template, LayerNorm)
-        return FoldedRowsSpace(template.compute(workload, late=True), workload.dtype, target)
+        late, early = (template.compute(workload, late=late) for late in (True, False))
+        return FoldedRowsSpace(late, workload.dtype, target, early)
