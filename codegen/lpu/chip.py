@@ -100,7 +100,11 @@ class Chip:
 
     def delay(self, name: str) -> int:
         """Cycles from operands to result of a function, by its name in `DELAYS`."""
-        return self.delays[DELAYS.index(name)]
+        return self._delays[name]
+
+    @cached_property
+    def _delays(self) -> dict[str, int]:
+        return dict(zip(DELAYS, self.delays, strict=True))
 
     @cached_property
     def half(self) -> int:

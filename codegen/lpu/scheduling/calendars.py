@@ -27,6 +27,8 @@ class Line:
     def next_free(self, start: int, length: int) -> int:
         """The first cycle from `start` on from which `length` cycles are free."""
         starts, ends = self.starts, self.ends
+        if not ends or ends[-1] <= start:
+            return start
         i = bisect_right(ends, start)
         while i < len(starts) and starts[i] < start + length:
             start = ends[i]
@@ -49,6 +51,11 @@ class Line:
         else:
             starts.insert(i, start)
             ends.insert(i, end)
+
+    @property
+    def end(self) -> int:
+        """From when on it is free for ever."""
+        return self.ends[-1] if self.ends else 0
 
     @property
     def busy(self) -> int:

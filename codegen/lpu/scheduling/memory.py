@@ -87,6 +87,15 @@ def _joined(free: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return found
 
 
+def _both_free(port: Line, bank: Line, start: int, length: int) -> int:
+    """The first cycle from `start` on from which a port and a bank are free."""
+    while True:
+        free = bank.next_free(port.next_free(start, length), length)
+        if free == start:
+            return start
+        start = free
+
+
 class Memory:
     """See the module's docstring."""
 
@@ -104,15 +113,15 @@ class Memory:
     def next_free(self, words: Words, write: bool, start: int, length: int) -> int:
         """When an access may begin, `start` at the earliest."""
         port, bank = self.ports[write][words.slice], self.banks[words.slice][words.bank].line
-        while True:
-            free = bank.next_free(port.next_free(start, length), length)
-            if free == start:
-                return start
-            start = free
+        return _both_free(port, bank, start, length)
 
-    def wait(self, words: Words, write: bool, cycles: Iterable[tuple[int, int]]) -> int:
-        """How much later an access of several stretches (start, length) may be, at the least."""
-        return max(self.next_free(words, write, start, length) - start for start, length in cycles)
+    def wait(self, words: Words, write: bool, cycles: Sequence[tuple[int, int]]) -> int:
+        """How much later an access of several stretches (start, length), in order, may be, at the
+        least."""
+        port, bank = self.ports[write][words.slice], self.banks[words.slice][words.bank].line
+        if port.end <= cycles[0][0] >= bank.end:  # behind all else: most are
+            return 0
+        return max(_both_free(port, bank, start, length) - start for start, length in cycles)
 
     def access(self, words: Words, write: bool, start: int, length: int) -> None:
         """Take a port and its bank."""

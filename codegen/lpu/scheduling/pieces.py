@@ -6,6 +6,7 @@ evenly. `pieces` cuts rows into bursts, greedily.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,9 @@ class Piece(NamedTuple):
         return (self.length - 1) * self.every + 1
 
 
-def pieces(rows: Ints, block: int, stripes: int, vectors: Ints | None = None) -> list[Piece]:
-    """Cut rows into pieces.
+def pieces(rows: Ints, block: int, stripes: int, vectors: Ints | None = None) -> tuple[Piece, ...]:
+    """Cut rows into pieces. (Chains of equal layers, and a chain that is looked at several times,
+    have the same rows: what was cut is kept.)
 
     Args:
         rows: row numbers, shape (count,).
@@ -39,7 +41,14 @@ def pieces(rows: Ints, block: int, stripes: int, vectors: Ints | None = None) ->
         stripes: rows of a block are on so many places in turn.
         vectors: when each row's turn is, ascending; in order from 0 by default.
     """
-    when = np.arange(len(rows), dtype=np.int64) if vectors is None else vectors
+    turns = None if vectors is None else vectors.tobytes()
+    return _pieces(rows.tobytes(), block, stripes, turns)
+
+
+@lru_cache(maxsize=1 << 14)
+def _pieces(numbers: bytes, block: int, stripes: int, vectors: bytes | None) -> tuple[Piece, ...]:
+    rows: Ints = np.frombuffer(numbers, np.int64)
+    turns: Ints = np.arange(len(rows)) if vectors is None else np.frombuffer(vectors, np.int64)
     blocks, inside = np.divmod(rows, block)
     words, lanes = np.divmod(inside, stripes)
     keys = blocks * stripes + lanes
@@ -52,9 +61,8 @@ def pieces(rows: Ints, block: int, stripes: int, vectors: Ints | None = None) ->
     for group in groups:
         key = int(keys[group[0]])
         at = divmod(key, stripes)
-        found += [Piece(w, n, e, *at, a, s) for w, n, e, a, s in runs(when[group], words[group])]
-    found.sort()
-    return found
+        found += [Piece(w, n, e, *at, a, s) for w, n, e, a, s in runs(turns[group], words[group])]
+    return tuple(sorted(found))
 
 
 def runs(when: Ints, words: Ints) -> list[tuple[int, int, int, int, int]]:

@@ -14,8 +14,11 @@ from tilesmith.codegen.lpu.dataflow import Ints
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes
 from tilesmith.codegen.lpu.scheduling.calendars import Line
 from tilesmith.codegen.lpu.scheduling.memory import Words
-from tilesmith.codegen.lpu.scheduling.pieces import Piece
+from tilesmith.codegen.lpu.scheduling.pieces import Piece, pieces
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
+
+Spans = dict[int, list[tuple[int, int]]]
+"""By stripe, stretches of vectors: first, and behind the last."""
 
 
 class Taken(NamedTuple):
@@ -36,6 +39,8 @@ class Request:
         units: lines that are given, with start and length.
         pools: lines of which any one will do, with start and length; no two the same.
         floor: the cycle before which nothing may begin.
+        cut, spans: pieces of every access, and its blocks with the vectors of each stripe; once
+            they are asked for.
     """
 
     name: str
@@ -46,7 +51,8 @@ class Request:
     units: list[tuple[Line, int, int]] = field(default_factory=list)
     pools: list[tuple[Sequence[Line], int, int]] = field(default_factory=list)
     floor: int = 0
-    cut: dict[Access, list[Piece]] = field(default_factory=dict)
+    cut: dict[Access, tuple[Piece, ...]] = field(default_factory=dict)
+    spans: dict[Access, list[tuple[int, Spans]]] = field(default_factory=dict)
 
     @property
     def first(self) -> int:
@@ -81,6 +87,42 @@ def issue(board: Board, access: Access, number: int) -> int:
     return cell - chip.delay("gather" if access.index is not None else "read")
 
 
+FAR_APART = 8
+"""Vectors from one access of a slice to the next, from which on others may use it in between."""
+
+
+def spans_of(board: Board, request: Request, access: Access) -> list[tuple[int, Spans]]:
+    """Blocks of an access, with the vectors of each stripe; all of a block in one home. Rows are
+    cut into pieces, once."""
+    known = request.spans.get(access)
+    if known is None:
+        layout = board.layouts[access.tensor]
+        request.cut[access] = pieces(access.rows, layout.block, layout.stripes, access.vectors)
+        known = request.spans[access] = _spans(request, access)
+    return known
+
+
+def _spans(request: Request, access: Access) -> list[tuple[int, Spans]]:
+    if access.index is not None:  # any row, all the time
+        return [(request.cut[access][0].block, {0: [(0, request.count)]})]
+    if access.scattered and access.vectors is not None:
+        turns = access.vectors
+        apart = np.split(turns, np.flatnonzero(np.diff(turns) != 1) + 1)
+        return [(0, {0: [(int(run[0]), int(run[-1]) + 1) for run in apart]})]
+    blocks: dict[int, Spans] = {}
+    for piece in request.cut[access]:
+        stripes = blocks.setdefault(piece.block, {})
+        begin, end = piece.first, piece.first + piece.span
+        if piece.stripe in stripes:
+            whole = stripes[piece.stripe]
+            stripes[piece.stripe] = [(min(begin, whole[0][0]), max(end, whole[-1][1]))]
+        elif piece.every >= FAR_APART:
+            stripes[piece.stripe] = [(v, v + 1) for v in range(begin, end, piece.every)]
+        else:
+            stripes[piece.stripe] = [(begin, end)]
+    return list(blocks.items())
+
+
 def ready_rows(board: Board, tensor: str) -> Ints:
     """When rows may be read, whichever of the rows side by side a chip takes in their place."""
     parts, ready = board.layouts[tensor].tensor.parts, board.ready[tensor]
@@ -102,11 +144,10 @@ def earliest(board: Board, request: Request, reads: bool = True) -> int:
             wanted = np.maximum(wanted, board.read_until[access.tensor][access.rows])
         if not wanted.any():
             continue
-        layout = board.layouts[access.tensor]
         first = int((wanted - turns * request.interval).max())
         numbers = {
             words.slice
-            for block in np.unique(access.rows // layout.block).tolist()
+            for block, _ in spans_of(board, request, access)
             for homes in board.homes.get((access.tensor, block, access.side), ())
             for stripe in homes
             for words in stripe
@@ -119,13 +160,12 @@ def mark(board: Board, request: Request, access: Access, start: int) -> None:
     """Note when rows are written, or read until."""
     if access.tensor not in board.ready:
         return
-    layout = board.layouts[access.tensor]
     turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
     if access.index is not None:
         turns = np.full(len(access.rows), request.count)
     numbers = {
         words.slice
-        for block in np.unique(access.rows // layout.block).tolist()
+        for block, _ in spans_of(board, request, access)
         for homes in board.homes[access.tensor, block, access.side]
         for stripe in homes
         for words in stripe

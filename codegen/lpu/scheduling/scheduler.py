@@ -38,7 +38,7 @@ from tilesmith.codegen.lpu.scheduling.requests import (
     load_request,
 )
 from tilesmith.codegen.lpu.scheduling.residents import place_constants
-from tilesmith.codegen.lpu.scheduling.rigid import Rigid, UnfitError, interval_of, rigid
+from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, probe, settle
 from tilesmith.codegen.lpu.scheduling.units import When, choices, weights_key
 from tilesmith.search_space.errors import CodegenError
@@ -66,6 +66,10 @@ Entry = tuple[tuple[int, float], int]
 
 SLACK, LOADING = 64, 24
 """Cycles: that a plane may idle before another chain is looked for; that a load takes, about."""
+
+
+Plan = tuple[dict[tuple[str, int, bool | None], tuple[bool, ...]], Rigid, ChainRequest]
+"""A chain's times and its request, with the sides of tensors that they rest on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +120,8 @@ class _Scheduler:
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}
         self.sent: dict[tuple[str, int], int] = {}
+        self.types: dict[int, dict[Value, str]] = {}
+        self.plans: dict[int, dict[tuple[int, ...], Plan]] = {}
         for chain in chains:
             for name in _touched(chain):
                 self.users[name] += 1
@@ -187,6 +193,7 @@ class _Scheduler:
             return
         commit(self.board, request, settled)
         emitter.emit(plan, request, settled)
+        self.plans.pop(candidate.number, None)
         for step_number, step in enumerate(chain.steps):
             if isinstance(step, Send):
                 self.sent[chain.name, step.link] = settled.start + (plan.times[step_number] or 0)
@@ -212,23 +219,23 @@ class _Scheduler:
         counted = self.counted.get(number) or _touched(before)
         self.counted[number] = counted | {name}
         self.chains[number] = reading
+        self.plans.pop(number, None)
+        self.types.pop(number, None)
         for each in (number, turn) if clash.written else (turn, number):
             self.place(self.candidate(each))
 
     def candidate(self, number: int) -> Candidate:
         """A chain with the choice of units under which it may be done first."""
-        chain = self.chains[number]
-        types = types_of(chain, self.flow.tensors)
+        chain, types = self.chains[number], self.typed(number)
         best: tuple[int, Candidate] | None = None
         reason: UnfitError | None = None
         for choice in choices(chain, types, self.when(chain, types)):
             try:
-                plan = rigid(chain, types, self.chip, choice, self.board.side)
+                plan, request = self.planned(number, choice)
             except UnfitError as error:
                 reason = error
                 continue
-            request = chain_request(self.board, plan)
-            request.floor = max(request.floor, self.comes(plan, request))
+            request.floor = max(chain.not_before, self.comes(plan, request))
             free = self.free(plan, types)
             start = max(*free, earliest(self.board, request))
             start = probe(self.board, request, start)
@@ -241,6 +248,30 @@ class _Scheduler:
                 f"chain '{chain.name}' has more products than there are planes"
             )
         return best[1]
+
+    def typed(self, number: int) -> dict[Value, str]:
+        """Types of what flows in a chain."""
+        if number not in self.types:
+            self.types[number] = types_of(self.chains[number], self.flow.tensors)
+        return self.types[number]
+
+    def planned(self, number: int, choice: Choice) -> tuple[Rigid, ChainRequest]:
+        """A chain's times and what it asks for, kept from one look at it to the next: as long as
+        tensors are on the sides that they were found on."""
+        key, side = (choice.east, *choice.planes.values()), self.board.side
+        known = self.plans.get(number, {}).get(key)
+        if known and all(side(*which) == answer for which, answer in known[0].items()):
+            return known[1:]
+        answers: dict[tuple[str, int, bool | None], tuple[bool, ...]] = {}
+
+        def noted(tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
+            answers[tensor, row, wanted] = side(tensor, row, wanted)
+            return answers[tensor, row, wanted]
+
+        plan = rigid(self.chains[number], self.typed(number), self.chip, choice, noted)
+        request = chain_request(self.board, plan)
+        self.plans.setdefault(number, {})[key] = answers, plan, request
+        return plan, request
 
     def comes(self, plan: Rigid, request: ChainRequest) -> int:
         """The floor by which nothing is received before its like has been sent and flown."""

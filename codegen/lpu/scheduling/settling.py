@@ -10,22 +10,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
 from tilesmith.codegen.lpu.scheduling.board import Block, Board, Homes
 from tilesmith.codegen.lpu.scheduling.calendars import STRETCHES, any_of
 from tilesmith.codegen.lpu.scheduling.copies import ClashError
 from tilesmith.codegen.lpu.scheduling.memory import Words
-from tilesmith.codegen.lpu.scheduling.pieces import pieces
-from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, Taken, issue, mark
+from tilesmith.codegen.lpu.scheduling.readiness import (
+    Request,
+    Settled,
+    Spans,
+    Taken,
+    issue,
+    mark,
+    spans_of,
+)
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
 from tilesmith.search_space.errors import CodegenError, NoRoomError
 
 RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
-
-Spans = dict[int, list[tuple[int, int]]]
-"""By stripe, stretches of vectors: first, and behind the last."""
 
 PROBES = 64
 MOST_TRIES = 10_000
@@ -38,7 +40,6 @@ def settle(board: Board, request: Request, start: int) -> Settled:
         NoRoomError: words do not suffice at any time.
         CodegenError: slices that can be used at once do not.
     """
-    _cut(board, request)
     for _ in range(MOST_TRIES):
         later = _units(request, start)
         if later == start:
@@ -54,18 +55,9 @@ def settle(board: Board, request: Request, start: int) -> Settled:
     raise CodegenError(f"chain '{request.name}' found no time at which everything it takes is free")
 
 
-def _cut(board: Board, request: Request) -> None:
-    """Cut rows into pieces, once."""
-    for access in request.accesses:
-        if access not in request.cut:
-            layout = board.layouts[access.tensor]
-            request.cut[access] = pieces(access.rows, layout.block, layout.stripes, access.vectors)
-
-
 def probe(board: Board, request: Request, start: int) -> int:
     """About when a request can be met: when its units, and the ports of what is placed already, are
     free."""
-    _cut(board, request)
     for _ in range(PROBES):
         later = _units(request, start)
         if later == start:
@@ -102,9 +94,6 @@ def _pools(request: Request, start: int) -> tuple[list[int], int]:
     return chosen, start
 
 
-FAR_APART = 8
-"""Vectors from one access of a slice to the next, from which on others may use it in between."""
-
 FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 16, 4
 """Constants of few rows that chains side by side all read (a bias) get another home rather than
 be waited for so many cycles, and so many homes at most."""
@@ -130,7 +119,7 @@ class _Attempt:
         """Take ports of everything; the start, or a later one to try."""
         waiting = []
         for access in self.request.accesses:
-            for block, spans in self.spans(access):
+            for block, spans in spans_of(self.board, self.request, access):
                 found, later = self.use_one(access, block, spans)
                 if later > 0:
                     return self.start + later
@@ -183,40 +172,16 @@ class _Attempt:
         for access in self.request.accesses:
             if access.scattered:
                 continue
-            for block, spans in self.spans(access):
+            for block, spans in spans_of(self.board, self.request, access):
                 options = self.homes(access, block)
                 if len(options) != 1 or self.spare(access):
                     continue
                 for words, parts in ((w, p) for s, p in spans.items() for w in options[0][s]):
-                    cycles = (self.interval(access, words.slice, span) for span in parts)
+                    cycles = self.cycles(access, words.slice, parts)
                     wait = memory.wait(words, access.write, cycles)
                     if wait:
                         return self.start + wait
         return self.start
-
-    def spans(self, access: Access) -> Iterator[tuple[int, Spans]]:
-        """Blocks of an access, with the vectors of each stripe; all of a block in one home."""
-        if access.index is not None:  # any row, all the time
-            block = self.request.cut[access][0].block
-            yield block, {0: [(0, self.request.count)]}
-            return
-        if access.scattered and access.vectors is not None:
-            turns = access.vectors
-            apart = np.split(turns, np.flatnonzero(np.diff(turns) != 1) + 1)
-            yield 0, {0: [(int(run[0]), int(run[-1]) + 1) for run in apart]}
-            return
-        blocks: dict[int, Spans] = {}
-        for piece in self.request.cut[access]:
-            stripes = blocks.setdefault(piece.block, {})
-            begin, end = piece.first, piece.first + piece.span
-            if piece.stripe in stripes:
-                whole = stripes[piece.stripe]
-                stripes[piece.stripe] = [(min(begin, whole[0][0]), max(end, whole[-1][1]))]
-            elif piece.every >= FAR_APART:
-                stripes[piece.stripe] = [(v, v + 1) for v in range(begin, end, piece.every)]
-            else:
-                stripes[piece.stripe] = [(begin, end)]
-        yield from blocks.items()
 
     def homes(self, access: Access, block: int) -> list[Homes]:
         """All homes of a block on the access's side; of a write its own."""
@@ -229,6 +194,13 @@ class _Attempt:
         begin = issue(self.board, access, number) + self.start
         step = self.request.interval
         return begin + span[0] * step, (span[1] - span[0]) * step
+
+    def cycles(
+        self, access: Access, number: int, parts: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """The same of several stretches of vectors."""
+        begin, step = issue(self.board, access, number) + self.start, self.request.interval
+        return [(begin + first * step, (end - first) * step) for first, end in parts]
 
     def use(self, access: Access, homes: Homes, spans: Spans) -> int:
         """Take the ports of a block; 0, how much later to try, or -1 if never."""
@@ -273,7 +245,7 @@ class _Attempt:
         early: list[int] = []
 
         def when(group: int, number: int) -> list[tuple[int, int]]:
-            return [self.interval(access, number, p) for p in spans.get(group // width, [whole])]
+            return self.cycles(access, number, spans.get(group // width, [whole]))
 
         def used(number: int) -> int:
             begin, length = self.interval(access, number, whole)
@@ -367,7 +339,7 @@ def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> i
 
 
 def _words(attempt: _Attempt, access: Access) -> Iterator[Words]:
-    for block, spans in attempt.spans(access):
+    for block, spans in spans_of(attempt.board, attempt.request, access):
         for stripe in spans:
             yield from attempt.chosen[access, block][stripe]
 
