@@ -41,8 +41,9 @@ layers: $(STAMP)  ## import-linter: each package imports only those below it
 docs: $(STAMP)  ## the documentation site, into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# Hundreds of tests start the command line: bytecode is kept, or each of them would compile all again.
 tests: $(STAMP)  ## pytest
-	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 format: $(STAMP)  ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

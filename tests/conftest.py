@@ -7,6 +7,7 @@ reviewer reads the diff.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,14 @@ settings.register_profile(
     "thorough", deadline=None, max_examples=1000, suppress_health_check=_patient
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests live as long as the process: let the garbage collector not walk over all
+    of them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
