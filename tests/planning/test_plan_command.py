@@ -36,6 +36,9 @@ def test_a_point_for_scripts(tmp_path: Path) -> None:
 def test_a_point_for_people(tmp_path: Path) -> None:
     result = plan(tmp_path, PUBLISHED["Llama 3 8B"][0], POINT)
     assert "8.03 B parameters" in result.output and "collectives" in result.output
+    rows = [line.split() for line in result.output.split("\n\n")[1].splitlines()[1:]]
+    for column in (2, 4):
+        assert sum(float(row[column]) for row in rows) == pytest.approx(100, abs=0.1), "all parts"
 
 
 @pytest.mark.parametrize(

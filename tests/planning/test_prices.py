@@ -36,6 +36,7 @@ def test_a_file_of_ones_own_comes_first(tmp_path: Path) -> None:
         ("[mine]\nusd_per_hour = 0\n", "above 0"),
         ("[mine]\nusd_per_hour = true\n", "above 0"),
         ("[mine]\nusd_per_hour = nan\n", "above 0"),
+        (f"[mine]\nusd_per_hour = 1{'0' * 400}\n", "at most 1,000,000"),
         ('[mine]\nusd_per_hour = 1\nwho = "me"\n', "unknown key 'who'"),
         ("mine = 3\n", "'mine' is not a table"),
         ("[mine\n", "cannot be read"),

@@ -154,8 +154,10 @@ def _report(architecture: Architecture, deployment: Deployment, found: Estimate)
             f"bound by {found.bound}"
         ))  # fmt: skip
     steps = found.parts
+    first = next(iter(steps.values()))
     names = sorted(
-        next(iter(steps.values())), key=lambda name: -next(iter(steps.values())).get(name, 0.0)
+        dict.fromkeys(name for parts in steps.values() for name in parts),
+        key=lambda name: -first.get(name, 0.0),
     )
     rows = [
         (name, *(cell for parts in steps.values() for cell in _share(parts, name)))

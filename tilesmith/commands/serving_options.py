@@ -55,7 +55,9 @@ class Numbers(click.ParamType["tuple[int, ...]"]):
         if not all(1 <= number <= _MOST for number in found):
             also = ", or 'all'" if self.open_ended else ""
             self.fail(
-                f"'{value}' is no number from 1 on, nor several with commas{also}", param, ctx
+                f"'{value}' is no number from 1 to {_MOST:,}, nor several with commas{also}",
+                param,
+                ctx,
             )
         return found
 
@@ -104,11 +106,12 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
 
 
 def is_point(asked: Mapping[str, Any], meshes: int) -> bool:
-    """Whether one deployment under one load is asked for, and nothing to be written."""
+    """Whether one deployment under one load is asked for, and nothing written or priced."""
     several = ("pipeline", "expert", "data", "weights", "cache", "batch", "input", "output")
     single = meshes == 1 and bool(asked["tensor"]) and len(asked["tensor"]) == 1
     single &= all(asked[name] is None or len(asked[name]) == 1 for name in several)
-    return single and not has_load(asked) and not asked["csv_file"] and not asked["page"]
+    more = any(asked[name] for name in ("csv_file", "page", "prices"))
+    return single and not has_load(asked) and not more
 
 
 def has_load(asked: Mapping[str, Any]) -> bool:

@@ -162,7 +162,7 @@ def check_fits(
     missing = memory.chip - memory.available
     raise InputError(
         f"'{architecture.name}' does not fit mesh '{deployment.mesh.name}': a chip would hold "
-        f"{memory.chip:.1f} GiB and has {memory.available:g}, {missing:.1f} GiB are missing "
+        f"{_gib(memory.chip)} and has {memory.available:g}, {_gib(missing)} are missing "
         f"({memory.total:.0f} GiB in all); {_remedy(architecture, deployment, load)}"
     )
 
@@ -175,12 +175,18 @@ def _remedy(architecture: Architecture, deployment: Deployment, load: Load) -> s
     family, found = deployment.mesh.target.family, []
     for name in mesh_names():
         other = _whole(deployment, load_mesh(name))
-        if other.mesh.target.family == family and _fits(architecture, other, load):
-            found.append((other.mesh.chips * other.mesh.chip_gib, name))
-    if found:
-        size, name = min(found)
-        return f"the smallest mesh that would do is '{name}' with {size:,.0f} GiB"
-    return _several(architecture, deployment, load)
+        if _fits(architecture, other, load):
+            stranger = other.mesh.target.family != family
+            found.append((stranger, other.mesh.chips * other.mesh.chip_gib, name))
+    own = [
+        f"'{name}' with {size:,.0f} GiB" for stranger, size, name in sorted(found) if not stranger
+    ]
+    if own:
+        return f"the smallest mesh that would do is {own[0]}"
+    if not found:
+        return _several(architecture, deployment, load)
+    _, size, name = min(found)
+    return f"no mesh of such chips that is known would do; of others, '{name}' with {size:,.0f} GiB"
 
 
 def _several(architecture: Architecture, deployment: Deployment, load: Load) -> str:
@@ -194,6 +200,11 @@ def _several(architecture: Architecture, deployment: Deployment, load: Load) -> 
             option = f"--set {_INSTANCES}={count} --tp {stages.tensor} --pp {count}"
             return f"no one mesh that is known would do, but {count} of this ({option})"
     return "no mesh that is known would do; use narrower weights, or shorter or fewer sequences"
+
+
+def _gib(number: float) -> str:
+    """Two digits behind the first that counts: what is missing may be little."""
+    return f"{number:,.1f} GiB" if number >= 10 else f"{number:.3g} GiB"
 
 
 def _whole(deployment: Deployment, mesh: Mesh) -> Deployment:

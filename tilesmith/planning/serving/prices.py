@@ -6,7 +6,6 @@ nobody sells has none, and what depends on it is left out rather than guessed.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import Any
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import ending
+
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def load_prices(path: Path | None = None) -> Mapping[str, Price]:
         try:
             text = tomllib.loads(ending(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"prices '{path}' cannot be read: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"prices '{path}' cannot be read: {why}") from error
         found |= _prices(text, str(path))
     return found
 
@@ -74,9 +76,10 @@ def _price(entry: Mapping[str, Any], name: str, file: str) -> Price:
             f"{', '.join(Price.__dataclass_fields__)}"
         )
     number = entry["usd_per_hour"]
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= _MOST:
         raise InputError(
-            f"{file}: '{name}' has usd_per_hour = {number!r}; it is dollars an hour, above 0"
+            f"{file}: '{name}' has usd_per_hour = {number!r}; it is dollars an hour, above 0 "
+            f"and at most {_MOST:,}"
         )
     texts = {key: str(value) for key, value in entry.items() if key != "usd_per_hour"}
     return Price(float(number), **texts)
