@@ -37,6 +37,15 @@ CASES = {
         for t in range(STEPS)
     )
     + f" y = Relu(s{STEPS}) }}",
+    "lower triangle 8x128x128": "(float[8,128,128] x) => (float[8,128,128] y) "
+    "{ a = Relu(x) b = Trilu<upper=0>(a) y = Tanh(b) }",
+    "one of 40 places, for 5 x 16": "(int64[5,16] x) => (float[5,16,40] y) "
+    "{ a = OneHot(x, forty, both) y = Neg(a) }",
+    "best 20 of 200, their boxes": "(float[1,200,8] x, float[1,200,4] z) => (float[1,20,4] y) "
+    "{ m = ReduceMax<keepdims=0>(x, second) v, i = TopK(m, twenty) u = Unsqueeze(i, second) "
+    "e = Expand(u, boxes) c = Sigmoid(z) p = GatherElements<axis=1>(c, e) y = Neg(p) }",
+    "best 3 of 40, in 200 rows": "(float[200,40] x) => (float[200,3] y) "
+    "{ a = Tanh(x) v, i = TopK(a, three) y = Neg(v) }",
     "rows picked everywhere 64x96": "(float[64,96] x) => (float[16,96] y) "
     "{ a = Relu(x) y = GatherElements<axis=0>(a, picked) }",
 }
@@ -44,6 +53,12 @@ _RANDOM = np.random.default_rng(0)
 WEIGHTS = {
     "last": np.array(-1),
     "middle": np.array([1]),
+    "forty": np.array(40),
+    "both": np.array([0, 1], np.float32),
+    "second": np.array([2]),
+    "three": np.array([3]),
+    "twenty": np.array([20]),
+    "boxes": np.array([1, 20, 4]),
     "s0": np.zeros((2, STEPS, 48), np.float32),
     "picked": np.broadcast_to(_RANDOM.integers(0, 64, (16, 1)), (16, 96)).copy(),
     **{f"n{t}": np.array([t]) for t in range(STEPS + 1)},

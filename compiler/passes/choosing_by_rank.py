@@ -14,6 +14,7 @@ import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node, kernel
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.conversions import conversions_of, taking
 from tilesmith.compiler.passes.small_kernels import Operands, SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.flattening import product
@@ -21,6 +22,10 @@ from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
 LONGEST = 64
 """Elements that are chosen among at most: rows of all pairs of them have to fit SBUF."""
+
+LONGEST_ALONE = 256
+"""The same of a single row, whose pairs are rows of their own. Beyond, bf16 does not hold the
+numbers of all, and comparing all with all takes longer than the host with its transfers."""
 
 _RANKS = {
     "max": "where(equal(x1,x1),add(not(less_equal(x0,x1)),multiply(equal(x0,x1),x2)),"
@@ -91,7 +96,8 @@ def _short(workload: Workload) -> bool:
     """Whether it works along a last axis of few elements, in the type that engines compute in."""
     shape = workload.shape("shape")
     last = workload.integer("axis") == len(shape) - 1
-    return last and shape[-1] <= LONGEST and workload.dtype == "float32"
+    most = LONGEST_ALONE if product(shape[:-1]) == 1 else LONGEST
+    return last and shape[-1] <= most and workload.dtype == "float32"
 
 
 def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) -> bool:
@@ -104,6 +110,8 @@ def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) 
         same = all(graph.info(name).dtype == "int64" for name in node.writes)
         captured = not indices.keys().isdisjoint(node.captures)
         return same if node.kind == "view" else node.kind == "host" and not captured
+    if conversions_of(node, indices) == {"to_float32"}:
+        return True
     if [n for n, name in enumerate(node.inputs) if name in indices] != [1]:
         return False
     if work.operator == "gather":
@@ -134,11 +142,11 @@ class _Kernels:
         stands = make.constant("stands", np.tri(n, k=-1, dtype=np.float32))
         pairs = [(x, (rows, 1, n)), (x, (rows, n, 1)), (stands, (n, n))]
         before = self._map((rows, n, n), _RANKS[work.text("kind")], pairs)
-        rank = make.reduce("", before, (rows, n, n), "sum")
+        rank = make.reduce("", before, (rows, n, n)[rows == 1 :], "sum")
         rounds = make.constant("rounds", np.arange(k, dtype=np.float32).reshape(k, 1))
         tested = [(rank, (rows, 1, n)), (rounds, (k, 1)), (make.iota(n), (n,))]
         found = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
-        make.reduce(result, found, (rows, k, n), "sum")
+        make.reduce(result, found, (rows, k, n)[rows == 1 :], "sum")
         return make.taken()
 
     def reader(self, node: Node) -> list[Node]:
@@ -147,6 +155,8 @@ class _Kernels:
         assert work is not None
         if work.operator == "gather":
             return self._gathered(node, work)
+        if work.operator == "elementwise":
+            return [taking(node, self.make.held, "float32")]
         return (
             self._picked(node, work)
             if work.operator == "gather_elements"
@@ -172,7 +182,7 @@ class _Kernels:
         rows, (x, indices), (result,), make = product(lead), node.inputs, node.outputs, self.make
         tested = [(indices, (rows, k, 1)), (make.iota(n), (n,)), (x, (rows, 1, n))]
         found = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
-        make.reduce(result, found, (rows, k, n), "sum")
+        make.reduce(result, found, (rows, k, n)[rows == 1 :], "sum")
         return make.taken()
 
     def _marked(self, node: Node, work: Workload) -> list[Node]:
@@ -183,7 +193,7 @@ class _Kernels:
         mark = make.constant("mark", self.make.rewriter.constants[updates].reshape(-1)[:1])
         tested = [(indices, (rows, 1, k)), (places, (n, 1))]
         hits = self._map((rows, n, k), "where(equal(x0,x1),1,0)", tested)
-        hit = make.reduce("", hits, (rows, n, k), "max")
+        hit = make.reduce("", hits, (rows, n, k)[rows == 1 :], "max")
         chosen = [(hit, (rows, n)), (x, (rows, n)), (mark, (1,))]
         self._map((rows, n), "where(equal(x0,0),x1,x2)", chosen, result)
         return make.taken()
@@ -191,6 +201,9 @@ class _Kernels:
     def _map(
         self, shape: tuple[int, ...], expression: str, operands: Operands, result: str = ""
     ) -> str:
+        if shape[0] == 1:  # of a single row, what is compared with all is a row
+            operands = [(name, dims[-2:]) for name, dims in operands]
+            shape = shape[-2:]
         return self.make.elementwise(result, "float32", shape, expression, operands)
 
 

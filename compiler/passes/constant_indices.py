@@ -28,7 +28,7 @@ class PlainIndexing(Pass):
 
     What gathers every element in order is a view; indices of one column need not be constant.
     GatherElements and ScatterElements are the same along their axis, where indices differ along it
-    alone. Of scatters one after another the Concats become one.
+    alone, as where Expand repeats them. Of scatters one after another the Concats become one.
 
     Contract: any graph in; same values out. Indices out of range are left as they are, for the one
     who runs or lowers the node to refuse.
@@ -132,14 +132,33 @@ def _along(rewriter: Rewriter, node: Node) -> tuple[int, NDArray[np.int64]] | No
 
 def _gather_elements(rewriter: Rewriter, node: Node) -> None:
     """See the pass."""
-    if (found := _along(rewriter, node)) is None:
-        return
-    axis, places = found
-    where = rewriter.add_constant(node.inputs[1], places, "int64")
+    if found := _along(rewriter, node):
+        axis, places = found
+        where, parts = rewriter.add_constant(node.inputs[1], places, "int64"), list[Node]()
+    else:
+        rank = len(rewriter.info(node.inputs[0]).dims)
+        axis = int(node.attribute("axis", 0)) % max(rank, 1)
+        if (source := _repeated(rewriter, node, axis)) is None:
+            return
+        indices = rewriter.info(node.inputs[1])
+        where = rewriter.add_tensor(source, indices.dtype, (indices.dims[axis],))
+        parts = [view(source, where, node.name)]
     own = attributes_of(axis=axis)
-    rewriter.replace(
-        node, Node("Gather", (node.inputs[0], where), node.outputs, node.name, attributes=own)
-    )
+    gather = Node("Gather", (node.inputs[0], where), node.outputs, node.name, attributes=own)
+    rewriter.replace(node, *parts, gather)
+
+
+def _repeated(rewriter: Rewriter, node: Node, axis: int) -> str | None:
+    """The tensor that indices known at run time repeat along all axes but one; None where they are
+    no repetition of it, or do not cover the data's other axes."""
+    data, indices = (rewriter.info(name) for name in node.inputs)
+    made = rewriter.producer(indices.name)
+    if made is None or not made.is_onnx("Expand", "Tile") or not rewriter.shapes_known(made):
+        return None
+    alone = tuple(e if at == axis else 1 for at, e in enumerate(indices.dims))
+    given = rewriter.info(made.inputs[0]).dims
+    same = _with(indices.dims, axis, 1) == _with(data.dims, axis, 1)
+    return made.inputs[0] if same and (1,) * (len(alone) - len(given)) + given == alone else None
 
 
 def _scatter_elements(rewriter: Rewriter, node: Node) -> None:

@@ -32,6 +32,7 @@ from tilesmith.compiler.backends.trainium.extremes import FindExtremes
 from tilesmith.compiler.backends.trainium.few_rows import FillPartitions
 from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
+from tilesmith.compiler.backends.trainium.positions import DEEPEST, PlacesAsNumbers
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.streams import linked_streams
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
@@ -88,6 +89,7 @@ class TrainiumBackend(Backend):
         return (
             UnpackWeights(target),
             FuseAttention(runs),
+            PlacesAsNumbers(DEEPEST.get(precision, 0)),
             ChooseByRank(runs),
             EvenWindows(),
             RunningSumsAsProducts(LONGEST_SUM),

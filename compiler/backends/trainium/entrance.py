@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.conversions import conversions_of, of_types, taking, without
 from tilesmith.compiler.passes.small_kernels import seen_as
 from tilesmith.compiler.passes.wide_floats import NARROW
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.formula import formula_text, parse_formula
-from tilesmith.search_space.ir.scalar import (
-    CONVERSIONS,
-    Call,
-    Load,
-    Scalar,
-    Select,
-    call,
-    functions,
-)
+from tilesmith.search_space.formula import parse_formula
+from tilesmith.search_space.ir.scalar import functions
 from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import ParameterValue, Workload
 
 
 @dataclass(frozen=True)
@@ -72,12 +63,7 @@ def _wanted(graph: Graph, info: TensorInfo) -> str | None:
     for node in (node for name in names for node in graph.consumers.get(name, ())):
         if node.kind == "view":
             continue
-        if node.workload is None or node.workload.operator != "elementwise":
-            return None
-        formula = parse_formula(node.workload.text("expression"))
-        for position, name in enumerate(node.inputs):
-            if name in names:
-                kinds |= _conversions(formula, f"x{position}")
+        kinds |= conversions_of(node, names)
     if names.keys() & graph.output_names:
         return None
     if kinds == {"to_bool"}:
@@ -106,9 +92,9 @@ def _widen(rewriter: Rewriter, node: Node) -> None:
     formula = parse_formula(node.workload.text("expression"))
     for place, dtype in enumerate(types):
         if dtype == "float32":
-            formula = _without(formula, f"x{place}", "to_float32")
+            formula = without(formula, f"x{place}", "to_float32")
     rewriter.tensors[name] = replace(rewriter.info(name), dtype="float32")
-    changed = _of_types(replace(node.workload, dtype="float32"), formula, types)
+    changed = of_types(replace(node.workload, dtype="float32"), formula, types)
     if changed.text("expression") == "x0" and not changed.epilogue and types == ["float32"]:
         same = rewriter.info(node.inputs[0]).shape == rewriter.info(name).shape
         if same and rewriter.bypass(node, node.inputs[0]):
@@ -116,58 +102,13 @@ def _widen(rewriter: Rewriter, node: Node) -> None:
     rewriter.replace(node, replace(node, workload=changed))
 
 
-def _conversions(value: Scalar, operand: str) -> set[str]:
-    """Functions applied to an operand directly; "" for a use of its own."""
-    match value:
-        case Call(name, (Load(buffer),)) if buffer == operand and name in CONVERSIONS:
-            return {name}
-        case Call(_, arguments):
-            return set().union(*(_conversions(argument, operand) for argument in arguments))
-        case Select(_, then, otherwise):
-            return _conversions(then, operand) | _conversions(otherwise, operand)
-        case Load(buffer) if buffer == operand:
-            return {""}
-    return set()
-
-
 def _accept(rewriter: Rewriter, node: Node, name: str, kind: str) -> None:
     """Let a kernel take the input converted; drop it where it did nothing else."""
     assert node.workload is not None
-    places = [i for i, source in enumerate(node.inputs) if source == name]
-    changed = _converted(node.workload, places, kind)
+    changed = taking(node, {name}, kind).workload
+    assert changed is not None
     if changed.text("expression") == "x0" and not changed.epilogue:
         same = rewriter.info(name).shape == rewriter.info(node.writes[0]).shape
         if same and changed.dtype == kind and rewriter.bypass(node, name):
             return
     rewriter.replace(node, replace(node, workload=changed))
-
-
-def _converted(workload: Workload, places: list[int], kind: str) -> Workload:
-    template = template_of("elementwise")
-    types = [operand.dtype for operand in template.inputs(workload)]
-    formula = parse_formula(workload.text("expression"))
-    for place in places:
-        types[place] = kind
-        formula = _without(formula, f"x{place}", f"to_{kind}")
-    return _of_types(workload, formula, types)
-
-
-def _of_types(workload: Workload, formula: Scalar, types: list[str]) -> Workload:
-    """An elementwise workload of another formula, over operands of other types."""
-    parameters: Mapping[str, ParameterValue] = {
-        **dict(workload.parameters),
-        "expression": formula_text(formula),
-        "types": "" if set(types) == {workload.dtype} else ",".join(types),
-    }
-    return replace(workload, parameters=tuple((n, parameters[n]) for n, _ in workload.parameters))
-
-
-def _without(value: Scalar, operand: str, conversion: str) -> Scalar:
-    """A formula whose conversions of an operand are left out."""
-    if isinstance(value, Call):
-        (first, *rest) = value.arguments
-        if not rest and isinstance(first, Load) and first.buffer == operand:
-            return first if value.function == conversion else value
-        parts = (_without(argument, operand, conversion) for argument in value.arguments)
-        return call(value.function, *parts)
-    return value

@@ -10,6 +10,7 @@ from tilesmith.compiler.backends.trainium.few_rows import pays_to_cut, pieces_of
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.choosing_by_rank import picking_by
+from tilesmith.compiler.passes.conversions import conversions_of, taking
 from tilesmith.compiler.passes.small_kernels import SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.flattening import product
@@ -34,7 +35,7 @@ class FindExtremes(Pass):
     Indices are whole numbers in a float32 tensor; the caller and host nodes see int64.
 
     Contract: a lowered graph in its precision in, the same values out; only searches change whose
-    results the caller, the host or gathers read.
+    results the caller, the host, gathers or maps of floating numbers read.
     """
 
     name = "find-extremes"
@@ -61,8 +62,12 @@ class FindExtremes(Pass):
             _find(make, node, work, self.target)
             rewriter.replace(node, *make.taken())
             for reader in readers:
-                if reader.workload is not None:
+                if reader.workload is None:
+                    continue
+                if reader.workload.operator == "gather":
                     rewriter.replace(reader, picking_by("float32", reader, reader.workload))
+                else:
+                    rewriter.replace(reader, taking(reader, names, "float32"))
         if not outside:
             return graph
         changed = rewriter.finish()
@@ -74,6 +79,8 @@ def _follows(node: Node, indices: set[str]) -> bool:
     if node.workload is None:
         captured = not indices.isdisjoint(node.captures)
         return node.kind == "view" or (node.kind == "host" and not captured)
+    if conversions_of(node, indices) == {"to_float32"}:
+        return True
     read = [n for n, name in enumerate(node.inputs) if name in indices]
     return node.workload.operator == "gather" and read == [1]
 

@@ -19,9 +19,9 @@ from dataclasses import replace
 from math import prod
 
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads, rewrite
+from tilesmith.search_space.ir.scalar import Load, loads, rewrite
 from tilesmith.search_space.schedules.trainium.psum_rows import ALGORITHM, PsumRowsSpace
-from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
+from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace, calls
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -136,10 +136,6 @@ def _passes(stage: Stage) -> int:
     """Instructions of a row's elements, at most."""
     if len(stage.axes) < 2 and not stage.reduce_axes:
         return 0
-
-    def calls(value: Scalar) -> int:
-        return 1 + sum(map(calls, value.arguments)) if isinstance(value, Call) else 0
-
     return calls(stage.value) + bool(stage.reduce_axes)
 
 

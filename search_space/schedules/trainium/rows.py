@@ -4,9 +4,12 @@
 they are there, scalars of a row being one column; the result leaves in the rows' own order. Where
 a row is longer than SBUF allows, and nothing is reduced along it, it is cut into columns.
 
-    for blocks of 128 rows (for columns):  load; stage after stage; store        (1 to 3 copies)
+    rows:   for blocks of 128 rows (for columns):  load; stage after stage; store    (1 to 3 copies)
+    whole:  for blocks of 128 rows:                the same of all that a row has, several axes
 
-Blocks are interleaved: engines work on whichever is ready for them.
+Blocks are interleaved: engines work on whichever is ready for them. Of rows of several axes (all
+pairs of a few elements, say) the first cuts what is not the last axis into single elements, each a
+transfer of its own; the second repeats on chip what is read along one of them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.search_space.ir.expression import const, minimum, var
-from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads, rewrite
 from tilesmith.search_space.schedules.trainium.common import with_store
 from tilesmith.search_space.schedules.trainium.flags import arithmetic
 from tilesmith.search_space.schedules.trainium.machine import memories
@@ -36,6 +39,10 @@ STAGED = 8
 
 TEMPORARIES = 8
 """Tiles of a piece that an expression may need beside its stages' own."""
+
+
+WHOLE = "whole"
+"""Rows of several axes in one piece; see the module's docstring."""
 
 
 class RowsSpace:
@@ -87,25 +94,33 @@ class RowsSpace:
             return 1
         return self.others[-1].extent.constant or 1
 
+    @property
+    def has_short_rows(self) -> bool:
+        """Whether a row of several axes is one instruction's, so that none has to be cut."""
+        several = sum((a.extent.constant or 1) > 1 for a in self.others) > 1
+        return several and not self.reduces and self.length <= PIECE
+
     def space(self) -> SearchSpace:
         """Copies of the tiles, and columns at a time where rows may be cut."""
-        columns = _columns(self.cut) if self.cut > 1 else [1]
-        spaces = []
-        for copies in (1, 2, 3):
-            full = sum(len(s.axes) > 1 for s in self.compute.stages[:-1])
-            width = minimum(var("columns"), self.cut) if self.cut > 1 else const(self.length)
-            limit = Constraint(
-                width * (4 * full * copies)
-                + minimum(width, PIECE) * (4 * TEMPORARIES)
-                + minimum(width, STAGED * PIECE) * (4 * self.spread),
-                self.capacity,
-                "bytes of SBUF a partition that the tiles take",
-                "choose fewer columns or copies",
-            )
-            fixed = (("algorithm", "rows"), ("copies", copies))
-            spaces.append(Subspace(fixed, (tile("columns", columns),), (limit,)))
+        algorithms = ("rows", WHOLE) if self.has_short_rows else ("rows",)
+        spaces = [self._subspace(name, copies) for name in algorithms for copies in (1, 2, 3)]
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
+
+    def _subspace(self, algorithm: str, copies: int) -> Subspace:
+        cuts = self.cut > 1 and algorithm != WHOLE
+        full = sum(len(s.axes) > 1 for s in self.compute.stages[:-1])
+        width = minimum(var("columns"), self.cut) if cuts else const(self.length)
+        limit = Constraint(
+            width * (4 * full * copies)
+            + minimum(width, PIECE) * (4 * TEMPORARIES)
+            + minimum(width, STAGED * PIECE) * (4 * self.spread),
+            self.capacity,
+            "bytes of SBUF a partition that the tiles take",
+            "choose fewer columns or copies",
+        )
+        fixed = (("algorithm", algorithm), ("copies", copies))
+        return Subspace(fixed, (tile("columns", _columns(self.cut) if cuts else [1]),), (limit,))
 
     def default(self) -> Config:
         """Two blocks under way, of chains three; about 2,048 columns at a time."""
@@ -114,10 +129,28 @@ class RowsSpace:
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         wanted = 3 if self.reduces else 2
+        algorithm = WHOLE if self._pays_whole() else "rows"
         return min(
             found,
-            key=lambda c: (abs(c.integer("copies") - wanted), abs(c.integer("columns") - 2048)),
+            key=lambda c: (
+                c["algorithm"] != algorithm,
+                abs(c.integer("copies") - wanted),
+                abs(c.integer("columns") - 2048),
+            ),
         )
+
+    def _pays_whole(self) -> bool:
+        """Whether instructions on whole rows take less than the transfers of their parts."""
+        if not self.has_short_rows:
+            return False
+        number, rows = self.target.number, self.rows_axis.extent.constant or 1
+        tensors = 1 + sum(len(t.shape) > 1 for t in self.compute.inputs)
+        runs = rows * tensors * self.length // self.cut
+        bandwidth = number("dma.gbps_practical") * number("dma.engines")
+        passes = sum(calls(stage.value) for stage in self.compute.stages)
+        blocks = -(-rows // self.partitions)
+        engine = blocks * passes * self.length / number("vector.ghz")
+        return engine < runs * number("dma.row_floor_bytes") / bandwidth
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; `columns` stays a symbol."""
@@ -126,7 +159,7 @@ class RowsSpace:
         schedule = schedule.split("result", name, self.partitions, "ro", "ri")
         outer = ["ro"]
         inner = ["ri", *(a.name for a in self.others)]
-        if self.cut > 1:
+        if self.cut > 1 and structure["algorithm"] != WHOLE:
             last = self.others[-1].name
             schedule = schedule.split("result", last, var("columns"), "co", "ci")
             outer += [*(a.name for a in self.others[:-1]), "co"]
@@ -168,6 +201,11 @@ def folded(compute: ComputeDefinition, target: Target) -> ComputeDefinition:
         for s in compute.stages
     )
     return replace(compute, inputs=tuple(map(fold, compute.inputs)), stages=stages)
+
+
+def calls(value: Scalar) -> int:
+    """Instructions of an expression, at most."""
+    return 1 + sum(map(calls, value.arguments)) if isinstance(value, Call) else 0
 
 
 def _reduced(stage: Stage) -> set[str]:

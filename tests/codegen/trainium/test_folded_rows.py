@@ -1,4 +1,4 @@
-"""Short rows that come several to a partition: numbers, time saved, and where they do not."""
+"""Short rows, several to a partition or of several axes in one piece: numbers and time saved."""
 
 from __future__ import annotations
 
@@ -42,6 +42,20 @@ def test_the_default_has_longer_rows_and_is_near_the_best(text: str) -> None:
     assert default < 0.5 * times[1]
     assert default_of(workload, TARGET).integer("fold") > 1
     assert inside_of(workload, TARGET).integer("fold") == 1
+
+
+PAIRS = "elementwise shape={0}x24x24 expression=where(less(x0,x1),x0,x1) x0={0}x1x24 x1={0}x24x1"
+
+
+@pytest.mark.parametrize("rows", [130, 2])
+def test_pairs_of_a_row_are_one_piece_where_that_is_faster(rows: int) -> None:
+    workload = Workload.parse(PAIRS.format(rows))
+    found = {c.text("algorithm"): c for c in space_of(workload, TARGET) if c.integer("copies") == 2}
+    assert set(found) == {"rows", "whole"}
+    for config in found.values():
+        check(workload, config, np.random.default_rng(0))
+    times = {n: simulate(workload, TARGET, c, "timeline").latency_us for n, c in found.items()}
+    assert times[default_of(workload, TARGET).text("algorithm")] <= 1.1 * min(times.values()), times
 
 
 def test_long_rows_are_not_folded() -> None:
