@@ -121,3 +121,15 @@ def heights(flow: Dataflow, before: list[list[int]], durations: list[int]) -> li
             chased = max(height[number] + fill, durations[earlier])
             height[earlier] = max(height[earlier], chased)
     return height
+
+
+def progress(chain: Chain, flow: Dataflow) -> float:
+    """How far down its tensor a chain writes: of equals the upper ones come first, so that whoever
+    reads a part of the rows may soon begin."""
+    found = [rows.mean() / flow.tensors[name].rows for name, rows in writes_of(chain)]
+    return float(min(found, default=0.0))
+
+
+def touched(chain: Chain) -> set[str]:
+    """Names of all tensors of a chain."""
+    return {name for name, _ in reads_of(chain)} | {name for name, _ in writes_of(chain)}

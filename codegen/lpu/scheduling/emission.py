@@ -15,8 +15,8 @@ from tilesmith.codegen.lpu.dataflow import (
     inputs_of,
     outputs_of,
 )
-from tilesmith.codegen.lpu.isa.bursts import Group, Op, Unit, depths
-from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.codegen.lpu.isa.bursts import Group, Op, Region, Unit, depths
+from tilesmith.codegen.lpu.scheduling.board import Board, Homes
 from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, issue
 from tilesmith.codegen.lpu.scheduling.requests import UNIT_KINDS, ChainRequest, LoadRequest
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow, Rigid
@@ -226,3 +226,13 @@ def _ends(board: Board, request: Request, settled: Settled, flow: Flow) -> tuple
     if min(writes[farthest]) >= max([*others, *stops]):
         return 0, farthest
     return 0, None
+
+
+def region(board: Board, name: str, block: int, homes: Homes) -> Region:
+    """Where a block of a tensor lies, for the program."""
+    layout = board.layouts[name]
+    return Region(
+        name, block * layout.block, layout.rows_of(block),
+        tuple(tuple((w.slice, w.bank, w.address) for w in stripe) for stripe in homes),
+        layout.tensor.zeros,
+    )  # fmt: skip

@@ -8,7 +8,8 @@ a chain needs of MXM's planes is appended to them; all else may go into gaps.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -24,11 +25,11 @@ from tilesmith.codegen.lpu.dataflow import (
     Value,
     types_of,
 )
-from tilesmith.codegen.lpu.isa.bursts import BURST, Place, Region, Schedule
-from tilesmith.codegen.lpu.scheduling.board import Board, Homes, Plane
+from tilesmith.codegen.lpu.isa.bursts import BURST, Place, Schedule
+from tilesmith.codegen.lpu.scheduling.board import Board, Plane
 from tilesmith.codegen.lpu.scheduling.copies import ClashError, with_copy
-from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, reads_of, writes_of
-from tilesmith.codegen.lpu.scheduling.emission import Emitter
+from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, progress, touched
+from tilesmith.codegen.lpu.scheduling.emission import Emitter, region
 from tilesmith.codegen.lpu.scheduling.normal_form import normalised, zeros_of
 from tilesmith.codegen.lpu.scheduling.readiness import earliest
 from tilesmith.codegen.lpu.scheduling.requests import (
@@ -54,11 +55,13 @@ class Options:
         order: by the longest way to the end, or as given.
         window: chains looked at for one that may start at once.
         ranks: of every chain, the smallest first, in place of `order`.
+        units: of chains, by number, if they are not to be searched for.
     """
 
     order: Order = "critical"
     window: int = 8
     ranks: tuple[int, ...] = ()
+    units: Mapping[int, Choice] = field(default_factory=dict)
 
 
 Entry = tuple[tuple[int, float], int]
@@ -98,14 +101,29 @@ def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedu
     Raises:
         CodegenError: a chain fits no unit, tensors do not fit into MEM.
     """
+    return ordered(flow, chip, options)[0]
+
+
+def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+    """A schedule, and the options by which a program that is alike (`likeness`) has the same one
+    without a search.
+
+    Raises:
+        CodegenError: as `schedule`.
+    """
     try:
-        return _Scheduler(flow, chip, options).run()
+        scheduler = _Scheduler(flow, chip, options)
+        found = scheduler.run()
     except UnfitError:
         raise
     except CodegenError:
         if options.order == "program" or options.ranks:
             raise
-    return _Scheduler(flow, chip, replace(options, order="program")).run()
+        scheduler = _Scheduler(flow, chip, replace(options, order="program"))
+        found = scheduler.run()
+    turns = {number: turn for turn, number in enumerate(scheduler.chosen)}
+    ranks = tuple(turns[number] for number in range(len(flow.chains)))
+    return found, Options(window=1, ranks=ranks, units=scheduler.chosen)
 
 
 class _Scheduler:
@@ -121,9 +139,10 @@ class _Scheduler:
         self.counted: dict[int, set[str]] = {}
         self.sent: dict[tuple[str, int], int] = {}
         self.types: dict[int, dict[Value, str]] = {}
+        self.chosen: dict[int, Choice] = {}
         self.plans: dict[int, dict[tuple[int, ...], Plan]] = {}
         for chain in chains:
-            for name in _touched(chain):
+            for name in touched(chain):
                 self.users[name] += 1
 
     def run(self) -> Schedule:
@@ -139,7 +158,7 @@ class _Scheduler:
             for other in earlier:
                 after[other].append(number)
         missing = [len(earlier) for earlier in before]
-        keys = [(-way, _progress(c, self.flow)) for way, c in zip(height, chains, strict=True)]
+        keys = [(-way, progress(c, self.flow)) for way, c in zip(height, chains, strict=True)]
         if self.options.ranks:
             keys = [(rank, 0.0) for rank in self.options.ranks]
         elif self.options.order == "program":
@@ -148,6 +167,7 @@ class _Scheduler:
         heapq.heapify(waiting)
         while waiting:
             chosen = self.next(waiting)
+            self.chosen[chosen.number] = chosen.plan.choice
             self.place(chosen)
             for other in after[chosen.number]:
                 missing[other] -= 1
@@ -163,7 +183,7 @@ class _Scheduler:
         while waiting and len(seen) < self.options.window:
             entry = heapq.heappop(waiting)
             seen.append(entry)
-            found = self.candidate(entry[1])
+            found = self.candidate(entry[1], self.options.units.get(entry[1]))
             slack = min(SLACK, found.plan.span // 4)
             if best is None or found.idle <= slack or found.start < best.start - slack:
                 best = found
@@ -201,7 +221,7 @@ class _Scheduler:
                 end = settled.start + (plan.times[step_number] or 0) + plan.span
                 for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
                     plane.free = end
-        for name in self.counted.pop(candidate.number, ()) or _touched(chain):
+        for name in self.counted.pop(candidate.number, ()) or touched(chain):
             self.users[name] -= 1
             if not self.users[name]:
                 self.release(name)
@@ -216,20 +236,20 @@ class _Scheduler:
         self.chains.append(normalised(copying, types))
         self.order.insert(self.order.index(number) + clash.written, turn)
         self.users[clash.tensor] += 1
-        counted = self.counted.get(number) or _touched(before)
+        counted = self.counted.get(number) or touched(before)
         self.counted[number] = counted | {name}
         self.chains[number] = reading
         self.plans.pop(number, None)
         self.types.pop(number, None)
         for each in (number, turn) if clash.written else (turn, number):
-            self.place(self.candidate(each))
+            self.place(self.candidate(each, known=None))
 
-    def candidate(self, number: int) -> Candidate:
-        """A chain with the choice of units under which it may be done first."""
+    def candidate(self, number: int, known: Choice | None) -> Candidate:
+        """A chain with the choice of units under which it may be done first, or that is known."""
         chain, types = self.chains[number], self.typed(number)
         best: tuple[int, Candidate] | None = None
         reason: UnfitError | None = None
-        for choice in choices(chain, types, self.when(chain, types)):
+        for choice in [known] if known else choices(chain, types, self.when(chain, types)):
             try:
                 plan, request = self.planned(number, choice)
             except UnfitError as error:
@@ -238,7 +258,7 @@ class _Scheduler:
             request.floor = max(chain.not_before, self.comes(plan, request))
             free = self.free(plan, types)
             start = max(*free, earliest(self.board, request))
-            start = probe(self.board, request, start)
+            start = start if known else probe(self.board, request, start)
             reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
             if best is None or start + reach < best[0]:
                 idle = start - min(free) if plan.choice.planes else 0
@@ -360,7 +380,7 @@ class _Scheduler:
         named = np.array([*map(number.__getitem__, self.emitter.tensors), -1])
         table["tensor"] = named[table["tensor"]]
         regions = tuple(
-            _region(board, name, block, homes)
+            region(board, name, block, homes)
             for (name, block, _), several in sorted(board.homes.items(), key=lambda item: item[0])
             for homes in several
         )
@@ -371,23 +391,3 @@ class _Scheduler:
             flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
             tuple(chain.name for chain in self.chains), tuple(np.argsort(self.order).tolist()),
         )  # fmt: skip
-
-
-def _region(board: Board, name: str, block: int, homes: Homes) -> Region:
-    layout = board.layouts[name]
-    return Region(
-        name, block * layout.block, layout.rows_of(block),
-        tuple(tuple((w.slice, w.bank, w.address) for w in stripe) for stripe in homes),
-        layout.tensor.zeros,
-    )  # fmt: skip
-
-
-def _progress(chain: Chain, flow: Dataflow) -> float:
-    """How far down its tensor a chain writes: of equals the upper ones come first, so that whoever
-    reads a part of the rows may soon begin."""
-    found = [rows.mean() / flow.tensors[name].rows for name, rows in writes_of(chain)]
-    return float(min(found, default=0.0))
-
-
-def _touched(chain: Chain) -> set[str]:
-    return {name for name, _ in reads_of(chain)} | {name for name, _ in writes_of(chain)}

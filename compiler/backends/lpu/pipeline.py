@@ -114,6 +114,7 @@ def best_cuts(
         The costliest run's cost, and the end of every run; as few runs as that cost allows. The
         cost is infinite, and the ends mean nothing, if there is no way.
     """
+    costs = [[cost(first, end) for first in range(end)] for end in range(kernels + 1)]
     best: list[tuple[float, tuple[int, ...]]] = [(math.inf, ())] * (kernels + 1)
     best[0] = (0.0, ())
     found = best[kernels]
@@ -121,7 +122,7 @@ def best_cuts(
         following: list[tuple[float, tuple[int, ...]]] = [(math.inf, ())]
         for end in range(1, kernels + 1):
             choices = [
-                (max(best[first][0], cost(first, end)), (*best[first][1], end))
+                (max(best[first][0], costs[end][first]), (*best[first][1], end))
                 for first in range(end)
                 if best[first][0] < math.inf
             ]
@@ -169,6 +170,7 @@ class Cutter:
         self._weights = _weights(recipe, self.kernels)
         self._live = _live(recipe, self.kernels)
         self._scheduled: dict[tuple[int, int], tuple[Program, ...] | None] = {}
+        self._fitting: dict[tuple[int, int], bool] = {}
         self._found: list[Pipeline] = []
         self._refused = ""
 
@@ -260,8 +262,10 @@ class Cutter:
     def _fits(self, first: int, end: int) -> bool:
         """Whether MEM holds the weights of kernels [first, end) and what each works on: what does
         not fit so has no schedule; what does may have none."""
-        live = max(self._live[first:end])
-        return self.weights(first, end) + live <= self.chip.sram_bytes
+        if (first, end) not in self._fitting:
+            taken = self.weights(first, end) + max(self._live[first:end])
+            self._fitting[first, end] = taken <= self.chip.sram_bytes
+        return self._fitting[first, end]
 
     def _waiting(self, first: int, end: int) -> list[HostStep]:
         """The host's steps behind kernels [first, end)."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, get_args
@@ -24,7 +25,8 @@ from numpy.typing import NDArray
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import Dataflow
 from tilesmith.codegen.lpu.isa.bursts import Schedule
-from tilesmith.codegen.lpu.scheduling.scheduler import Options, Order, schedule
+from tilesmith.codegen.lpu.scheduling.likeness import likeness
+from tilesmith.codegen.lpu.scheduling.scheduler import Options, Order, ordered
 from tilesmith.codegen.lpu.scheduling.simplifying import simplified
 from tilesmith.codegen.lpu.selection.images import content, in_rows
 from tilesmith.codegen.lpu.verification.checker import check
@@ -84,6 +86,10 @@ _LOG = logging.getLogger(__name__)
 
 Key = tuple[int, int, str, int]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
+Likes = dict[tuple[bytes, str, int], Options]
+"""How programs of a recipe were scheduled in so many tries, by their `likeness` and their chip."""
+
+_likes: WeakKeyDictionary[Recipe, Likes] = WeakKeyDictionary()
 _codes: WeakKeyDictionary[Recipe, dict[int, KernelCode]] = WeakKeyDictionary()
 
 
@@ -129,7 +135,8 @@ def linked(
         inner = tuple(steps)[len(first) : len(steps) - len(last)]
         joined = joined_of(recipe, inner, codes)
         ways = [way for way in TRIES if len(joined.flow.chains) < MANY or way.order == "critical"]
-        placed = _shortest(joined.flow, Chip.of(target), tries or ways)
+        likes = _likes.setdefault(recipe, {})
+        placed = _shortest(joined.flow, Chip.of(target), tries or ways, likes)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
         _LOG.info("linked %d kernels of %s: one schedule for the chip", len(inner), recipe.name)
@@ -155,17 +162,21 @@ MANY = 1000
 worse one there: scheduling takes seconds for each thousand of them."""
 
 
-def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
-    """The shortest schedule that is found.
+def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes) -> Schedule:
+    """The shortest schedule that is found, or that of a program which is alike.
 
     Raises:
         ModelError: there is none.
     """
-    found: list[Schedule] = []
+    found: list[tuple[Schedule, Options]] = []
     reason: CodegenError | None = None
+    key = likeness(flow), repr(chip), len(tries)
+    if key in likes:
+        with suppress(CodegenError):  # it is found as ever then
+            return ordered(flow, chip, likes[key])[0]
     for options in tries:
         try:
-            found.append(schedule(flow, chip, options))
+            found.append(ordered(flow, chip, options))
         except CodegenError as error:
             reason = reason or error
     if not found:
@@ -175,7 +186,8 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options]) -> Schedule:
         raise ModelError(
             f"'{flow.name}' has no schedule on a chip of '{chip.target.name}': {reason}{advice}"
         )
-    return min(found, key=lambda one: one.cycles)
+    best, likes[key] = min(found, key=lambda one: one[0].cycles)
+    return best
 
 
 def simplified_program(joined: Joined, constants: Memory) -> Joined:

@@ -15,11 +15,15 @@ import pytest
 from click.testing import CliRunner
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.lpu.dataflow import LANES
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import LANES, Dataflow
+from tilesmith.codegen.lpu.isa.bursts import Schedule
+from tilesmith.codegen.lpu.scheduling.scheduler import Options, ordered
 from tilesmith.command_line import command_line
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.backends.lpu import backend
+from tilesmith.compiler.backends.lpu import program as programs
 from tilesmith.compiler.backends.lpu.capacity import fewest_chips, needs
 from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, best_cuts
 from tilesmith.compiler.build import BuildOptions, build, scheduled
@@ -95,6 +99,24 @@ def test_stages_hold_every_kernel_once_and_compute_what_the_whole_does(
     wanted = built.run(given)["y"]
     monkeypatch.setattr(backend, "linked", lambda *_: Chained(found))
     assert np.array_equal(build(import_model(perceptron()), TARGET).run(given)["y"], wanted)
+
+
+def test_stages_that_are_alike_are_searched_for_once(
+    built: Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+
+    def noted(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+        searched.append(not options.units)
+        return ordered(flow, chip, options)
+
+    monkeypatch.setattr(programs, "ordered", noted)
+    recipe = build(import_model(perceptron()), TARGET).recipe
+    kernels = Cutter(recipe, TARGET).kernels
+    first, second = (programs.linked(recipe, kernels[n : n + 3]) for n in (3, 6))
+    assert searched.count(True) == len(programs.TRIES) and searched.count(False) == 1
+    assert first.schedule.cycles == second.schedule.cycles
+    assert first.joined.flow.tensors.keys() != second.joined.flow.tensors.keys()
 
 
 def test_the_slowest_of_stages_and_transfers_makes_the_period(built: Executable) -> None:
