@@ -4,7 +4,8 @@ Engines work on 128 partitions, one row of a reduction on each. What has eight r
 group normalisation) leaves 120 of them idle, and one row of a whole vocabulary is longer than its
 part of SBUF. Cut into pieces, each a row of its own, both fill the partitions; what the pieces
 found is put together by kernels of a few numbers. And what is reduced along an axis that others
-follow (channels of an image) has no rows in memory: products sum it, or it is transposed.
+follow (channels of an image) has no rows in memory: products sum it, or it is transposed where
+that takes less.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.small_kernels import Operands, SmallKernels
@@ -24,10 +25,11 @@ from tilesmith.search_space.flattening import product
 from tilesmith.search_space.formula import formula_text
 from tilesmith.search_space.fusion import pointwise
 from tilesmith.search_space.ir.scalar import Scalar, load
+from tilesmith.search_space.schedules.trainium.followed import ALGORITHM, FollowedSpace
 from tilesmith.search_space.schedules.trainium.machine import FLOATS
 from tilesmith.search_space.spaces.knobs import divisors
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
+from tilesmith.search_space.template import compute_of, template_of
 from tilesmith.search_space.workload import Workload
 
 _PASSES: Mapping[str, int] = {"layer_norm": 5, "rms_norm": 4, "softmax": 4, "reduce": 1}
@@ -55,10 +57,11 @@ class FillPartitions(Pass):
         m = max(x: 116 x 1733); M = max(m: 4 x 29), 29 times              after
         e = exp(x - M);  s, S = sums of e, likewise;  y = e / S
 
-        y = reduce max(x: 21 x 16384, axis 0)                             before
-        t = transpose(x); y = reduce max(t: 16384 x 21, axis 1)           after
+        y = reduce max(x: 512 x 1024, axis 0)                             before
+        t = transpose(x); y = reduce max(t: 1024 x 512, axis 1)           after
 
-    Sums over an axis that others follow are products with ones. What is put together is float32
+    Sums over an axis that others follow are products with ones; extremes of few stay one kernel,
+    which deals what follows to the partitions. What is put together is float32
     whatever the kernels' precision.
 
     Contract: a lowered graph in, the same values out up to roundings; kernels change that do not
@@ -98,7 +101,7 @@ class _Cut:
         if not length:
             return []
         if behind > 1:
-            if self.work.operator == "reduce" or self._pays_to_turn(before, length, behind):
+            if self._is_to_turn(before, length, behind):
                 self._ended(self._turned(before, length, behind))
             return self.make.nodes
         pieces = pieces_of(self.target, before, length)
@@ -132,6 +135,13 @@ class _Cut:
         bandwidth = number("dma.gbps_practical") * number("dma.engines")
         moved = _MOVED[operator] * rows * length * size_of(self.work.dtype) / bandwidth
         return _PASSES[operator] * spared > _MADE[operator] * KERNEL_NS + moved
+
+    def _is_to_turn(self, before: int, length: int, behind: int) -> bool:
+        if self.work.operator != "reduce":
+            return self._pays_to_turn(before, length, behind)
+        return self.work.text("kind") in ("sum", "mean") or not followed_pays(
+            self.work, self.target, before * behind, length
+        )
 
     def _pays_to_turn(self, before: int, length: int, behind: int) -> bool:
         """Whether two transposes cost less than what the rows in memory, of all that is behind an
@@ -237,6 +247,21 @@ _FORMS: Mapping[str, Callable[[_Cut, int, int, int], str]] = {
     "layer_norm": _Cut.normalised,
     "rms_norm": _Cut.normalised,
 }
+
+
+def followed_pays(work: Workload, target: Target, rows: int, length: int) -> bool:
+    """Whether a kernel that reduces what lies apart takes less than one of `rows` that are turned
+    for it, each of which is a short run of a transfer."""
+    config = default_of(work, target)
+    if config.text("algorithm") != ALGORITHM:
+        return False
+    number = target.number
+    run = length * size_of(work.dtype) + number("dma.row_overhead_bytes")
+    bandwidth = number("dma.gbps_practical") * number("dma.engines")
+    read = rows * length * size_of(work.dtype)
+    turned = (read + rows * max(number("dma.row_floor_bytes"), run)) / bandwidth + 4 * KERNEL_NS
+    space = FollowedSpace(compute_of(work), work.dtype, target)
+    return space.cost(config.integer("width")) < turned
 
 
 def pieces_of(target: Target, rows: int, length: int) -> int:

@@ -17,6 +17,7 @@ from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler
 from tilesmith.search_space.schedules.trainium.folded_rows import beside, chosen, longest
+from tilesmith.search_space.schedules.trainium.followed import ALGORITHM, FollowedSpace
 from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -39,6 +40,7 @@ class ShortRowsSpace:
     """
 
     def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
+        self.followed = FollowedSpace(compute, dtype, target)
         self.target, self.size = target, size_of(dtype)
         self.partitions = target.integer("sbuf.partitions")
         self.length = longest(compute)
@@ -50,24 +52,32 @@ class ShortRowsSpace:
     @property
     def refusal(self) -> str | None:
         """See `Scheduler.refusal`."""
+        if self.followed.widths:
+            return None
         return next((s.refusal for s in self.spaces.values() if s.refusal is not None), None)
 
     def space(self) -> SearchSpace:
-        """All copies and widths, for every number of rows to a partition."""
-        return SearchSpace(
-            tuple(
-                chosen(subspace, KNOB, n)
-                for n, space in self.spaces.items()
-                for subspace in space.space().subspaces
-            )
-        )
+        """All copies and widths, for every number of rows to a partition; what is reduced along an
+        axis that others follow also the other way round."""
+        found = [
+            chosen(subspace, KNOB, n)
+            for n, space in self.spaces.items()
+            if space.refusal is None
+            for subspace in space.space().subspaces
+        ]
+        return SearchSpace((*found, *self.followed.space().subspaces))
 
     def default(self) -> Config:
         """The number of rows to a partition for which transfers and one pass of the vector engine
         take least, roughly: a transfer costs its partitions, an instruction what each has."""
         n = min(self.spaces, key=lambda n: (self._cost(n), n))
-        chosen = self.spaces[n].default()
-        return Config.of({**chosen, KNOB: n})
+        if not self.followed.space().empty:
+            other = self.followed.default()
+            unfit = self.spaces[n].refusal is not None or self.spaces[n].space().empty
+            cost = self.followed.cost(other.integer("width"))
+            if unfit or self.followed.before == 1 or cost < self._cost(n):
+                return other
+        return Config.of({**self.spaces[n].default(), KNOB: n})
 
     def _cost(self, n: int) -> float:
         """ns, roughly, of `n` rows to a partition."""
@@ -82,6 +92,8 @@ class ShortRowsSpace:
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration."""
+        if structure.text("algorithm") == ALGORITHM:
+            return self.followed.schedule(structure)
         return self.spaces[structure.integer(KNOB)].schedule(structure)
 
 
