@@ -95,6 +95,9 @@ class Backend(ABC):
     """Layouts of images, channels last, that elementwise kernels and joins can work in, too."""
     sends_rows: ClassVar[bool] = False
     """Whether a collective begins when its first rows are there: sums need not be cut for that."""
+    spreads_pixels: ClassVar[bool] = False
+    """Whether a ConvTranspose is rather a Conv of pixels with zeros between them than interleaved,
+    for products are cheap there and moving elements is not (`passes.spreading`)."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

@@ -35,6 +35,7 @@ from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.spellings import UnifySpellings
+from tilesmith.compiler.passes.spreading import SpreadPixels
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.transposes import SinkTransposes
 from tilesmith.compiler.passes.unrolling import UnrollLoops
@@ -113,6 +114,8 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
         middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
     if backend.unrolls_loops:
         middle += (UnrollLoops(backend.unrolls_loops),)
+    if backend.spreads_pixels:
+        middle += (SpreadPixels(),)
     return (*before, *middle, *after, *LOWERING, *own)
 
 

@@ -8,6 +8,10 @@ they are computed as s s times as many channels and interleaved, as DepthToSpace
 
 No multiplication by the zeros that a stride puts between pixels; a dilated filter that strides is
 one with zeros between its taps. Weights have to be constant; the rest stays on the host.
+
+Where moving elements costs more than multiplying zeros (`spreading`), zeros are put between the
+pixels after all: the image is repeated to the nearest, times a mask, and convolved with the filter
+turned round. Up to `MOST_ZEROS` times as many products are made so, of more than `FEW_PIXELS`.
 """
 
 from __future__ import annotations
@@ -18,10 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.decomposition import Composer, decompositions, spreading
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.host.windows import transposed_crops
 from tilesmith.compiler.onnx.access import spatial
+from tilesmith.search_space.workload import shape_text
+
+MOST_ZEROS = 16
+"""Pixels, zeros included, that one pixel becomes at most."""
+
+FEW_PIXELS = 512
+"""Of an image, up to which interleaving is rather done: what it takes grows faster than they do."""
 
 
 @decompositions.register("ConvTranspose")
@@ -59,6 +70,40 @@ def conv_transpose(composer: Composer, node: Node) -> str | None:
     )  # fmt: skip
     whole = _interleaved(composer, convolved, strides) if phases > 1 else convolved
     return _cropped(composer, whole, tuple(rest), result)
+
+
+@spreading.register("ConvTranspose")
+def conv_of_spread(composer: Composer, node: Node) -> str | None:
+    weight, shape, result = (
+        composer.value(node.inputs[1]), composer.dims(node.inputs[0]), composer.dims(node.writes[0])
+    )  # fmt: skip
+    rank, groups = len(shape) - 2, int(node.attribute("group", 1))
+    strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
+    if weight is None or rank != 2 or not 1 < math.prod(strides) <= MOST_ZEROS:
+        return None
+    if math.prod(shape[2:]) <= FEW_PIXELS:
+        return None
+    before, _ = transposed_crops(dict(node.attributes), shape[2:], weight.shape[2:])
+    reach = [(k - 1) * d for k, d in zip(weight.shape[2:], dilations, strict=True)]
+    wide = tuple(n * s for n, s in zip(shape[2:], strides, strict=True))
+    first = [r - crop for r, crop in zip(reach, before, strict=True)]
+    last = [n + r - f - w for n, r, f, w in zip(result[2:], reach, first, wide, strict=True)]
+    if min(*first, *last) < 0:
+        return None
+    repeated = composer.kernel(
+        "resize", (node.inputs[0],), (*shape[:2], *wide),
+        shape=shape_text(shape), sizes=shape_text((*shape[:2], *wide)),
+    )  # fmt: skip
+    mask = np.zeros((1, 1, *wide), np.float32)
+    mask[:, :, :: strides[0], :: strides[1]] = 1
+    parts = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    turned = np.flip(parts.reshape(-1, *parts.shape[2:]), axis=(2, 3))
+    filters = composer.constant(np.ascontiguousarray(turned))
+    return composer.apply(
+        "Conv", composer.pointwise("Mul", repeated, composer.constant(mask)), filters,
+        *node.inputs[2:3], shape=result, kernel_shape=weight.shape[2:], group=groups,
+        dilations=dilations, pads=(*first, *last),
+    )  # fmt: skip
 
 
 def _spread(

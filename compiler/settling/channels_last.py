@@ -32,7 +32,7 @@ def channels_last(graph: Graph, node: Node, layout: str) -> tuple[Workload, tupl
     """A kernel's workload where its images are in `layout`, and all layouts.
 
     None where it cannot be said: no images, blocks that do not divide them, an operand that
-    broadcasts otherwise than along channels of single pixels, parts that are not channels.
+    broadcasts otherwise than along channels or single pixels, parts that are not channels.
     """
     dims = graph.info(node.writes[0]).dims
     physical = _physical(layout, dims)
@@ -75,6 +75,8 @@ def _elementwise(
             shapes.append((1,))
         elif padded == (1, dims[1], 1, 1) and physical[3] == dims[1]:
             shapes.append((dims[1],))
+        elif padded[:2] == (1, 1) and physical[3] == dims[1]:
+            shapes.append((*padded[2:], 1))
         else:
             return None
         layouts.append(PLAIN)

@@ -7,6 +7,7 @@ last reader has been scheduled.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -154,6 +155,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     weights, moving, sums, indices, tables, others, written = _uses(flow)
     homes = dict.fromkeys(_kept_twice(flow, chip, moving - weights - indices - tables - written), 2)
     homes |= dict.fromkeys(_read_often(flow, chip) - weights - indices - tables, OFTEN_HOMES)
+    touched = _touched(flow, weights & written)
     found = {}
     for name, given in flow.tensors.items():
         tensor = replace(given, copies=max(given.copies, homes.get(name, 1)))
@@ -170,7 +172,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
                 f"{chip.bank_words} words; cut it into smaller blocks"
             )
         multiplied = name not in others | indices | tables | written or (
-            name in weights & written and _shared_blocks(flow, name, block)
+            name in touched and _shared_blocks(touched[name], block)
         )
         found[name] = Layout(
             tensor, block, stripes, multiplied, name in sums | indices, name in tables,
@@ -275,16 +277,24 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
     return weights, past, sums, indices, tables, others, written
 
 
-def _shared_blocks(flow: Dataflow, name: str, block: int) -> bool:
+def _touched(flow: Dataflow, names: set[str]) -> dict[str, list[tuple[Ints, bool]]]:
+    """The rows that chains touch of some tensors, and whether they write them (`accessed`)."""
+    found: dict[str, list[tuple[Ints, bool]]] = {name: [] for name in names}
+    for chain in flow.chains if names else ():
+        for tensor, rows, write in accessed(chain):
+            if tensor in found:
+                found[tensor].append((rows, write))
+    return found
+
+
+def _shared_blocks(touched: Iterable[tuple[Ints, bool]], block: int) -> bool:
     """Whether a tensor is read as weights alone, and written by chains that each stay in one block
     but share it: blocks of both hemispheres keep more such chains apart than those of one."""
     writers: dict[int, int] = defaultdict(int)
-    for chain in flow.chains:
-        for tensor, rows, write in accessed(chain):
-            if tensor == name:
-                if not write or len(np.unique(rows // block)) > 1:
-                    return False
-                writers[int(rows[0]) // block] += 1
+    for rows, write in touched:
+        if not write or len(np.unique(rows // block)) > 1:
+            return False
+        writers[int(rows[0]) // block] += 1
     return max(writers.values(), default=0) > 1
 
 

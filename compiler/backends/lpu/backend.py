@@ -68,6 +68,7 @@ class LpuBackend(Backend):
     reuses_memory = False
     falls_back = True
     sends_rows = True
+    spreads_pixels = True
     multiplies_bytes = True
     computes_in = "fp16"
     unrolls_loops = 2048

@@ -7,9 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
-from tests.compiler.lpu.test_models import compared, decode_step
+from tests.compiler.lpu.test_models import TARGET, compared, decode_step
 from tests.compiler.model_builder import model_of, random
+from tilesmith.compiler.backends.lpu.program import Program, segments
+from tilesmith.compiler.build import build
+from tilesmith.compiler.decompositions import transposed_convolution
+from tilesmith.compiler.onnx.importer import import_model
 
 
 def convolutions() -> onnx.ModelProto:
@@ -101,6 +106,53 @@ def test_models_run_whole_on_the_chip(made: Callable[[], onnx.ModelProto]) -> No
     }
     executable = compared(model, 4e-3, **{name: random(*size) for name, size in sizes.items()})
     assert executable.report.host == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((4, 3), "strides=[3,2], pads=[1,0,2,1]"),
+        ((3, 2), "strides=[2,1], dilations=[1,2], output_padding=[1,0]"),
+        ((1, 2), "strides=[3,3]"),  # fewer taps than the stride: pixels are interleaved
+    ],
+)
+def test_transposed_convolutions(
+    kernel: tuple[int, int], attributes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transposed_convolution, "FEW_PIXELS", 0)
+    text = (
+        "up (float[2, 4, 3, 5] x) => (float[batch, maps, h, w] y) "
+        f"{{ y = ConvTranspose<{attributes}>(x, w, b) }}"
+    )
+    model = model_of(text, w=random(4, 3, *kernel) / 4, b=random(3, seed=1))
+    assert compared(model, 4e-3, x=random(2, 4, 3, 5)).report.host == 0
+
+
+def test_groups_of_a_transposed_convolution_are_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transposed_convolution, "FEW_PIXELS", 0)
+    text = (
+        "up (float[1, 4, 3, 5] x) => (float[1, {0}, 6, 10] y) "
+        "{{ y = ConvTranspose<strides=[2,2], group={1}>(x, w) }}"
+    )
+    weights, image = random(4, 3, 2, 2) / 4, random(1, 4, 3, 5)
+    whole = build(import_model(model_of(text.format(6, 2), w=weights)), TARGET).run({"x": image})
+    for group in range(2):
+        half = model_of(text.format(3, 1).replace("1, 4", "1, 2"), w=weights[2 * group :][:2])
+        wanted = ReferenceEvaluator(half).run(None, {"x": image[:, 2 * group :][:, :2]})[0]
+        assert np.abs(whole["y"][:, 3 * group :][:, :3] - wanted).max() < 4e-3
+
+
+def test_large_images_are_upsampled_in_few_chains() -> None:
+    """Zeros between pixels: interleaving 32 x 32 of them took 537."""
+    text = (
+        "up (float[1, 6, 24, 24] x) => (float[1, 5, 48, 48] y) "
+        "{ y = ConvTranspose<strides=[2,2]>(x, w) }"
+    )
+    executable = compared(model_of(text, w=random(6, 5, 2, 2) / 4), 4e-3, x=random(1, 6, 24, 24))
+    (program,) = segments(executable.recipe)
+    assert isinstance(program, Program) and len(program.joined.flow.chains) < 100
 
 
 @pytest.mark.parametrize("at", [0.3, 999.0, 1e7])
