@@ -10,6 +10,7 @@ operand alone, ellipses, other numbers of operands) stays on the host.
 from __future__ import annotations
 
 import math
+from string import ascii_letters
 
 from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.graph import Node
@@ -20,6 +21,8 @@ def einsum(composer: Composer, node: Node) -> str | None:
     equation = str(node.attribute("equation", "")).replace(" ", "")
     operands, arrow, result = equation.partition("->")
     left, comma, right = operands.partition(",")
+    if "..." in equation:
+        left, right, result = _spelled_out(composer, node, (left, right, result))
     if not arrow or not comma or not all(part.isalpha() for part in (left, right, result)):
         return None
     if any(len(set(part)) != len(part) for part in (left, right, result)):
@@ -43,6 +46,23 @@ def einsum(composer: Composer, node: Node) -> str | None:
     order = (*batch, *rows, *columns)
     whole = composer.view(product, tuple(extents[label] for label in order))
     return composer.transpose(whole, tuple(order.index(label) for label in result))
+
+
+def _spelled_out(composer: Composer, node: Node, parts: tuple[str, str, str]) -> list[str]:
+    """Both operands and the result with labels in place of their ellipses, aligned at the right;
+    unchanged where labels run out."""
+    used = {label for part in parts for label in part}
+    free = "".join(label for label in ascii_letters if label not in used)
+    counts = [
+        len(composer.dims(name)) - len(part.replace("...", "")) if "..." in part else 0
+        for name, part in zip(node.inputs, parts, strict=False)
+    ]
+    if min(counts) < 0 or max(counts) > len(free):
+        return list(parts)
+    return [
+        part.replace("...", free[len(free) - count :] if count else "")
+        for part, count in zip(parts, (*counts, max(counts)), strict=False)
+    ]
 
 
 def _matrices(

@@ -22,6 +22,9 @@ from tilesmith.search_space.epilogue import EpilogueStep
 def lower_matmul(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     a, ta = _untransposed(rewriter, node.inputs[0])
     b, tb = _untransposed(rewriter, node.inputs[1])
+    one = math.prod(rewriter.info(b).dims[:-2] if rewriter.info(b).known else ()) == 1
+    if ta and one and rewriter.info(a).known and math.prod(rewriter.info(a).dims[:-2]) > 1:
+        a, ta = node.inputs[0], 0  # turned matrices follow each other as rows, unturned ones do not
     if not all(is_computable(rewriter.info(name)) for name in (a, b)):
         return None
     shape_a, shape_b = rewriter.info(a).dims, rewriter.info(b).dims

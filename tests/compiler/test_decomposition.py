@@ -67,6 +67,9 @@ def test_repetitions(body: str) -> None:
         ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)),
         ("abc,cd->dab", (2, 3, 4), (4, 5)),
         ("i,j->ij", (3,), (4,)),
+        ("...pd,...qd->...pq", (2, 3, 4, 5), (2, 3, 6, 5)),
+        ("...j,jk->...k", (2, 3, 4), (4, 5)),
+        ("b...,...j->...jb", (2, 3), (3, 5)),
     ],
 )
 def test_einsum(equation: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
@@ -77,7 +80,7 @@ def test_einsum(equation: str, left: tuple[int, ...], right: tuple[int, ...]) ->
     )
 
 
-@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->i", "...j,jk->...k"])
+@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->i", "...ii,ij->...j"])
 def test_an_einsum_that_is_no_product_stays_on_the_host(equation: str) -> None:
     model = model_of(
         "g (float[4, 4] x, float[4, 4] z) => (float y) "

@@ -105,3 +105,14 @@ def test_products(text: str, weights: dict[str, tuple[int, ...]], key: str) -> N
     graph = check_both(model)
     assert operators(graph) == {key: 1}
     assert Workload.parse(key).key == key
+
+
+@pytest.mark.parametrize("lead", [(), (1,)])
+def test_matrices_turned_before_one_weight_are_turned_by_a_kernel(lead: tuple[int, ...]) -> None:
+    """Rows of matrices that are not turned do not follow each other."""
+    model = model_of(
+        "g (float[2, 5, 3] x) => (float[2, 3, 7] y) { t = Transpose<perm=[0, 2, 1]>(x) "
+        "y = MatMul(t, w) }",
+        w=random(*lead, 5, 7),
+    )
+    assert "matmul m=6 n=7 k=5 const=b" in operators(check_both(model))
