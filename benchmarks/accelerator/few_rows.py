@@ -1,8 +1,9 @@
-"""Models of one operator whose rows are few, long or none in memory: latency and error on trn1.
+"""Models of one operator that leaves partitions idle: latency and error on trn1.
 
     python -m benchmarks.accelerator.few_rows [--target trn2] [--precision bf16]
 
-Sizes are those of real models: groups of a diffusion network, a vocabulary, classes of a segmented
+Rows that are few, long or none in memory, and groups of few channels. Sizes are those of real
+models: groups of a diffusion network, a vocabulary, classes of a segmented
 image, a quantised tensor, a model in 16 bits. The error is max|a - b| / max|b| against ONNX
 Runtime.
 """
@@ -33,6 +34,8 @@ CASES = {
     "{ y = ReduceMean(x, one) }",
     "sum 512x1024 over rows": "(float[512,1024] x) => (float[1,1024] y) { y = ReduceSum(x, zero) }",
     "mean of 1x3x512x512": "(float[1,3,512,512] x) => (float[1,1,1,1] y) { y = ReduceMean(x) }",
+    "convolution 128x28x28, 32 groups": "(float[1,128,28,28] x) => (float[1,128,28,28] y) "
+    "{ y = Conv<group=32, kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x, g) }",
     "argmax 8x32000": "(float[8,32000] x) => (int64[8,1] y) { y = ArgMax<axis=1>(x) }",
     "quantise, dequantise 128x768": "(float[128,768] x) => (float[128,768] y) "
     "{ q = QuantizeLinear(x, scale, point) y = DequantizeLinear(q, scale, point) }",
@@ -43,6 +46,7 @@ _RANDOM = np.random.default_rng(0)
 WEIGHTS = {
     "s": np.ones(64, np.float32), "b": np.zeros(64, np.float32), "one": np.array([1]),
     "zero": np.array([0]), "scale": np.float32(0.05), "point": np.uint8(128),
+    "g": 0.1 * _RANDOM.standard_normal((128, 4, 3, 3)).astype(np.float32),
     "w": _RANDOM.standard_normal((768, 768)).astype(np.float16),
 }  # fmt: skip
 

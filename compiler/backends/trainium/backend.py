@@ -30,6 +30,7 @@ from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
 from tilesmith.compiler.backends.trainium.extremes import FindExtremes
 from tilesmith.compiler.backends.trainium.few_rows import FillPartitions
+from tilesmith.compiler.backends.trainium.groups import JoinGroups
 from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.positions import DEEPEST, PlacesAsNumbers
@@ -92,6 +93,7 @@ class TrainiumBackend(Backend):
             PlacesAsNumbers(DEEPEST.get(precision, 0)),
             ChooseByRank(runs),
             EvenWindows(),
+            JoinGroups(target, 2 if precision == "bf16" else 4),
             RunningSumsAsProducts(LONGEST_SUM),
             ConvertAtEntrance(),
             LowerPrecision(precision),
