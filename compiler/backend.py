@@ -80,6 +80,8 @@ class Backend(ABC):
     """Whether `link_all` takes loops, branches and moves."""
     unrolls_loops: ClassVar[int] = 0
     """Up to how many nodes loops are unrolled to, where no bodies are run."""
+    unrolls_from: ClassVar[int] = 0
+    """Operations of an iteration's products from which on its loop is unrolled."""
     updates_in_place: ClassVar[bool] = False
     """Whether kernels write arrays of the caller's (the region "caller")."""
     multiplies_bytes: ClassVar[bool] = False

@@ -113,7 +113,7 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
         # What an iteration hands to the next stays as it is.
         middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
     if backend.unrolls_loops:
-        middle += (UnrollLoops(backend.unrolls_loops),)
+        middle += (UnrollLoops(backend.unrolls_loops, backend.unrolls_from),)
     if backend.spreads_pixels:
         middle += (SpreadPixels(),)
     return (*before, *middle, *after, *LOWERING, *own)

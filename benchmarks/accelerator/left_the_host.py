@@ -46,6 +46,10 @@ CASES = {
     "e = Expand(u, boxes) c = Sigmoid(z) p = GatherElements<axis=1>(c, e) y = Neg(p) }",
     "best 3 of 40, in 200 rows": "(float[200,40] x) => (float[200,3] y) "
     "{ a = Tanh(x) v, i = TopK(a, three) y = Neg(v) }",
+    "LSTM, 16 steps of 256": "(float[16,1,256] x) => (float[16,1,1,256] y) "
+    "{ y = LSTM<hidden_size=256>(x, lstm, lstm) }",
+    "GRU, 16 steps of 256": "(float[16,1,256] x) => (float[16,1,1,256] y) "
+    "{ y = GRU<hidden_size=256>(x, gru, gru) }",
     "rows picked everywhere 64x96": "(float[64,96] x) => (float[16,96] y) "
     "{ a = Relu(x) y = GatherElements<axis=0>(a, picked) }",
 }
@@ -53,6 +57,8 @@ _RANDOM = np.random.default_rng(0)
 WEIGHTS = {
     "last": np.array(-1),
     "middle": np.array([1]),
+    "lstm": _RANDOM.standard_normal((1, 1024, 256)).astype(np.float32) / 16,
+    "gru": _RANDOM.standard_normal((1, 768, 256)).astype(np.float32) / 16,
     "forty": np.array(40),
     "both": np.array([0, 1], np.float32),
     "second": np.array([2]),

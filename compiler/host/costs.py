@@ -3,16 +3,20 @@
     transfers   a start and its bytes over the host link, for every tensor on the device
     computing   the larger of its operations and of its bytes at one host core's pace
 
-Operations are those of the template where a kernel came to the host for want of a schedule; an ONNX
-operator without a template counts one for each element it reads or writes. The paces are facts of
+Operations are those of the template where a kernel came to the host for want of a schedule, and of
+the products of LSTM, GRU and RNN; any other ONNX operator without a template counts one for each
+element it reads or writes. The paces are facts of
 the target (`host.*`), assumed and marked as such: an estimate that says which operators are worth a
 kernel, not a measurement.
 """
 
 from __future__ import annotations
 
+import math
+
 import onnx
 
+from tilesmith.compiler.cells import CELLS
 from tilesmith.compiler.host.nodes import REFERENCE
 from tilesmith.compiler.program import HostStep, TensorRef
 from tilesmith.search_space.dtypes import size_of
@@ -49,6 +53,9 @@ def operations(step: HostStep) -> int:
         (text,) = (a.s.decode() for a in node.attribute if a.name == "workload")
         workload = Workload.parse(text)
         return template_of(workload.operator).flops(workload)
+    if node.op_type in CELLS and all(ref.info.known for ref in step.inputs[:3]):
+        x, weights, recurrent = (ref.info for ref in step.inputs[:3])
+        return 2 * math.prod(x.dims[:2]) * (weights.elements + recurrent.elements)
     return sum(_elements(ref) for ref in (*step.inputs, *step.outputs))
 
 

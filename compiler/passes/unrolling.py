@@ -1,10 +1,5 @@
 """Loops as the copies of their bodies: for targets that place a whole program in time.
 
-    h, ys = Scan(h0, xs) body=<h' = Tanh(Add(MatMul(h, r), x))>           before
-    h1 = Tanh(Add(MatMul(h0, r), View(xs, part 0)))                       after
-    h2 = Tanh(Add(MatMul(h1, r), View(xs, part 1)))
-    ys = Concat(View(h1), View(h2)), h = View(h2)
-
 LSTM, GRU and RNN are such loops behind products of the whole input (`recurrent`). Weights are there
 once. What is left as it is runs on the host.
 """
@@ -26,15 +21,22 @@ from tilesmith.compiler.rewrite import Rewriter
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """See the module's docstring.
+    """Loops that are counted are the copies of their bodies, one after another.
+
+        h, ys = Scan(h0, xs) body=<h' = Tanh(Add(MatMul(h, r), x))>           before
+        h1 = Tanh(Add(MatMul(h0, r), View(xs, part 0)))                       after
+        h2 = Tanh(Add(MatMul(h1, r), View(xs, part 1)))
+        ys = Concat(View(h1), View(h2)), h = View(h2)
 
     Contract: an imported graph in; out, the same values. A Loop or Scan is unrolled if the number
-    of its iterations is known and the copies have `most` nodes at most; If stays as it is.
+    of its iterations is known, the copies have `most` nodes at most, and the products of one at
+    least `least` operations; If stays as it is.
     """
 
     name = "unroll-loops"
 
     most: int
+    least: int = 0
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
@@ -53,7 +55,20 @@ class UnrollLoops(Pass):
         nodes = node.bodies[0].graph.nodes
         counted = int(node.attribute("limit")) < 0 and not node.attribute("test")
         plain = not any(inner.captures for inner in nodes)
-        return counted and plain and int(node.attribute("trips")) * len(nodes) <= self.most
+        few = int(node.attribute("trips")) * len(nodes) <= self.most
+        return counted and plain and few and _work(node.bodies[0].graph) >= self.least
+
+
+def _work(graph: Graph) -> int:
+    """Operations of a body's matrix products whose shapes are known."""
+    found = 0
+    for node in graph.nodes:
+        infos = [graph.info(name) for name in (*node.inputs[:1], *node.outputs[:1]) if name]
+        if node.is_onnx("MatMul", "Gemm") and all(info.known for info in infos):
+            given, made = infos
+            depth = given.dims[0 if node.attribute("transA", 0) else -1]
+            found += 2 * made.elements * depth
+    return found
 
 
 class _AsTheyAre(OpenBodies):

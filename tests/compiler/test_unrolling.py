@@ -8,10 +8,14 @@ import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.test_bodies import SUMS, with_body
+from tilesmith.compiler.build import build
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.costs import operations
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.unrolling import UnrollLoops
+from tilesmith.compiler.program import HostStep
+from tilesmith.search_space.target import load_target
 
 COUNTED = """b (int64 i, bool going, float[2] s) => (bool on, float[2] t, float[2] r) {
     on = Identity(going) f = Cast<to=1>(i) r = Add(s, f) t = Mul(r, outer) }"""
@@ -74,3 +78,20 @@ def test_loops_of_many_copies_or_of_unknown_length_stay(model: onnx.ModelProto) 
     assert [n.operator for n in UnrollLoops(20).run(graph).nodes] == [
         n.operator for n in graph.nodes
     ]
+
+
+def cell(hidden: int) -> onnx.ModelProto:
+    weights = {"w": random(1, 4 * hidden, 8), "r": random(1, 4 * hidden, hidden, seed=1) / 9}
+    text = f"g (float[3, 1, 8] x) => (float[3, 1, 1, {hidden}] y, float[1, 1, {hidden}] h)"
+    return model_of(f"{text} {{ y, h = LSTM<hidden_size={hidden}>(x, w, r) }}", **weights)
+
+
+def test_cores_take_steps_whose_products_are_worth_it() -> None:
+    target = load_target("trn1")
+    small, large = (build(import_model(cell(hidden)), target) for hidden in (32, 128))
+    assert not large.report.host_nodes and len(small.report.host_nodes) == 1
+    for executable, model in ((small, cell(32)), (large, cell(128))):
+        inputs = {"x": random(3, 1, 8)}
+        assert_close(executable.run(inputs), expected(model, inputs))
+    (step,) = (step for step in small.recipe.steps if isinstance(step, HostStep))
+    assert operations(step) == 2 * 3 * 4 * 32 * (8 + 32)

@@ -75,6 +75,10 @@ class TrainiumBackend(Backend):
     reuses_memory = False
     falls_back = True
     widens_floats = True
+    unrolls_loops = 2048
+    unrolls_from = (
+        100_000  # the chain of instructions of a step takes as long as the host with them
+    )
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(staged_stream(*which))
     }
