@@ -244,8 +244,8 @@ def test_a_model_larger_than_hbm_is_refused() -> None:
 
 def test_an_operator_whose_smallest_tile_does_not_fit_is_refused() -> None:
     wide = model_of(
-        """g (float[1, 4, 8, 70000] x) => (float[1, 4, 4, 35000] y) {
-        y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(x) }"""
+        """g (float[1, 4, 8, 60001] x) => (float[1, 4, 4, 2] y) {
+        y = MaxPool<kernel_shape=[2, 60000], strides=[2, 1]>(x) }"""
     )
     with pytest.raises(ModelError, match=r"pool2d kind=max .* does not fit .*SBUF"):
         build(import_model(wide), TRN1)

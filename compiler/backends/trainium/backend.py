@@ -32,6 +32,7 @@ from tilesmith.compiler.backends.trainium.extremes import FindExtremes
 from tilesmith.compiler.backends.trainium.few_rows import FillPartitions
 from tilesmith.compiler.backends.trainium.groups import JoinGroups
 from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
+from tilesmith.compiler.backends.trainium.long_pools import CutLongPools
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.positions import DEEPEST, PlacesAsNumbers
 from tilesmith.compiler.backends.trainium.program import Program, linked
@@ -97,6 +98,7 @@ class TrainiumBackend(Backend):
             PlacesAsNumbers(DEEPEST.get(precision, 0)),
             ChooseByRank(runs),
             EvenWindows(),
+            CutLongPools(target, runs),
             JoinGroups(target, 2 if precision == "bf16" else 4),
             RunningSumsAsProducts(LONGEST_SUM),
             ConvertAtEntrance(),

@@ -110,7 +110,7 @@ def _scaled(
     rows, columns = (_excess(window, counted) for window in windows)
     factor = np.broadcast_to(np.outer(rows, columns), shape).astype(np.float32)
     name = f"{node.outputs[0]}.factor"
-    pads = [window.before for window in windows] + [_reached(window) for window in windows]
+    pads = [window.before for window in windows] + [reached(window) for window in windows]
     parameters = dict(node.workload.parameters)
     parameters |= {"count_include_pad": 1, "ceil": 0, "pad": "x".join(map(str, pads))}
     workload = Workload.of(
@@ -121,7 +121,7 @@ def _scaled(
     return kernel(workload, inputs, node.outputs[0], node.name), name, factor
 
 
-def _reached(window: Window) -> int:
+def reached(window: Window) -> int:
     """Padding behind the image that the last window needs, and no more."""
     last = (window.out - 1) * window.stride - window.before + window.reach
     return max(0, last - window.extent)
