@@ -113,6 +113,12 @@ def _first(name: str, sizes: tuple[tuple[str, FactValue], ...]) -> dict[str, Tar
 
 @lru_cache(maxsize=KEPT)
 def _space(workload: Workload, target: Target) -> SearchSpace:
+    _check_size(workload, target)
+    return space_of(workload, _alike(target))
+
+
+def _check_size(workload: Workload, target: Target) -> None:
+    """Raise `WorkloadError` where a core's memory does not hold the operands."""
     core = Core.of(target)
     needed = compulsory_bytes(workload)
     if needed > core.hbm_bytes:
@@ -120,7 +126,6 @@ def _space(workload: Workload, target: Target) -> SearchSpace:
             f"workload '{workload}' needs {needed / 2**30:.1f} GiB; a core of target "
             f"'{target.name}' has {core.hbm_bytes / 2**30:.1f} GiB (hbm.gib_chip)"
         )
-    return space_of(workload, _alike(target))
 
 
 def _default(workload: Workload, target: Target) -> Config:
@@ -293,10 +298,13 @@ class TrainiumSimulator(FamilySimulator):
         trace: Path | None,
     ) -> SimulationResult:
         """One configuration, or the default one. A trace is always of the timeline."""
-        core, space = Core.of(target), _space(workload, target)
+        core, alone = Core.of(target), fidelity == "roofline" and trace is None
         if config is not None:
-            space.validate(config)
-        if fidelity == "roofline" and trace is None:
+            _space(workload, target).validate(config)
+        elif alone:  # asks nothing of the space, which may take longer than all else
+            scheduler_of(workload, target)
+            _check_size(workload, target)
+        if alone:
             return _roofline_result(workload, core)
         config = config or _default(workload, target)
         if fidelity == "analytical" and trace is None:

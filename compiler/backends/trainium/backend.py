@@ -9,6 +9,7 @@ share them need not wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -205,8 +206,10 @@ class TrainiumBackend(Backend):
 backends.register("trainium")(TrainiumBackend())
 
 
+@lru_cache(maxsize=64)
 def _staged(workload: Workload, target: Target, config: Config) -> tuple[LoopProgram, Staged]:
-    """The loop program of a configuration, and its stream with constants staged."""
+    """The loop program of a configuration, and its stream with constants staged; kept, as the cores
+    of a sharded model run the same kernels on weights of their own."""
     program = lowered(workload, target, config)
     stream = generate(program, Core.of(target))
     return program, stage(stream, constants_of(program, workload))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from weakref import WeakKeyDictionary
 
@@ -116,21 +116,28 @@ def fastest(
     name: str, parts: Sequence[Part], core: Core, outside: Sequence[Range], effort: Effort
 ) -> Linked:
     """Parts linked to the program that ends first; `outside` is what others read of it."""
-    found: list[Linked] = []
+    return fastest_and_how(name, parts, core, outside, effort)[0]
 
-    def ending(made: Linked) -> float:
-        return timeline(made.stream).makespan
 
-    def tried(policy: Policy | None, rules: Sequence[Rule]) -> Linked:
-        """The fastest program under a policy, which joins those found."""
+def fastest_and_how(
+    name: str, parts: Sequence[Part], core: Core, outside: Sequence[Range], effort: Effort
+) -> tuple[Linked, Effort]:
+    """The same, and the one thing to try to have it again."""
+    found: list[tuple[float, Linked, Effort]] = []
+
+    def tried(policy: Policy | None, rules: Sequence[Rule]) -> float:
+        """When the fastest program under a policy ends; they join those found."""
         made = links(name, parts, core, outside, policy, rules, effort.checked)
-        found.append(min(made, key=ending))
-        return found[-1]
+        ends = [timeline(one.stream).makespan for one in made]
+        for end, one, rule in zip(ends, made, rules, strict=True):
+            found.append((end, one, replace(effort, policies=(policy,), rules=(rule,))))
+        return min(ends)
 
-    policy = min(effort.policies, key=lambda policy: ending(tried(policy, effort.rules[:1])))
+    policy = min(effort.policies, key=lambda policy: tried(policy, effort.rules[:1]))
     if len(effort.rules) > 1:
         tried(policy, effort.rules[1:])
-    return min(found, key=ending)
+    _, linked, how = min(found, key=lambda one: one[0])
+    return linked, how
 
 
 def _compulsory(steps: Sequence[KernelStep], linked: Linked, outside: Sequence[Range]) -> int:

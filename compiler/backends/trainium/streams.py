@@ -2,7 +2,8 @@
 
 An exchange becomes a kernel of its own, one instruction for a collective, loads and stores for a
 copy, and is linked with its neighbours like any kernel: collectives overlap with whatever does not
-need them. Cores that differ in their groups only share one linked program.
+need them. Cores that differ in their groups only share one linked program; those that differ in
+addresses are linked as the first of them is fastest.
 Invariant: collectives keep the order in which the programs name them, so that streams meet.
 """
 
@@ -24,7 +25,13 @@ from tilesmith.codegen.trainium.isa.verification import verify_together
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.linking.draft import Part, Range
 from tilesmith.codegen.trainium.linking.linker import Linked
-from tilesmith.compiler.backends.trainium.program import THOROUGH, fastest, part_of, places_of
+from tilesmith.compiler.backends.trainium.program import (
+    THOROUGH,
+    Effort,
+    fastest_and_how,
+    part_of,
+    places_of,
+)
 from tilesmith.compiler.many_cores import (
     CoreMemory,
     CorePlayed,
@@ -52,12 +59,15 @@ def linked_streams(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedStr
         VerificationError: cores would wait for each other for ever.
     """
     known: dict[object, Linked] = {}
+    efforts: dict[object, Effort] = {}
     found = {}
     for core, program in programs.items():
         groups = _groups(program)
         key = _key(program, groups)
         if key not in known:
-            known[key] = _linked(program, mesh, core)
+            work = _work(program)
+            effort = efforts.get(work, THOROUGH)
+            known[key], efforts[work] = _linked(program, mesh, core, effort)
         linked = known[key]
         found[core] = replace(linked, stream=replace(linked.stream, groups=groups))
     verify_together({core: linked.stream for core, linked in found.items()})
@@ -122,7 +132,18 @@ def _key(program: CoreProgram, groups: Groups) -> object:
     return steps, tuple(ref.place for ref in program.outputs)
 
 
-def _linked(program: CoreProgram, mesh: Mesh, core: int) -> Linked:
+def _work(program: CoreProgram) -> object:
+    """What a program does, wherever in memory."""
+    return tuple(
+        (step.kind, len(step.group), step.source.elements, step.result.elements)
+        if isinstance(step, Exchange)
+        else (step.workload, step.config)
+        for step in program.order
+    )
+
+
+def _linked(program: CoreProgram, mesh: Mesh, core: int, effort: Effort) -> tuple[Linked, Effort]:
+    """A core's program, and how the fastest of those tried was linked."""
     machine = Core.of(program.target)
     codes = [from_bytes(code.code, machine) for code in program.codes]
     parts = [
@@ -131,7 +152,7 @@ def _linked(program: CoreProgram, mesh: Mesh, core: int) -> Linked:
         else part_of(step, codes[step.code])
         for step in program.order
     ]
-    return fastest(program.name, parts, machine, places_of(program.outputs), THOROUGH)
+    return fastest_and_how(program.name, parts, machine, places_of(program.outputs), effort)
 
 
 def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> Part:
