@@ -111,11 +111,13 @@ class LpuBackend(Backend):
         check_slices(target)
         each = Chip.of(target).sram_bytes
         room, whose = each * chips, f"{chips} chips of target" if chips > 1 else "target"
-        if nbytes > room:
+        if nbytes > room:  # with all activations at once; few of them live at a time
             enough = fewest_chips(needs(graph, target), each)
+            if enough is not None and enough <= chips:
+                return
             remedy = "a kernel of it is too large for any number of chips"
             if enough is not None:
-                remedy = f"{max(enough, -(-nbytes // each))} chips would hold it (--chips)"
+                remedy = f"{enough} chips would hold it (--chips)"
             raise ModelError(
                 f"model '{graph.name}' needs {nbytes / 2**20:.0f} MiB for weights and activations, "
                 f"{(nbytes - room) / 2**20:.0f} MiB more than the {room / 2**20:.0f} MiB of MEM of "

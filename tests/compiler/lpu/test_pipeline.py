@@ -221,6 +221,20 @@ def test_an_artifact_for_several_chips_runs_on_them(tmp_path: Path, built: Execu
     assert len(simulated.details["pipelines"]) == 2 and "1 chip" in simulated.notes[0]
 
 
+def test_activations_that_do_not_live_at_once_are_no_reason_to_refuse() -> None:
+    body = "".join(f"t{n + 1} = Softmax(t{n}) " for n in range(12))
+    graph = import_model(
+        model_of(f"deep (float[512, 320] t0) => (float[512, 320] t12) {{ {body} }}")
+    )
+    one = 512 * LANES * 2  # bytes of each of the 13 tensors, in float16
+    word = 2 * TARGET.integer("mem.slices") * LANES
+    for tensors in (3, 12):
+        room = TARGET.with_settings({"mem.words": str(2 * (tensors * one // word // 2))})
+        assert len(build(graph, room).recipe.steps) == 12
+    with pytest.raises(ModelError, match=r"MiB more than .* too large for any number of chips"):
+        build(graph, TARGET.with_settings({"mem.words": str(2 * (one // word // 2))}))
+
+
 def test_what_is_not_cut_over_chips_says_why(tmp_path: Path) -> None:
     onnx.save(perceptron(), tmp_path / "mlp.onnx")
     for target, why in (("trn1", "tilesmith shard"), ("lp30", "roofline only")):
