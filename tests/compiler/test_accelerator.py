@@ -13,6 +13,7 @@ from tests.compiler.model_builder import assert_close, expected, inputs_of, mode
 from tilesmith.codegen.structures import default_of, inside_of, space_of, structure_program
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.compiler.artifact import read_artifact
+from tilesmith.compiler.backends.trainium.backend import staged_kernel
 from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
@@ -227,7 +228,7 @@ def test_a_fact_misspelt_in_a_scheduler_is_an_error_and_no_reason_to_use_the_hos
     def ask(scheduler: object, workload: Workload, target: Target, *_: object) -> int:
         return target.integer("sbuf.partitons")
 
-    for known in (space_of, default_of, inside_of, structure_program):
+    for known in (space_of, default_of, inside_of, structure_program, staged_kernel):
         known.cache_clear()
     monkeypatch.setattr(type(find_scheduler("pool2d", TRN1.family)), answer, ask)
     with pytest.raises(TargetError, match=r"target 'trn1' has no 'sbuf\.partitons'"):

@@ -124,7 +124,7 @@ class TrainiumBackend(Backend):
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
-        program, staged = _staged(workload, target, config)
+        program, staged = staged_kernel(workload, target, config)
         stream = staged.stream
         touched = _touched(stream)
 
@@ -149,7 +149,7 @@ class TrainiumBackend(Backend):
         found = []
         for config in configs:
             try:
-                program, staged = _staged(workload, target, config)
+                program, staged = staged_kernel(workload, target, config)
             except (CodegenError, VerificationError) as error:
                 found.append(MeasureResult.failed(error, "simulator"))
                 continue
@@ -207,7 +207,7 @@ backends.register("trainium")(TrainiumBackend())
 
 
 @lru_cache(maxsize=64)
-def _staged(workload: Workload, target: Target, config: Config) -> tuple[LoopProgram, Staged]:
+def staged_kernel(workload: Workload, target: Target, config: Config) -> tuple[LoopProgram, Staged]:
     """The loop program of a configuration, and its stream with constants staged; kept, as the cores
     of a sharded model run the same kernels on weights of their own."""
     program = lowered(workload, target, config)
