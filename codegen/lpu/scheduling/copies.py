@@ -21,6 +21,9 @@ COPY = ".copy."
 MOST_COPIES = 3
 """Copies of copies that are tried before a chain is given up."""
 
+FEW_WORDS = 1024
+"""Rows of a block of a large copy: hardly a bank is empty by then, as one of its size wants."""
+
 
 class ClashError(CodegenError):
     """A chain's step needs a slice that the chain needs for something else, whenever it starts."""
@@ -55,15 +58,18 @@ def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple
     tensor = replace(layout.tensor, name=name, role="temporary")  # read as often at once
     if tensor.rows <= board.chip.bank_words:  # one block, which is in nobody's way but others'
         layout = replace(layout, block=tensor.rows, stripes=1)
+    elif layout.stripes == 1 and layout.block > FEW_WORDS:
+        layout = replace(layout, block=FEW_WORDS)
     board.layouts[name] = replace(layout, tensor=tensor, multiplied=False)
     for table in (board.ready, board.read_until):
         table[name] = np.zeros(tensor.rows, np.int64)
     for block in range(old.blocks):
-        mine = (name, block * old.block // layout.block)
         near = {*board.partners.get((clash.tensor, block), ()), (clash.tensor, block)}
-        board.partners.setdefault(mine, set()).update(near)
-        for other in near:
-            board.partners.setdefault(other, set()).add(mine)
+        last = min((block + 1) * old.block, tensor.rows) - 1
+        for number in range(block * old.block // layout.block, last // layout.block + 1):
+            board.partners.setdefault((name, number), set()).update(near)
+            for other in near:
+                board.partners.setdefault(other, set()).add((name, number))
     builder = ChainBuilder(f"copy of {clash.tensor}", len(rows))
     here, there = (name, clash.tensor) if clash.written else (clash.tensor, name)
     builder.write(builder.read(Rows(here, rows)), Rows(there, rows))

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from tests.codegen.lpu.chains import chip, matmul
-from tilesmith.codegen.lpu.dataflow import ChainBuilder, Dataflow, Operation, Rows, Tensor
+from tilesmith.codegen.lpu.dataflow import ChainBuilder, Dataflow, Operation, Read, Rows, Tensor
 from tilesmith.codegen.lpu.isa.bursts import Op
 from tilesmith.codegen.lpu.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.lpu.isa.text import to_text
+from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.codegen.lpu.scheduling.copies import ClashError, with_copy
 from tilesmith.codegen.lpu.scheduling.memory import Memory
 from tilesmith.codegen.lpu.scheduling.scheduler import Options, schedule
 from tilesmith.codegen.lpu.verification.checker import check
@@ -111,3 +113,18 @@ def test_words_used_before_are_written_when_their_last_reader_is_done() -> None:
     memory.give([first], 100)
     (again,), _ = memory.choose([0], 1, 4, True, lambda *_: [(120, 4)], lambda _: 0)
     assert (again.address, again.since) == (first.address, 100)
+
+
+def test_large_tensors_are_copied_in_blocks_that_find_room() -> None:
+    """A block of a bank's words finds none where a word of every bank is taken."""
+    rows = chip().bank_words + 5
+    b = ChainBuilder("pass", rows)
+    b.write(b.read(Rows.of("x", 0, (rows, 1))), Rows.of("y", 0, (rows, 1)))
+    tensors = {n: Tensor(n, rows, "int8", r, 4096) for n, r in (("x", "input"), ("y", "output"))}
+    chain = b.chain()
+    board = Board.of(Dataflow("large", tensors, (chain,)), chip())
+    copying, reading, name = with_copy(board, chain, ClashError("pass", "x", 0, False), 0)
+    layout = board.layouts[name]
+    assert layout.tensor.rows == rows and layout.block < chip().bank_words / 2
+    assert [len(step.rows) for step in copying.steps if isinstance(step, Read)] == [rows]
+    assert [s.rows.tensor for s in reading.steps if isinstance(s, Read)] == [name]
