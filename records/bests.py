@@ -36,12 +36,12 @@ from tilesmith.records.reading import (
     Rows,
     first_of_each_series,
     select_series,
+    to_config,
     to_result,
 )
 from tilesmith.records.record import Best, TuningRecord
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space.measure import MeasuredBy
-from tilesmith.search_space.spaces.config import Config
 
 NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.01, "simulator": 1e-6}
 """Relative difference of medians taken as equal: noise on hardware, rounding on simulators."""
@@ -236,7 +236,7 @@ def _best(row: RowMapping, series: Candidate) -> Best:
         TuningRecord(
             series.workload,
             series.target,
-            Config.from_json(row["config"]),
+            to_config(row),
             to_result(row, series.measured_by),
             series.threads,
             series.input_layout,

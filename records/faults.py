@@ -46,11 +46,18 @@ def translated(name: str) -> Iterator[None]:
         raise DatabaseError(f"database '{name}': {_first_line(error)}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:  # bytes that nobody wrote
         raise DatabaseError(f"database '{name}' {_DAMAGED}") from error
+    except ValueError as error:
+        if not str(error).startswith(_NO_DATE):
+            raise
+        raise DatabaseError(f"database '{name}' {_DAMAGED}") from error
     except OverflowError as error:  # sqlite3's own, for what no server could hold either
         raise DatabaseError(f"database '{name}' holds no numbers beyond 64 bits") from error
 
 
 _DAMAGED = "is damaged; restore a copy, or save what can be read with 'sqlite3 FILE .recover'"
+
+_NO_DATE = ("Invalid isoformat string", "Couldn't parse datetime string")
+"""How SQLAlchemy, with its extension in C and without, says that a text is no time."""
 
 _Sentence = tuple[type[DatabaseError] | type[JobError], str]
 

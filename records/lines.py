@@ -86,8 +86,8 @@ def _line(start: str, trial: dict[str, Any]) -> str:
     )
 
 
-def _list(text: str) -> str:
-    return text if _is_list(text) else _compact(json.loads(text))
+def _list(text: str | bytes) -> str:
+    return text if isinstance(text, str) and _is_list(text) else _compact(json.loads(text))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, func, or_, select, text
 
 from tilesmith.records.bests import Scope, in_scope
 from tilesmith.records.models import JOBS, MACHINES, SERIES, TARGETS, TRIALS, WORKLOADS
-from tilesmith.records.reading import SELECT_BY_NUMBER, first_of_each_series, to_record
+from tilesmith.records.reading import Told, by_number, first_of_each_series
 from tilesmith.records.record import TuningRecord
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.measure import STATUSES, MeasuredBy, Status
@@ -71,18 +71,29 @@ class Filter:
 
 
 def query(
-    connection: Connection, where: Filter, sort: Sort, limit: int | None, offset: int
+    connection: Connection,
+    where: Filter,
+    sort: Sort,
+    limit: int | None,
+    offset: int,
+    damaged: Told | None = None,
 ) -> list[TuningRecord]:
-    """Trials that pass `where`: first their numbers, over narrow index rows, then the rest."""
+    """Trials that pass `where`: first their numbers, over narrow index rows, then the rest.
+
+    Args:
+        damaged: as of `by_number`.
+    """
     if sort not in SORTS:
         raise DatabaseError(f"cannot sort by '{sort}'; one of {', '.join(SORTS)} is expected")
     stop = None if limit is None else limit + offset
     if sort in ("fastest", "slowest"):
         numbers = _by_latency(connection, where, stop, descending=sort == "slowest")
-        return by_number(connection, numbers[offset:])
-    if sort == "workload":
-        return by_number(connection, list(islice(_by_series(connection, where), offset, stop)))
-    return by_number(connection, _by_arrival(connection, where, limit, offset, sort == "newest"))
+        numbers = numbers[offset:]
+    elif sort == "workload":
+        numbers = list(islice(_by_series(connection, where), offset, stop))
+    else:
+        numbers = _by_arrival(connection, where, limit, offset, sort == "newest")
+    return by_number(connection, numbers, damaged)
 
 
 def _by_arrival(
@@ -194,15 +205,6 @@ def _firsts(
     return sorted(
         (sign * (row.latency_s or 0.0), row.config_digest, row.id, row.series_id) for row in rows
     )
-
-
-def by_number(connection: Connection, numbers: Sequence[int]) -> list[TuningRecord]:
-    """Records by their numbers, in the order of the numbers."""
-    found: dict[int, TuningRecord] = {}
-    for start in range(0, len(numbers), 5000):
-        rows = connection.execute(SELECT_BY_NUMBER, {"numbers": numbers[start : start + 5000]})
-        found |= {row["id"]: to_record(row) for row in rows.mappings()}
-    return [found[number] for number in numbers]
 
 
 def conditions(where: Filter) -> tuple[list[Any], list[Any]]:
@@ -321,7 +323,10 @@ def target_facts(connection: Connection, identity: str) -> Target | None:
     found = connection.execute(
         select(TARGETS.c.facts).where(TARGETS.c.identity == identity)
     ).scalar()
-    return Target.from_json(found) if found else None
+    try:
+        return Target.from_json(found) if found else None
+    except (AttributeError, KeyError, TypeError) as error:  # JSON, but of something else
+        raise DatabaseError(f"what the database has of target '{identity}' is damaged") from error
 
 
 def stats(connection: Connection) -> dict[str, Any]:

@@ -168,10 +168,19 @@ class Questions(Store):
         sort: queries.Sort = "newest",
         limit: int | None = 100,
         offset: int = 0,
+        damaged: reading.Told | None = None,
     ) -> list[TuningRecord]:
-        """Trials that pass a filter, sorted."""
+        """Trials that pass a filter, sorted.
+
+        Args:
+            damaged: is told what is wrong with a row that cannot be read, which is then left out.
+
+        Raises:
+            DatabaseError: there is such a row, and nobody to tell.
+        """
+        asked = where or queries.Filter()
         with self.reading() as connection:
-            return queries.query(connection, where or queries.Filter(), sort, limit, offset)
+            return queries.query(connection, asked, sort, limit, offset, damaged)
 
     def record(self, number: int) -> TuningRecord:
         """One trial by its number; `DatabaseError` if there is none."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select, true
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, select, true
 
 from tilesmith.records.models import (
     MACHINES,
@@ -17,11 +19,14 @@ from tilesmith.records.models import (
 )
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import Toolchain
-from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.errors import ConfigError, DatabaseError
 from tilesmith.search_space.measure import STATUSES, MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
 Rows: TypeAlias = "Select[*tuple[Any, ...]]"
+
+Told = Callable[[str], None]
+"""Is told a sentence."""
 
 TOOLCHAIN_COLUMNS = tuple(
     TOOLCHAINS.c[name].label(f"toolchain_{name}")
@@ -133,7 +138,7 @@ def to_record(row: RowMapping) -> TuningRecord:
     return TuningRecord(
         row["workload"],
         row["target"],
-        Config.from_json(row["config"]),
+        to_config(row),
         to_result(row, row["measured_by"]),
         row["threads"],
         row["input_layout"],
@@ -147,6 +152,36 @@ def to_record(row: RowMapping) -> TuningRecord:
     )
 
 
+def by_number(
+    connection: Connection, numbers: Sequence[int], damaged: Told | None = None
+) -> list[TuningRecord]:
+    """Records by their numbers, in the order of the numbers.
+
+    Args:
+        damaged: is told what is wrong with a row that cannot be read, which is then left out;
+            without it the first such row is the `DatabaseError` that ends the question.
+    """
+    found: dict[int, TuningRecord] = {}
+    for start in range(0, len(numbers), 5000):
+        rows = connection.execute(SELECT_BY_NUMBER, {"numbers": numbers[start : start + 5000]})
+        for row in rows.mappings():
+            try:
+                found[row["id"]] = to_record(row)
+            except DatabaseError as error:
+                if damaged is None:
+                    raise
+                damaged(str(error))
+    return [found[number] for number in numbers if number in found]
+
+
+def to_config(row: RowMapping) -> Config:
+    """The configuration of a row with `TRIAL_COLUMNS`; `DatabaseError` if it is none."""
+    try:
+        return Config.from_json(row["config"])
+    except ConfigError as error:
+        raise _damaged(row, str(error)) from error
+
+
 def to_result(row: RowMapping, measured_by: MeasuredBy) -> MeasureResult:
     """What came of the trial of a row with `TRIAL_COLUMNS`; errors as of `to_record`."""
     if row["status"] not in STATUSES:
@@ -154,19 +189,35 @@ def to_result(row: RowMapping, measured_by: MeasuredBy) -> MeasureResult:
             f"record {row['id']} has the status '{row['status']}', which this Tilesmith does not "
             "know; upgrade with 'pip install -U tilesmith'"
         )
-    try:
-        samples, warm = json.loads(row["samples"]), json.loads(row["warm_samples"])
-    except ValueError as error:
-        raise DatabaseError(
-            f"record {row['id']} is damaged: its samples are no JSON list"
-        ) from error
+    samples, warm = _seconds(row, "samples"), _seconds(row, "warm_samples")
+    if row["status"] == "ok" and not samples:
+        raise _damaged(row, "it worked, but has no samples")
     return MeasureResult(
         row["status"],
         measured_by,
-        tuple(samples),
+        samples,
         row["message"],
-        tuple(warm),
+        warm,
         row["bound"],
         row["elapsed_s"],
         row["machine"] or "",
     )
+
+
+def _seconds(row: RowMapping, column: str) -> tuple[float, ...]:
+    """The samples that a column holds as a JSON list of numbers; `DatabaseError` if it does not."""
+    try:
+        found = json.loads(row[column])
+    except (ValueError, RecursionError) as error:
+        raise _damaged(row, "its samples are no JSON list") from error
+    if not isinstance(found, list) or not all(map(_is_time, found)):
+        raise _damaged(row, "its samples are no JSON list of seconds")
+    return tuple(found)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _damaged(row: RowMapping, why: str) -> DatabaseError:
+    return DatabaseError(f"record {row['id']} is damaged: {why}")

@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, func, or_, select
 
 from tilesmith.records.models import JOBS, TRIALS
-from tilesmith.records.queries import by_number
+from tilesmith.records.reading import by_number
 from tilesmith.records.record import TuningRecord
 
 KNOWN = 4096

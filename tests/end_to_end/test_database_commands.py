@@ -271,6 +271,11 @@ def test_bytes_that_nobody_wrote_are_damage(database: Path) -> None:
     with Database.open(str(database)) as opened, opened.writing() as connection:
         connection.execute(text("UPDATE trials SET samples = '[1.0, 2.' WHERE id = 1"))
     assert "is damaged" in refuse("export", "--database", database)
+    readable = succeed("query", "--sort", "oldest", "--database", database)["records"]
+    assert [record["id"] for record in readable] == [2, 3, 4]
+    with Database.open(str(database)) as opened, opened.writing() as connection:
+        connection.execute(text("UPDATE trials SET created_at = 'yesterday' WHERE id = 2"))
+    assert "is damaged" in refuse("query", "--database", database)
     with Database.open(str(database)) as opened, opened.writing() as connection:
         connection.execute(text("UPDATE trials SET message = CAST(x'ff' AS TEXT)"))
     assert "is damaged" in refuse("query", "--limit", "0", "--database", database)

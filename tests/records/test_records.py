@@ -85,7 +85,11 @@ def test_a_record_of_an_unknown_operator_is_readable(database, target, make_reco
     [
         ("status = 'melted'", "status 'melted', which this Tilesmith does not know"),
         ("samples = '[1.0'", "record 1 is damaged: its samples"),
-        ("config = 'tile=1'", "a configuration is a JSON object"),
+        ("samples = '5'", "record 1 is damaged: its samples are no JSON list of seconds"),
+        ("samples = '[\"1.0\", null]'", "record 1 is damaged: its samples"),
+        ("warm_samples = '[NaN]'", "record 1 is damaged: its samples"),
+        ("samples = '[]'", "record 1 is damaged: it worked, but has no samples"),
+        ("config = 'tile=1'", "record 1 is damaged: a configuration is a JSON object"),
     ],
 )
 def test_a_row_that_makes_no_sense_is_named(database, make_record, change, reason):
@@ -94,6 +98,23 @@ def test_a_row_that_makes_no_sense_is_named(database, make_record, change, reaso
         connection.execute(text(f"UPDATE trials SET {change}"))
     with pytest.raises(InputError, match=reason):
         database.query()
+
+
+def test_who_asks_to_be_told_of_damaged_rows_gets_the_others(database, make_record):
+    database.add([make_record(1), make_record(2), make_record(3)])
+    with database.writing() as connection:
+        connection.execute(text("UPDATE trials SET samples = '5' WHERE id = 2"))
+    told: list[str] = []
+    assert [record.id for record in database.query(sort="oldest", damaged=told.append)] == [1, 3]
+    assert told == ["record 2 is damaged: its samples are no JSON list of seconds"]
+
+
+def test_facts_of_a_target_that_are_none_are_damage(database, target, make_record):
+    database.add([make_record()])
+    with database.writing() as connection:
+        connection.execute(text("UPDATE targets SET facts = '[1, 2]'"))
+    with pytest.raises(DatabaseError, match=rf"target '{target}' is damaged"):
+        database.target_facts(target)
 
 
 def test_a_record_of_this_installation_takes_layouts_from_its_template():

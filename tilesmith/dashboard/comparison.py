@@ -10,7 +10,7 @@ from typing import Any
 from tilesmith.dashboard.convergence import Chart, chart
 from tilesmith.dashboard.job_pages import Watch, title_of
 from tilesmith.dashboard.tally import TaskTally
-from tilesmith.records.queries import by_number
+from tilesmith.records.reading import by_number
 from tilesmith.records.watching import job_numbers
 
 WITHIN = 1.05

@@ -63,9 +63,15 @@ def query(
     if as_json and as_csv:
         raise click.UsageError("choose one of --json and --csv")
     where = filter_of(**asked)
+    damaged: list[str] = []
     with opened_at(database) as opened:
         name = opened.name
-        records = opened.query(where, sort=sort, limit=limit or None, offset=offset)
+        records = opened.query(
+            where, sort=sort, limit=limit or None, offset=offset, damaged=damaged.append
+        )
+    if damaged:
+        others = f", and {len(damaged) - 1} more with it" if damaged[1:] else ""
+        note(f"left out: {damaged[0]}{others}")
     if as_json:
         print_json({"records": [tables.record_values(record) for record in records]})
     elif as_csv:
