@@ -45,6 +45,10 @@ from tilesmith.search_space.ir.scalar import (
 
 _TOKEN = re.compile(r"x\d+(?![\w.])|[A-Za-z_]\w*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[(),]")
 
+DEEPEST = 128
+"""Functions inside each other: what walks over a formula calls itself for each, and every merge of
+two writes one anew. Chains of thousands, as of unrolled solvers, are kernels of this depth."""
+
 _EXACT = 2**53
 """Up to here every whole number is a floating one."""
 
@@ -155,18 +159,20 @@ def parse_formula(text: str) -> Scalar:
     """Read a formula.
 
     Raises:
-        WorkloadError: a syntax error, an unknown function, or a wrong number of arguments.
+        WorkloadError: a syntax error, an unknown function, a wrong number of arguments, or more
+            than `DEEPEST` functions inside each other.
     """
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != text or not tokens:
         raise WorkloadError(f"formula '{text}' holds something that is no name, number, ( ) or ,")
-    formula, rest = _read(text, tokens)
+    formula, rest = _read(text, tokens, DEEPEST)
     if rest:
         raise WorkloadError(f"formula '{text}' goes on after its end, at '{''.join(rest)}'")
     return formula
 
 
-def _read(text: str, tokens: Sequence[str]) -> tuple[Scalar, Sequence[str]]:
+def _read(text: str, tokens: Sequence[str], levels: int) -> tuple[Scalar, Sequence[str]]:
+    """A formula at the start of `tokens`, `levels` functions deep at most, and what follows it."""
     if not tokens or tokens[0] in "(),":
         raise WorkloadError(
             f"formula '{text}' lacks a value before '{''.join(tokens) or 'its end'}'"
@@ -179,8 +185,10 @@ def _read(text: str, tokens: Sequence[str]) -> tuple[Scalar, Sequence[str]]:
     arguments: list[Scalar] = []
     if not rest or rest[0] != "(":
         raise WorkloadError(f"formula '{text}': '{head}' is a function and needs (arguments)")
+    if not levels:
+        raise WorkloadError(f"formula '{text[:60]}...' nests more than {DEEPEST} functions")
     while rest and rest[0] != ")":
-        argument, rest = _read(text, rest[1:])
+        argument, rest = _read(text, rest[1:], levels - 1)
         arguments.append(argument)
         if not rest or rest[0] not in ",)":
             raise WorkloadError(f"formula '{text}' lacks a ')' or ','")

@@ -48,8 +48,8 @@ class LowerElementwise(Pass):
         y = Kernel(elementwise expression=multiply(exp(add(x0,x1)),x2))(a, b, c)      after
 
     What one kernel alone would read is computed inside the next, as long as no operand is broadcast
-    on the way and no more operands come together than the template takes. Axes are merged as far as
-    the operands allow, so that equal work has one key whatever its shape.
+    on the way, and no more operands or functions come together than the template takes. Axes are
+    merged as far as the operands allow, so that equal work has one key whatever its shape.
 
     Contract: a lowered graph in, epilogues fused; tensors of known shape, of element types that
     kernels have (`typed_formulas.DTYPES`); values equal up to roundings.

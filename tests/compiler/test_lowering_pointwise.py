@@ -116,3 +116,10 @@ def test_equal_elementwise_work_has_one_key_whatever_its_shape() -> None:
         for shape in ("2, 3, 4", "24", "4, 1, 6")
     }
     assert keys == {"elementwise shape=24 expression=add(x0,x1)"}
+
+
+def test_a_long_chain_is_several_kernels() -> None:
+    names = ["x", *(f"t{i}" for i in range(299)), "y"]
+    steps = (f"{then} = {('Sin', 'Neg')[i % 2]}({names[i]})" for i, then in enumerate(names[1:]))
+    model = model_of(f"g (float[2, 3] x) => (float[2, 3] y) {{ {' '.join(steps)} }}")
+    assert len(check_both(model).nodes) == 3, "of 128, 128 and 44 functions"

@@ -11,6 +11,7 @@ from tests.search_space.programs import result
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.formula import (
+    DEEPEST,
     evaluate,
     expanded,
     formula_text,
@@ -160,3 +161,11 @@ def test_numbers_of_steps_may_be_left_out() -> None:
 def test_mistakes_are_named(text: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         parse_formula(text)
+
+
+def test_a_formula_may_be_only_so_deep():
+    assert (
+        formula_text(parse_formula("tanh(" * DEEPEST + "x0" + ")" * DEEPEST)).count("tanh") == 128
+    )
+    with pytest.raises(WorkloadError, match=r"nests more than 128 functions"):
+        parse_formula("tanh(" * 3000 + "x0" + ")" * 3000)
