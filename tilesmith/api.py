@@ -213,6 +213,7 @@ def quantize(
     return quantised_model(QuantiseRequest(model, data, **asked), observer)
 
 
+@takes()
 def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecutable:
     """Load an artifact that `Executable.save` or `tilesmith compile` wrote.
 

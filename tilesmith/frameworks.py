@@ -97,6 +97,7 @@ def from_jax(
     return CompiledFunction(model, executable)
 
 
+@takes()
 def torch_model(
     module: torch.nn.Module,
     args: tuple[Any, ...],

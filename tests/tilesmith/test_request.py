@@ -91,6 +91,7 @@ def test_numbers_out_of_range_are_called_as_python_calls_them() -> None:
         (lambda: ts.tune("m.onnx", trails=3), r"tune\(\) has no argument 'trails'; .*'trials'"),
         (lambda: ts.tune("m.onnx", canel=3), "did you mean 'cancel'"),
         (lambda: ts.quantize("m.onnx", metod="mse"), "did you mean 'method'"),
+        (lambda: ts.load("m.tsm", maped=False), r"load\(\) has no argument 'maped'; .*'mapped'"),
         (lambda: ts.compile("m.onnx", zzzz=3), "it has model, target, .*precision"),
     ],
 )

@@ -22,11 +22,13 @@ class KeywordError(InputError, TypeError):
     """A function has no argument of some name; what Python calls a `TypeError`."""
 
 
-def takes(asked: type[Any]) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
+def takes(
+    asked: type[Any] | None = None,
+) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
     """Refuse keyword arguments that are neither the function's own nor keys of `asked`.
 
     Args:
-        asked: the typed dictionary that the function's `**asked` unpacks.
+        asked: the typed dictionary that the function's `**asked` unpacks; None if it has none.
 
     Raises (when the function is called):
         KeywordError: a name that there is not; what looks like it is suggested.
@@ -37,7 +39,7 @@ def takes(asked: type[Any]) -> Callable[[Callable[Given, Found]], Callable[Given
             name for name, parameter in signature(function).parameters.items()
             if parameter.kind is not Parameter.VAR_KEYWORD
         ]  # fmt: skip
-        known = [*own, *asked.__annotations__]
+        known = [*own, *(asked.__annotations__ if asked else ())]
 
         @wraps(function)
         def called(*args: Given.args, **given: Given.kwargs) -> Found:
