@@ -28,6 +28,7 @@ from tilesmith.codegen.llvm.vector_math import VectorMath
 from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
 from tilesmith.codegen.native import kernel as native_kernel
 from tilesmith.compiler import assembly
+from tilesmith.compiler.backends.trainium.backend import staged_kernel
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.lowering import convolution
 from tilesmith.compiler.passes import constant_folding, integer_products
@@ -235,6 +236,7 @@ def cleared() -> None:
     """Programs that were lowered before are lowered again."""
     structures.structure_program.cache_clear()
     structures.space_of.cache_clear()
+    staged_kernel.cache_clear()
 
 
 DEFECTS = (

@@ -24,7 +24,9 @@ from tests.compiler.defects import (
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import invoke, refuse
 from tilesmith.codegen.llvm.vector_math import VectorMath
+from tilesmith.codegen.trainium.isa.memory import Tile
 from tilesmith.codegen.trainium.kernel.builder import Kernel as TrainiumKernel
+from tilesmith.codegen.trainium.kernel.emitter import Scalar
 from tilesmith.display.comparison_table import comparison_text
 from tilesmith.jobs.bisecting import BisectOptions, bisected
 from tilesmith.jobs.comparing import CompareOptions, compared
@@ -55,10 +57,13 @@ def test_what_is_within_tolerance_is_looked_at_closely(monkeypatch: pytest.Monke
     """A wrong number in bfloat16, and in float32 where a smaller tolerance is asked for."""
     activation = TrainiumKernel.activation
 
-    def broken(self: object, out: object, function: str, data: object, *rest: object) -> None:
-        bias, scale, sums = (*rest, *(0.0, 1.0, None)[len(rest) :])
-        scale = scale * 1.02 if function == "tanh" and isinstance(scale, float) else scale
-        activation(self, out, function, data, bias, scale, sums)  # type: ignore[arg-type]
+    def broken(
+        self: TrainiumKernel, out: Tile, function: str, data: Tile,
+        bias: Scalar = 0.0, scale: Scalar = 1.0, sums: Tile | None = None,
+    ) -> None:  # fmt: skip
+        if function == "tanh" and isinstance(scale, float):
+            scale *= 1.02
+        activation(self, out, function, data, bias, scale, sums)
 
     monkeypatch.setattr(TrainiumKernel, "activation", broken)
     report = bisected(Request(GATED_BY_TANH, "trn1", precision="bf16"), BisectOptions())

@@ -114,6 +114,15 @@ def pointwise_rates(target: Target) -> tuple[float, float]:
     return one, two
 
 
+@lru_cache(maxsize=256)
+def softmax_rate(target: Target, keys: int) -> float:
+    """Seconds a score of many rows' softmax, of rows about as long: schedules of short rows and of
+    long ones differ. 0 on machines that have no schedule for it."""
+    width = min(_WIDE, 2 ** max(0, keys - 1).bit_length())
+    text = f"softmax shape={_MANY * _WIDE // width}x{width} dtype={_dtype(target)}"
+    return _or(partial(_seconds, text, target), 0.0) / (_MANY * _WIDE)
+
+
 def _deeper(target: Target) -> float:
     """How many numbers of 8 bits a multiplier takes for one of 16 bits. Schedules do not use it, so
     it is not simulated: the rate of 16 bits is taken so many times."""

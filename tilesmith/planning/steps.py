@@ -27,7 +27,7 @@ from tilesmith.planning.architecture import (
 from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import BYTES, Deployment, Precision
 from tilesmith.planning.experts import expert_work, row_efficiency
-from tilesmith.planning.kernels import pointwise_rates, rates_of
+from tilesmith.planning.kernels import pointwise_rates, rates_of, softmax_rate
 from tilesmith.planning.shares import (
     cached_share,
     heads_share,
@@ -285,7 +285,7 @@ class _Step:
             return
         if self.passes:  # of one that was split up, its first product alone counts the softmax
             rows = queries if attention.width else 0
-            softmax = self.rates.softmax.spread(rows, keys) / self.each
+            softmax = rows * keys * softmax_rate(self.deployment.mesh.target, keys) / self.each
             self.parts["attention"] += work / self.rates.multiply + softmax
             return
         spilled = scores * self._spilled(scores) * self.constant("attention.spilled_bytes")
