@@ -20,6 +20,8 @@ BAD_OPERATORS = {
     "matmul m=512 n=512 k=512 m=2": "given twice",
     "matmul m=512 n=512 k": "not of the form NAME=VALUE",
     "matmul m=512 n=512 k=512 epilogue=frobnicate": "unknown epilogue step 'frobnicate'",
+    "matmul m=99999999999999999999 n=1 k=1": "more than 1,099,511,627,776 elements",
+    "conv2d c=1 h=99999999999 w=9999999999 oc=1 kh=3 kw=3": "operand 'data' of 'conv2d",
     "matmol m=512 n=512 k=512": "unknown operator 'matmol'",
 }
 

@@ -6,11 +6,12 @@ The one place where target names are resolved, for the command line and the Pyth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.errors import TargetError, WorkloadError
 from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.suggestions import did_you_mean
@@ -22,7 +23,10 @@ from tilesmith.search_space.target import (
     load_target,
     target_names,
 )
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload, shape_text
+
+_MOST_ELEMENTS = 1 << 40
 
 
 def _of_known_family(target: Target) -> Target:
@@ -108,15 +112,29 @@ def check_schedulable(
 
     Raises:
         TargetError: the target is incomplete, or it has no schedule for an operator.
-        WorkloadError: it has one, but not for a workload's parameters or dtypes.
+        WorkloadError: it has one, but not for a workload's parameters or dtypes; or a workload is
+            larger than any machine's memory.
     """
     from tilesmith.simulator import check_target, needs_schedule
 
     check_target(target)
     for workload in workloads:
+        _check_size(workload)
         if simulated and not needs_schedule(workload, target):
             continue
         scheduler_of(workload, target)
+
+
+def _check_size(workload: Workload) -> None:
+    """Addresses and counts of operations have to be numbers of 64 bits; a typing error is not."""
+    template = template_of(workload.operator)
+    for operand in (*template.inputs(workload), template.output(workload)):
+        extents = [extent for extent in operand.extents if isinstance(extent, int)]
+        if math.prod(extents) > _MOST_ELEMENTS:
+            raise WorkloadError(
+                f"operand '{operand.name}' of '{workload}' has the shape {shape_text(extents)}, "
+                f"more than {_MOST_ELEMENTS:,} elements; its sizes are wrong"
+            )
 
 
 def all_targets() -> list[Target]:
