@@ -65,15 +65,20 @@ class Simplified:
     numbers: tuple[int, ...]
 
 
-def simplified(flow: Dataflow, content: Content) -> Simplified:
-    """The same program with shorter expressions, and chains that one can do joined (`merging`)."""
+def simplified(flow: Dataflow, content: Content, apart: bool = False) -> Simplified:
+    """The same program with shorter expressions, and chains that one can do joined (`merging`).
+
+    Args:
+        apart: leave chains as they are cut.
+    """
     made = _Made(flow.tensors, content)
 
     def shorten(chain: Chain) -> Chain:
         return _chain(chain, made)
 
     tensors = ChainMap(made.tensors, dict(flow.tensors))
-    numbered = merged(tensors, [shorten(chain) for chain in flow.chains], shorten)
+    shorter = [shorten(chain) for chain in flow.chains]
+    numbered = [*enumerate(shorter)] if apart else merged(tensors, shorter, shorten)
     numbers, chains = zip(*numbered, strict=True) if numbered else ((), ())
     kept = {name for chain in chains for name, _ in (*reads_of(chain), *writes_of(chain))}
     left = {n: t for n, t in tensors.items() if t.role != "temporary" or n in kept}

@@ -12,7 +12,7 @@ before anybody sees it; a tensor that the caller, the host or another program re
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -85,6 +85,7 @@ def _view(memory: Memory, held: Held) -> NDArray[Any]:
 _LOG = logging.getLogger(__name__)
 
 Key = tuple[int, int, str, int]
+Placed = tuple[Joined, Schedule]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
 Likes = dict[tuple[bytes, str, int], Options]
 """How programs of a recipe were scheduled in so many tries, by their `likeness` and their chip."""
@@ -133,25 +134,57 @@ def linked(
         codes = codes_of(recipe, steps)
         first, last = entering(recipe, steps), leaving(recipe, steps)
         inner = tuple(steps)[len(first) : len(steps) - len(last)]
-        joined = joined_of(recipe, inner, codes)
-        ways = [way for way in TRIES if len(joined.flow.chains) < MANY or way.order == "critical"]
         likes = _likes.setdefault(recipe, {})
-        placed = _shortest(joined.flow, Chip.of(target), tries or ways, likes)
+
+        def placed_of(apart: bool) -> Placed:
+            joined = joined_of(recipe, inner, codes, apart)
+            few = len(joined.flow.chains) < MANY
+            ways = tries or [way for way in TRIES if few or way.order == "critical"]
+            return joined, _shortest(joined.flow, Chip.of(target), ways, likes)
+
+        joined, placed = _with_room(placed_of)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
         known[key] = Program(inner, joined, placed, check(placed), *ends)
         _LOG.info("linked %d kernels of %s: one schedule for the chip", len(inner), recipe.name)
     return known[key]
 
 
+def _with_room(placed_of: Callable[[bool], Placed]) -> Placed:
+    """A program as placed with its chains joined, or apart where MEM has no room for it so.
+
+    Constants take words that nobody wrote before: temporaries of early chains may leave too few of
+    them together if chains are joined, and enough if they are not.
+
+    Args:
+        placed_of: places it, with chains apart or not.
+
+    Raises:
+        ModelError: MEM has no room for it either way (what is said is of chains joined).
+    """
+    try:
+        return placed_of(False)
+    except ModelError as error:
+        if isinstance(error.__cause__, NoRoomError):
+            with suppress(ModelError):
+                return placed_of(True)
+        raise
+
+
 def joined_of(
-    recipe: Recipe, steps: Sequence[KernelStep], codes: Mapping[int, KernelCode]
+    recipe: Recipe,
+    steps: Sequence[KernelStep],
+    codes: Mapping[int, KernelCode],
+    apart: bool = False,
 ) -> Joined:
-    """The chains of a run of kernel steps, not yet placed."""
+    """The chains of a run of kernel steps, not yet placed.
+
+    Args:
+        apart: leave chains that one could do as they are.
+    """
     parts = [(step, codes[step.code]) for step in steps]
     constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
-    return simplified_program(
-        join(recipe.name, parts, _outside(recipe, steps), constants), constants
-    )
+    made = join(recipe.name, parts, _outside(recipe, steps), constants)
+    return simplified_program(made, constants, apart)
 
 
 TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
@@ -185,16 +218,17 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes
             advice = ""
         raise ModelError(
             f"'{flow.name}' has no schedule on a chip of '{chip.target.name}': {reason}{advice}"
-        )
+        ) from reason
     best, likes[key] = min(found, key=lambda one: one[0].cycles)
     return best
 
 
-def simplified_program(joined: Joined, constants: Memory) -> Joined:
+def simplified_program(joined: Joined, constants: Memory, apart: bool = False) -> Joined:
     """A program with shorter expressions, for its constants are known.
 
     Args:
         constants: those that are not known of all chips are left alone.
+        apart: leave chains that one could do as they are.
     """
     held = {one.tensor: one for one in joined.inputs if one.place.region == "constant"}
 
@@ -206,7 +240,7 @@ def simplified_program(joined: Joined, constants: Memory) -> Joined:
             return None
         return in_rows(one.shape, one.dtype, _view(constants, one))
 
-    found = simplified(joined.flow, content)
+    found = simplified(joined.flow, content, apart)
     owners = tuple(joined.owners[number] for number in found.numbers)
     literals = {**joined.literals, **found.contents}
     return replace(joined, flow=found.flow, literals=literals, owners=owners)
