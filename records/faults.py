@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tilesmith.records.engine import LOCK_TIMEOUT_S, sqlite_code
+from tilesmith.records.models import NoSecondsError
 from tilesmith.records.urls import without_password
 from tilesmith.search_space.errors import DatabaseError, JobError
 
@@ -46,6 +47,8 @@ def translated(name: str) -> Iterator[None]:
         raise DatabaseError(f"database '{name}': {_first_line(error)}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:  # bytes that nobody wrote
         raise DatabaseError(f"database '{name}' {_DAMAGED}") from error
+    except NoSecondsError as error:
+        raise DatabaseError(f"database '{name}' is damaged: {error}; {_NO_SECONDS}") from error
     except ValueError as error:
         if not str(error).startswith(_NO_DATE):
             raise
@@ -55,6 +58,11 @@ def translated(name: str) -> Iterator[None]:
 
 
 _DAMAGED = "is damaged; restore a copy, or save what can be read with 'sqlite3 FILE .recover'"
+
+_NO_SECONDS = (
+    "restore a copy, or remove such trials: "
+    "DELETE FROM trials WHERE typeof(latency_s) IN ('text', 'blob')"
+)
 
 _NO_DATE = ("Invalid isoformat string", "Couldn't parse datetime string")
 """How SQLAlchemy, with its extension in C and without, says that a text is no time."""

@@ -66,6 +66,22 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value if value is None else value.replace(tzinfo=UTC)
 
 
+class NoSecondsError(ValueError):
+    """A column of seconds holds something else."""
+
+
+class Seconds(TypeDecorator[float]):
+    """A number of seconds. SQLite keeps texts in any column, where other programs put them."""
+
+    impl = Double
+    cache_ok = True
+
+    def process_result_value(self, value: float | None, dialect: Dialect) -> float | None:
+        if value is None or isinstance(value, float | int):
+            return value
+        raise NoSecondsError(f"a latency is {str(value)[:40]!r}, no number of seconds")
+
+
 metadata = MetaData(naming_convention=NAMING)
 
 WORKLOADS = Table(
@@ -208,7 +224,7 @@ TRIALS = Table(
     Column("config_digest", String(16), nullable=False),
     Column("status", String(16), nullable=False),
     Column("message", Text, nullable=False),
-    Column("latency_s", Double),
+    Column("latency_s", Seconds),
     Column("samples", Text, nullable=False),
     Column("warm_samples", Text, nullable=False),
     Column("bound", String(64), nullable=False),

@@ -108,6 +108,12 @@ def _revision(connection: Connection, name: str) -> str | None:
         return None
     version = table(VERSION_TABLE, column("version_num"))
     found = connection.execute(select(version.c.version_num)).scalar()
+    if found is None and set(metadata.tables) & set(tables):
+        raise DatabaseError(
+            f"database '{name}' is damaged: its table '{VERSION_TABLE}' has lost its row, which "
+            "says what schema it has; restore a copy or, if this version wrote it last: "
+            f"INSERT INTO {VERSION_TABLE} VALUES ('{REVISIONS[-1]}')"
+        )
     return None if found is None else str(found)
 
 

@@ -185,7 +185,11 @@ class Target:
 
     @classmethod
     def from_json(cls, text: str) -> Target:
+        """A target from what `to_json` wrote; `TargetError` where that was changed."""
         raw = json.loads(text)
+        for key in ("name", "family"):
+            if not isinstance(raw[key], str):
+                raise TargetError(f"the {key} of a target is {raw[key]!r}, no text")
         facts = dict(_fact(raw["name"], name, entry) for name, entry in raw["facts"].items())
         return cls.of(raw["name"], raw["family"], facts, raw.get("doc", ""))
 

@@ -100,6 +100,15 @@ def test_a_row_that_makes_no_sense_is_named(database, make_record, change, reaso
         database.query()
 
 
+def test_a_latency_that_is_no_number_is_damage(tmp_path, target, make_record):
+    with Database.open(str(tmp_path / "tuning.db")) as database:  # PostgreSQL refuses texts itself
+        database.add([make_record()])
+        with database.writing() as connection:
+            connection.execute(text("UPDATE trials SET latency_s = 'fast'"))
+        with pytest.raises(DatabaseError, match="is damaged: a latency is 'fast', no number"):
+            database.best(make_record().workload_key, target)
+
+
 def test_who_asks_to_be_told_of_damaged_rows_gets_the_others(database, make_record):
     database.add([make_record(1), make_record(2), make_record(3)])
     with database.writing() as connection:

@@ -170,3 +170,18 @@ def test_many_processes_may_make_the_same_database(tmp_path):
         assert maker.returncode == 0, errors
     with Database.open(str(path)) as database:
         assert database.check() == []
+
+
+def test_a_database_without_the_row_of_its_schema_is_damaged(tmp_path):
+    path = tmp_path / "tuning.db"
+    Database.open(str(path)).close()
+    with sqlite3.connect(path) as other:
+        other.execute(f"DELETE FROM {VERSION_TABLE}")
+    other.close()
+    with pytest.raises(DatabaseError, match=f"'{VERSION_TABLE}' has lost its row") as caught:
+        Database.open(str(path))
+    with sqlite3.connect(path) as other:  # what the message says to do
+        other.execute(str(caught.value)[str(caught.value).index("INSERT") :])
+    other.close()
+    with Database.open(str(path)) as database:
+        assert database.check() == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.target import load_target, parse_target, target_names
+from tilesmith.search_space.target import Target, load_target, parse_target, target_names
 
 TEXT = """
 family = "cpu"
@@ -109,3 +110,10 @@ def test_files_are_loaded_by_path(tmp_path: Path) -> None:
         load_target(str(path))
     with pytest.raises(TargetError, match="unknown target 'trn9'; one of cpu, "):
         load_target("trn9")
+
+
+@pytest.mark.parametrize("key", ["name", "family"])
+def test_a_written_target_whose_family_or_name_was_changed_is_refused(key: str) -> None:
+    raw = json.loads(load_target("trn1").to_json()) | {key: ["x"]}
+    with pytest.raises(TargetError, match=rf"the {key} of a target is \['x'\], no text"):
+        Target.from_json(json.dumps(raw))
