@@ -267,8 +267,16 @@ def test_host_nodes_read_what_fell_back_to_the_host_in_their_own_type() -> None:
 
 
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
-    with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
-        backend_of(TARGET).check_size(TARGET, import_model(perceptron()), 300 << 20)
+    """Three products of 320 x 320 where two, of 320 rows of float16 each, fit beside a few rows."""
+    text = (
+        "net (float[8, 320] x) => (float[8, 320] y) "
+        "{ a = MatMul(x, w1) b = MatMul(a, w2) y = MatMul(b, w3) }"
+    )
+    graph = import_model(model_of(text, **{f"w{n}": random(320, 320, seed=n) for n in (1, 2, 3)}))
+    words = -(-2 * (320 + 16) * 2 // (2 * TARGET.integer("mem.slices")))  # of both hemispheres
+    words += words % 2
+    with pytest.raises(ModelError, match=r"MiB more than the .* MiB of MEM .*; 2 chips would"):
+        build(graph, TARGET.with_settings({"mem.words": str(words)}))
 
 
 def test_targets_are_compared_in_one_table(tmp_path: Path) -> None:
