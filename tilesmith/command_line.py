@@ -146,6 +146,7 @@ verbose(command_line)
 
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit."""
+    _open_closed_streams()
     if _COMPLETING in os.environ:
         import_module("tilesmith.commands.shells")
     try:
@@ -164,6 +165,15 @@ def _report(error: BaseException) -> int:
         click.echo(f"tilesmith: {failure.message}", err=True)
     explained()
     return failure.exit_code
+
+
+def _open_closed_streams() -> None:
+    """Lead closed standard streams nowhere: a file opened next would get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                descriptor = os.open(os.devnull, os.O_RDWR)
+                setattr(sys, name, os.fdopen(descriptor, "w" if number else "r"))
 
 
 def _silence_stdout() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -244,3 +247,9 @@ def test_passes_are_dumped_and_verified(model: Path, tmp_path: Path) -> None:
     artifact.unlink()
     assert "holds 'mine.txt'" in refuse("compile", model, "-o", artifact, *watching)
     assert not artifact.exists() and (folder / "mine.txt").read_text() == "my notes"
+
+
+def test_a_command_without_a_standard_output_ends_in_order() -> None:
+    words = f"{shlex.quote(sys.executable)} -m tilesmith targets >&-"
+    ended = subprocess.run(words, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
