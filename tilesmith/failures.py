@@ -23,6 +23,9 @@ STOPPED: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "stoppe
 """What is said of a command that a signal ends."""
 
 
+_AGAIN_S = 0.01
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived; unwinds like Ctrl-C, so that open databases are closed in order."""
 
@@ -38,7 +41,8 @@ class Failure:
 @contextmanager
 def signals_as_exceptions() -> Iterator[None]:
     """Within the block SIGTERM raises `Terminated` and Ctrl-C `KeyboardInterrupt` (in the main
-    thread; elsewhere nothing changes).
+    thread; elsewhere nothing changes). Where Python drops what is raised (finalizers, callbacks of
+    native code), the signal is sent again a moment later.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,9 +53,22 @@ def signals_as_exceptions() -> Iterator[None]:
 
     handlers = {signal.SIGTERM: stop, signal.SIGINT: signal.default_int_handler}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    dropped, main = sys.unraisablehook, threading.get_ident()
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            dropped(lost)
+            return
+        number = signal.SIGTERM if issubclass(lost.exc_type, Terminated) else signal.SIGINT
+        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, number))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = again
     try:
         yield
     finally:
+        sys.unraisablehook = dropped
         for number, handler in previous.items():
             signal.signal(number, handler)
 

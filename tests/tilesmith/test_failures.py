@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 
 import click
 import pytest
@@ -61,3 +62,17 @@ def test_sigterm_unwinds_like_an_interrupt_and_the_handler_is_restored() -> None
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_that_a_finalizer_drops_arrives_again() -> None:
+    class Ends:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def dropping() -> None:
+        with signals_as_exceptions():
+            Ends()
+            threading.Event().wait(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        dropping()
