@@ -16,12 +16,14 @@ transferred: inside a model the default is not folded.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads, rewrite
+from tilesmith.search_space.schedules.trainium.activations import UNARY, simplify
 from tilesmith.search_space.schedules.trainium.psum_rows import ALGORITHM, PsumRowsSpace
-from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace, calls
+from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -71,8 +73,7 @@ class FoldedRowsSpace:
         return SearchSpace(tuple(found))
 
     def default(self) -> Config:
-        """The number of rows to a partition for which transfers take least, with what must wait
-        for the first and follow the last of them."""
+        """The number of rows to a partition for which transfers and engines take least."""
         fits = [n for n, space in self.spaces.items() if n == 1 or space.space().size]
         return self._usual(min(fits, key=lambda n: (self._cost(n), n)))
 
@@ -91,20 +92,36 @@ class FoldedRowsSpace:
         return Config.of({**space.default(), KNOB: n})
 
     def _cost(self, n: int) -> float:
-        """ns, roughly: transfers of all blocks one after another, and of one block everything that
-        is done to it."""
+        """ns, roughly: whatever is busiest, all blocks one after another, and of one block what
+        waits for that or follows it; of blocks under way each waits for the one whose place it
+        takes."""
         number = self.target.number
         bandwidth = number("dma.gbps_practical") * number("dma.engines")
         partitions = self.target.integer("sbuf.partitions")
         rows = self.compute.output.axes[0].extent.constant or 1
         tensors = [t for t in self.compute.inputs if len(t.shape) > 1]
-        length = longest(self.compute)
-        passes = sum(_passes(stage) for stage in self.compute.stages)
         groups = rows // n
-        moved = (len(tensors) + 1) * _run(self.target, n * length * self.size) * groups / bandwidth
         blocks = -(-groups // partitions)
-        passed = n * max(number("vector.min_ii"), length) * passes / number("vector.ghz")
-        return max(moved, blocks * passed) + min(moved, blocks * passed) / blocks
+        run = _run(self.target, n * longest(self.compute) * self.size)
+        moved = (len(tensors) + 1) * run * groups / bandwidth
+        vector, scalar = (n * blocks * ns for ns in self._row)
+        copies = self._usual(n).integer("copies")
+        total = moved + vector + scalar
+        busiest = max(moved, vector, scalar)
+        return max(busiest + (total - busiest) / blocks, total / copies)
+
+    @cached_property
+    def _row(self) -> tuple[float, float]:
+        """ns of the vector and the scalar engine, roughly, for a row on each partition."""
+        number = self.target.number
+        cycles = {"vector": 0.0, "scalar": 0.0}
+        for stage in self.compute.stages:
+            over = stage.axes[1:] + stage.reduce_axes
+            elements = prod(a.extent.constant or PIECE for a in over)
+            for engine, passes in zip(cycles, _passes(stage), strict=True):
+                cycles[engine] += passes * max(number(f"{engine}.min_ii"), elements)
+        vector, scalar = (cycles[engine] / number(f"{engine}.ghz") for engine in cycles)
+        return vector, scalar
 
 
 class _Folded(RowsSpace):
@@ -132,11 +149,32 @@ class _Folded(RowsSpace):
         return schedule.pipeline("result", "ro", copies).pipeline("row", beside, copies)
 
 
-def _passes(stage: Stage) -> int:
-    """Instructions of a row's elements, at most."""
-    if len(stage.axes) < 2 and not stage.reduce_axes:
-        return 0
-    return calls(stage.value) + bool(stage.reduce_axes)
+def _passes(stage: Stage) -> tuple[int, int]:
+    """Instructions of the vector and of the scalar engine, at most.
+
+    A function of one argument is the scalar engine's, with an operation on its argument (a scale or
+    a bias of the row) and with the sum of its results; all else is the vector engine's.
+    """
+    found = simplify(stage.value)
+    last = found is not None and found[0] in UNARY
+    vector, scalar = _instructions(stage.value)
+    return vector + (bool(stage.reduce_axes) and not (last and stage.reducer == "sum")), scalar
+
+
+def _instructions(value: Scalar) -> tuple[int, int]:
+    """Those of an expression: see `_passes`."""
+    found = simplify(value)
+    if found is None:
+        return 0, 0
+    function, arguments = found
+    if function in UNARY:
+        (argument,) = arguments
+        inside = argument.arguments if isinstance(argument, Call) else ()
+        parts = [_instructions(a) for a in (inside if len(inside) == 2 else arguments)]
+    else:
+        parts = [_instructions(a) for a in arguments]
+    own = (0, 1) if function in UNARY else (1, 0)
+    return sum(p[0] for p in parts) + own[0], sum(p[1] for p in parts) + own[1]
 
 
 def _run(target: Target, nbytes: int) -> float:

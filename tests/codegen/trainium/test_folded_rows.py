@@ -32,14 +32,22 @@ def test_rows_of_every_fold_are_right(text: str) -> None:
         check(workload, config, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("text", ["softmax shape=1536x128", "layer_norm shape=4096x128"])
-def test_the_default_has_longer_rows_and_is_near_the_best(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("softmax shape=1536x128", 0.5),
+        ("softmax shape=3072x128 dtype=bfloat16", 0.5),
+        ("softmax shape=2048x512 dtype=bfloat16", 0.65),
+        ("layer_norm shape=4096x128", 0.5),
+    ],
+)
+def test_the_default_has_longer_rows_and_is_near_the_best(text: str, most: float) -> None:
     workload = Workload.parse(text)
     folds = {c.integer("fold"): c for c in space_of(workload, TARGET) if c.integer("copies") == 3}
     times = {n: simulate(workload, TARGET, c, "timeline").latency_us for n, c in folds.items()}
     default = simulate(workload, TARGET, None, "timeline").latency_us
     assert default <= 1.1 * min(times.values())
-    assert default < 0.5 * times[1]
+    assert default < most * times[1]
     assert default_of(workload, TARGET).integer("fold") > 1
     assert inside_of(workload, TARGET).integer("fold") == 1
 
