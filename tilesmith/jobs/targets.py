@@ -126,7 +126,7 @@ def check_schedulable(
 
 
 def _check_size(workload: Workload) -> None:
-    """Addresses and counts of operations have to be numbers of 64 bits; a typing error is not."""
+    """Addresses and counts of operations are numbers of 64 bits; what exceeds them was mistyped."""
     template = template_of(workload.operator)
     for operand in (*template.inputs(workload), template.output(workload)):
         extents = [extent for extent in operand.extents if isinstance(extent, int)]

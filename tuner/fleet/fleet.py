@@ -89,7 +89,7 @@ class Fleet:
 
     def choosers(self) -> RayChoosers:
         """Who makes proposals on this cluster: on each core at most one."""
-        cores = self._workers or int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
+        cores = self._workers or int(ray.cluster_resources().get("CPU", 1))
         return RayChoosers(max(1, min(cores, _CHOOSERS)))
 
     def begin(self, requests: Iterable[Request], kind: Kind = TRIAL) -> list[int]:

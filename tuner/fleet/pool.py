@@ -163,7 +163,7 @@ class WorkerPool:
     # -- nodes ------------------------------------------------------------------------------------
     def _look(self) -> list[Event]:
         """Take new nodes in use, and give up workers whose node is gone."""
-        listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        listed: list[dict[str, Any]] = ray.nodes()
         self._nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
         found: list[Event] = []
         for member in list(self.members.values()):
