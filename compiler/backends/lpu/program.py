@@ -87,8 +87,8 @@ _LOG = logging.getLogger(__name__)
 Key = tuple[int, int, str, int]
 Placed = tuple[Joined, Schedule]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
-Likes = dict[tuple[bytes, str, int], Options]
-"""How programs of a recipe were scheduled in so many tries, by their `likeness` and their chip."""
+Likes = dict[tuple[bytes, str, str], Options]
+"""How programs of a recipe were scheduled, by the tries, their `likeness` and their chip."""
 
 _likes: WeakKeyDictionary[Recipe, Likes] = WeakKeyDictionary()
 _codes: WeakKeyDictionary[Recipe, dict[int, KernelCode]] = WeakKeyDictionary()
@@ -203,7 +203,7 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes
     """
     found: list[tuple[Schedule, Options]] = []
     reason: CodegenError | None = None
-    key = likeness(flow), repr(chip), len(tries)
+    key = likeness(flow), repr(chip), repr(tuple(tries))
     if key in likes:
         with suppress(CodegenError):  # it is found as ever then
             return ordered(flow, chip, likes[key])[0]
