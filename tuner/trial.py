@@ -24,7 +24,7 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.arena import Arena
 from tilesmith.tuner.checking import Expected, expected, random_inputs
 from tilesmith.tuner.costs import Stopwatch
-from tilesmith.tuner.timing import Loaded, flushing, glance, in_turns, once, samples
+from tilesmith.tuner.timing import Loaded, flushing, in_turns, once, samples, within
 
 ABORT_FACTOR = 3.0
 """A candidate slower than this many times the best known is not timed further."""
@@ -196,9 +196,7 @@ class Bench:
 def _sampled(loaded: Loaded, incumbent: float | None) -> MeasureResult:
     """Times a kernel that computes the right numbers."""
     if incumbent is not None:
-        first = once(loaded)
-        if first > ABORT_FACTOR * incumbent:
-            first = min(first, glance(loaded))
+        first = within(loaded, ABORT_FACTOR * incumbent)
         if first > ABORT_FACTOR * incumbent:
             message = f"took {first * 1e6:.1f} us, over {ABORT_FACTOR:g} x the best known"
             return MeasureResult("slow", "hardware", (first,), message)

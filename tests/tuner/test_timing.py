@@ -80,3 +80,21 @@ def test_a_glance_sees_past_interruptions(monkeypatch: pytest.MonkeyPatch) -> No
     kernel = Kernel([20e-3, 30e-3, 1e-3, 20e-3])
     simulate(monkeypatch, kernel, [True, True, False, True])
     assert timing.glance(kernel, timing.once) == 1e-3  # type: ignore[arg-type]
+
+
+def test_microseconds_that_a_hiccup_trebled_are_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disturbed = Kernel([9e-6] * 20 + [1e-6])
+    simulate(monkeypatch, disturbed, [False] * 21)
+    assert timing.within(disturbed, 3e-6) == 1e-6  # type: ignore[arg-type]
+
+
+def test_what_is_slow_each_time_costs_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, slower = Kernel([9e-6]), Kernel([20e-3])
+    simulate(monkeypatch, slow, [False])
+    assert timing.within(slow, 3e-6) == 9e-6  # type: ignore[arg-type]
+    assert slow.calls * 9e-6 < 3e-3
+    simulate(monkeypatch, slower, [False])
+    assert timing.within(slower, 3e-6) == 20e-3  # type: ignore[arg-type]
+    assert slower.calls <= 4
