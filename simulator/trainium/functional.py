@@ -9,8 +9,7 @@ ml_dtypes).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,67 +28,13 @@ from tilesmith.codegen.trainium.isa.instructions import (
     shuffle_mask,
 )
 from tilesmith.codegen.trainium.isa.verification import Span, verify_dataflow
+from tilesmith.codegen.trainium.isa.verification.report import told_of
 from tilesmith.search_space.dtypes import size_of, to_numpy
 from tilesmith.search_space.errors import InputError
 from tilesmith.simulator.trainium import special
+from tilesmith.simulator.trainium.arithmetic import BINARY, FUNCTIONS, REDUCERS
 
 Array = NDArray[Any]
-
-_erf = np.vectorize(math.erf, otypes=[np.float32])
-
-
-def _gelu_tanh(x: Array) -> Array:
-    cubic: Array = x + 0.044715 * x**3
-    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * cubic)))
-
-
-_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "copy": lambda x: x,
-    "exp": np.exp,
-    "relu": lambda x: np.maximum(x, 0),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "tanh": np.tanh,
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
-    "gelu_tanh": _gelu_tanh,
-    "erf": _erf,
-    "square": np.square,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "abs": np.abs,
-    "log": np.log,
-    "softplus": lambda x: np.logaddexp(x, 0),
-    "sin": np.sin,
-    "reciprocal": lambda x: 1 / x,
-    "sign": np.sign,
-}
-
-_BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "bypass": lambda a, b: a,
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "max": np.maximum,
-    "min": np.minimum,
-    "pow": np.power,
-    "reverse_subtract": lambda a, b: b - a,
-    "reverse_divide": lambda a, b: b / a,
-    "is_ge": lambda a, b: (a >= b).astype(np.float32),
-    "is_gt": lambda a, b: (a > b).astype(np.float32),
-    "is_le": lambda a, b: (a <= b).astype(np.float32),
-    "is_lt": lambda a, b: (a < b).astype(np.float32),
-    "is_equal": lambda a, b: (a == b).astype(np.float32),
-}
-
-_REDUCERS: dict[str, Callable[..., Array]] = {
-    "add": np.sum,
-    "max": np.max,
-    "min": np.min,
-    "multiply": np.prod,
-}
-
-assert set(_FUNCTIONS) == set(ACTIVATIONS) and set(_BINARY) == set(OPERATIONS)
 
 
 class Machine:
@@ -145,8 +90,20 @@ class Machine:
             offset=table.offset,
             strides=(i.function * size, *(step * size for _, step in table.dims[1:])),
         )
-        index = self.read(i.operands["in1"])[:, 0].astype(np.int64)
+        index = self.indices(i, i.function2)[:, 0]
         out[...] = source[index].reshape(out.shape)
+
+    def indices(self, i: Instruction, extent: int) -> Array:
+        """The indices of an instruction that picks from `extent`."""
+        index = self.read(i.operands["in1"])
+        wrong = np.argwhere(~((index > -1) & (index < extent)))
+        if len(wrong):
+            row, place = wrong[0].tolist()
+            raise InputError(
+                f"{told_of(self.stream, i.index)}: index {index[row, place]:g} of partition "
+                f"{row} is none of 0 to {extent - 1}"
+            )
+        return index.astype(np.int64)
 
     def matmul(self, i: Instruction) -> None:
         stationary, moving = self.read(i.operands["in0"]), self.read(i.operands["in1"])
@@ -171,24 +128,24 @@ class Machine:
 
     def activation(self, i: Instruction) -> None:
         value = self.read(i.operands["in0"]) * self.scalar(i, "in2", 1) + self.scalar(i, "in1", 0)
-        result = _FUNCTIONS[ACTIVATIONS[i.function]](value)
+        result = FUNCTIONS[ACTIVATIONS[i.function]](value)
         self.write(i.operands["out"], result)
         if "out2" in i.operands:
             self.write(i.operands["out2"], result.sum(axis=1, dtype=np.float32))
 
     def tensor_tensor(self, i: Instruction) -> None:
-        operate = _BINARY[OPERATIONS[i.function]]
+        operate = BINARY[OPERATIONS[i.function]]
         self.write(
             i.operands["out"], operate(self.read(i.operands["in0"]), self.read(i.operands["in1"]))
         )
 
     def tensor_scalar(self, i: Instruction) -> None:
-        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        first, second = (BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
         value = first(self.read(i.operands["in0"]), self.scalar(i, "in1", 0))
         self.write(i.operands["out"], second(value, self.scalar(i, "in2", 1)))
 
     def scalar_tensor_tensor(self, i: Instruction) -> None:
-        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        first, second = (BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
         value = first(self.read(i.operands["in0"]), self.scalar(i, "in2", 0))
         self.write(i.operands["out"], second(value, self.read(i.operands["in1"])))
 
@@ -196,10 +153,10 @@ class Machine:
         value = self.read(i.operands["in0"])
         kept = int(np.prod(i.operands["out"].shape[1:]))
         groups = value.reshape(len(value), kept, -1)
-        self.write(i.operands["out"], _REDUCERS[OPERATIONS[i.function]](groups, axis=2))
+        self.write(i.operands["out"], REDUCERS[OPERATIONS[i.function]](groups, axis=2))
 
     def scan(self, i: Instruction) -> None:
-        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        first, second = (BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
         a, b = self.read(i.operands["in0"]), self.read(i.operands["in1"])
         state = np.broadcast_to(self.scalar(i, "in2", 0), (len(a), 1))[:, 0]
         result = np.empty_like(a)
@@ -249,10 +206,10 @@ class Machine:
         self.write(i.operands["out"], np.where(predicate != 0, value, kept))
 
     def tensor_scalar_reduce(self, i: Instruction) -> None:
-        operate = _BINARY[OPERATIONS[i.function]]
+        operate = BINARY[OPERATIONS[i.function]]
         result = operate(self.read(i.operands["in0"]), self.scalar(i, "in1", 0))
         self.write(i.operands["out"], result)
-        self.write(i.operands["out2"], _REDUCERS[OPERATIONS[i.function2]](result, axis=1))
+        self.write(i.operands["out2"], REDUCERS[OPERATIONS[i.function2]](result, axis=1))
 
     def bn_stats(self, i: Instruction) -> None:
         self.write(i.operands["out"], special.bn_stats(self.read(i.operands["in0"])))
@@ -272,8 +229,8 @@ class Machine:
         self.write(i.operands["out"], special.match_replace8(a, values, i.immediates[0]))
 
     def local_gather(self, i: Instruction) -> None:
-        a, index = self.read(i.operands["in0"]), self.read(i.operands["in1"])
-        count = self.view(i.operands["out"])[0].size
+        a = self.read(i.operands["in0"])
+        index, count = self.indices(i, a.shape[1]), self.view(i.operands["out"])[0].size
         self.write(i.operands["out"], special.local_gather(a, index, count))
 
     def shuffle(self, i: Instruction) -> None:
@@ -379,9 +336,15 @@ def _tensor(stream: InstructionStream, tensor: HbmTensor, inputs: Mapping[str, A
         return np.full(tensor.elements * kind.itemsize, 0xFF, dtype=np.uint8)
     if tensor.name not in inputs:
         raise InputError(f"kernel '{stream.name}' needs the input '{tensor.name}'")
-    if inputs[tensor.name].shape != tensor.shape:
+    given = np.asarray(inputs[tensor.name])
+    if given.shape != tensor.shape:
         raise InputError(
-            f"input '{tensor.name}' of kernel '{stream.name}' has shape "
-            f"{inputs[tensor.name].shape}; {tensor.shape} is expected"
+            f"input '{tensor.name}' of kernel '{stream.name}' has shape {given.shape}; "
+            f"{tensor.shape} is expected"
         )
-    return np.ascontiguousarray(inputs[tensor.name], dtype=kind).reshape(-1).view(np.uint8)
+    if given.dtype.kind in "OSUcMm":
+        raise InputError(
+            f"input '{tensor.name}' of kernel '{stream.name}' is of {given.dtype}; "
+            f"{tensor.dtype} is expected, or numbers that become it"
+        )
+    return np.ascontiguousarray(given, dtype=kind).reshape(-1).view(np.uint8)

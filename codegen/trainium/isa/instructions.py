@@ -104,6 +104,9 @@ OPERATIONS = (
     "reverse_divide", "is_ge", "is_gt", "is_le", "is_lt", "is_equal",
 )  # fmt: skip
 
+REDUCTIONS = ("add", "max", "min", "multiply")
+"""Operations that elements, or the parts of several cores, are reduced by."""
+
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "receive")
 """What a COLLECTIVE does, by its `function`; `function2` is its group of cores, a row of the
 stream's `groups`, `accumulate` the operation that sums (`OPERATIONS`). Immediates are the ns it
@@ -152,6 +155,27 @@ GATHER: out, rows of a tensor (step 0 from one to the next), their indices.
 TENSOR_SCALAR: out, in, s0, s1. SCALAR_TENSOR_TENSOR: out, a, b, s. SCAN: out, a, b, initial.
 RANGE_SELECT: out, in, low, high, maxima. COPY_PREDICATED: out, in, predicate, out again (it keeps
 elements). Those with a second result have it in out2."""
+
+_BOTH = ("out", "in0", "in1")
+NEEDED: dict[Op, tuple[str, ...]] = {
+    Op.MATMUL: _BOTH,
+    Op.TENSOR_TENSOR: _BOTH,
+    Op.SCALAR_TENSOR_TENSOR: _BOTH,
+    Op.SCAN: _BOTH,
+    Op.MEMSET: ("out",),
+    Op.GATHER: _BOTH,
+    Op.TENSOR_SCALAR_REDUCE: ("out", "in0", "out2"),
+    Op.IOTA: ("out",),
+    Op.LOCAL_GATHER: _BOTH,
+    Op.COPY_PREDICATED: (*_BOTH, "in2"),
+    Op.SELECT_REDUCE: _BOTH,
+    Op.RANGE_SELECT: (*_BOTH, "in2"),
+    Op.FIND_INDEX8: _BOTH,
+    Op.MATCH_REPLACE8: _BOTH,
+    Op.COLLECTIVE: (),
+}
+"""Operands that an instruction cannot lack, where they are others than its result and one input:
+what it takes beside them are scalars, for which it may hold numbers, and second results."""
 
 DIMENSIONS = 5
 """Of an access: the partition, then up to four free dimensions, outermost first."""

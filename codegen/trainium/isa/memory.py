@@ -17,6 +17,7 @@ from typing import Any
 
 from tilesmith.codegen.trainium.isa.instructions import DIMENSIONS, QUARTER, Space
 from tilesmith.codegen.trainium.isa.lines import KernelError
+from tilesmith.codegen.trainium.isa.numbers import all_whole, whole
 from tilesmith.search_space.dtypes import size_of
 
 Dims = tuple[tuple[int, int], ...]
@@ -52,6 +53,8 @@ def _spelled_out(index: Any, axes: int) -> tuple[Any, ...]:
     dots = [at for at, part in enumerate(parts) if part is Ellipsis]
     if not dots:
         return parts
+    if len(dots) > 1:
+        raise KernelError("an index has '...' once: it stands for all axes that nothing else names")
     rest = axes - (len(parts) - 1)
     return (*parts[: dots[0]], *[slice(None)] * max(rest, 0), *parts[dots[0] + 1 :])
 
@@ -115,12 +118,13 @@ class HbmView:
 
     def split(self, axis: int, *counts: int) -> HbmView:
         """One axis as several, outermost first; their product is its extent."""
+        axis = whole(axis, "an axis to split")
         if not -len(self.dims) <= axis < len(self.dims):
             raise KernelError(f"'{self.name}' has {len(self.dims)} axes to split, and no {axis}")
         axis %= len(self.dims)
         total, stride = self.dims[axis]
         parts: list[tuple[int, int]] = []
-        for count in reversed(counts):
+        for count in reversed(all_whole(counts, "parts of an axis", 1)):
             parts.insert(0, (count, stride))
             stride *= count
             if total % count:
@@ -132,7 +136,8 @@ class HbmView:
 
     def broadcast(self, partitions: int) -> HbmView:
         """The same elements for each of `partitions` partitions: a new first axis of stride 0."""
-        return replace(self, dims=((partitions, 0), *self.dims))
+        count = whole(partitions, "partitions to broadcast to", 1)
+        return replace(self, dims=((count, 0), *self.dims))
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,7 @@ class Tile:
 
     def split(self, axis: int, *counts: int) -> Tile:
         """One free axis (1 is the first) as several, outermost first."""
+        axis = whole(axis, "an axis to split")
         axis = axis + len(self.dims) if axis < 0 else axis - 1
         view = HbmView(self.name, 0, self.dtype, 0, self.dims).split(axis, *counts)
         return replace(self, dims=view.dims)
@@ -189,7 +195,8 @@ class Tile:
         A [P, 1] tile broadcast to n reads as [P, n].
         """
         base = tuple(d for d in self.dims if d[0] != 1)
-        return replace(self, dims=(*base, *((count, 0) for count in counts)))
+        repeats = all_whole(counts, "axes to broadcast to", 1)
+        return replace(self, dims=(*base, *((count, 0) for count in repeats)))
 
 
 def from_reachable(tile: Tile, lowest: int) -> Tile:

@@ -23,12 +23,16 @@ checks).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
+from math import prod
+from operator import mul
 from typing import Any
 
 from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, FIRST_DMA_QUEUE
 from tilesmith.codegen.trainium.isa.instructions import ACTIVATIONS, Op
 from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
+from tilesmith.codegen.trainium.isa.numbers import whole
 from tilesmith.codegen.trainium.kernel.collectives import CollectiveInstructions
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
@@ -36,6 +40,7 @@ from tilesmith.codegen.trainium.kernel.emitter import (
     immediate,
     number_of,
     operation,
+    reduction,
     tile_or_none,
 )
 from tilesmith.codegen.trainium.kernel.kernel_memory import Buffers, no_tile
@@ -65,7 +70,8 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
             source: the row of index 0, its first axis of step 0 over the partitions.
             index: [P, 1], whole numbers from 0 to `extent` - 1.
         """
-        self._dma(Op.GATHER, out, source, None, (pitch, extent), self._access(index))
+        functions = (whole(pitch, "the pitch of rows", 0), whole(extent, "the count of rows", 1))
+        self._dma(Op.GATHER, out, source, None, functions, self._access(index))
 
     def _dma(
         self,
@@ -83,7 +89,7 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
             )
         if not isinstance(tile, Tile):
             raise KernelError(no_tile(tile))
-        turn = 2 * view.tensor + (op == Op.STORE) if queue is None else queue
+        turn = 2 * view.tensor + (op == Op.STORE) if queue is None else whole(queue, "a queue")
         dims = (*view.dims, *[(1, 1)] * (2 - len(view.dims)))
         if dims[0][0] != tile.partitions:
             raise KernelError(
@@ -166,8 +172,11 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
         )  # fmt: skip
 
     def reduce(self, out: Tile, a: Tile, op: str, engine: str = "vector") -> None:
-        """`out = reduce(a)` by add, max, min or multiply, over the axes that `out` lacks."""
-        self._emit(Op.REDUCE, engine, out, a, function=operation(op))
+        """`out = reduce(a)` by add, max, min or multiply, over the innermost axes of `a`: `out` has
+        as many elements a partition as those before."""
+        if self.by_hand:
+            _check_reduced(out, a)
+        self._emit(Op.REDUCE, engine, out, a, function=reduction(op))
 
     def scan(self, out: Tile, a: Tile, op0: str, b: Tile, op1: str, initial: Scalar = 0.0) -> None:
         """`out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]`, starting from `initial`."""
@@ -187,6 +196,18 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
     def memset(self, out: Tile, value: float, engine: str = "vector") -> None:
         """`out = value`; whole numbers stay in the range of `out`'s dtype."""
         self._emit(Op.MEMSET, engine, out, immediates=(fill_of(out, value), 0.0, 0.0))
+
+
+def _check_reduced(out: Tile, a: Tile) -> None:
+    """Refuse a result that is not what is left of an input's outermost free axes."""
+    if isinstance(out, Tile) and isinstance(a, Tile):
+        left = {*accumulate((count for count, _ in a.dims), mul, initial=1)}
+        wanted = prod(out.shape[1:])
+        if wanted not in left:
+            raise KernelError(
+                f"reduce: out {out.shape} is not what is left of a {a.shape} without innermost "
+                f"axes; split its axes so that {wanted} of them are left"
+            )
 
 
 def pipelined(

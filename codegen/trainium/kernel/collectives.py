@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from tilesmith.codegen.trainium.isa.core import COLLECTIVE_QUEUE
 from tilesmith.codegen.trainium.isa.fabric import Fabric
-from tilesmith.codegen.trainium.isa.instructions import COLLECTIVES, OPERATIONS, Op
+from tilesmith.codegen.trainium.isa.instructions import COLLECTIVES, OPERATIONS, REDUCTIONS, Op
 from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import HbmView
 from tilesmith.codegen.trainium.kernel.emitter import Emitter
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind
-
-REDUCTIONS = ("add", "max", "min", "multiply")
 
 
 class CollectiveInstructions(Emitter):

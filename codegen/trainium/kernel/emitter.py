@@ -9,6 +9,7 @@ is interleaved with others, where whichever is free takes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,8 +24,10 @@ from tilesmith.codegen.trainium.isa.instructions import (
     INSTRUCTION_COLUMNS,
     LOCK_PSUM,
     LOCK_SBUF,
+    NEEDED,
     OPERANDS,
     OPERATIONS,
+    REDUCTIONS,
     InstructionStream,
     Ints,
     Op,
@@ -32,6 +35,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
 )
 from tilesmith.codegen.trainium.isa.lines import KernelError, Line, caller, told
 from tilesmith.codegen.trainium.isa.memory import Tile
+from tilesmith.codegen.trainium.isa.numbers import whole
 from tilesmith.codegen.trainium.isa.verification import (
     Promised,
     verify_dataflow,
@@ -80,6 +84,7 @@ class Emitter(KernelMemory):
         Independent chains, such as the iterations of a loop, then hide each other's latencies; how
         far they overlap is up to the copies of their tiles.
         """
+        start = whole(start, "the instruction that interleaving begins with", 0)
         for first in range(start, self.length, WINDOW):
             rows = range(first, min(first + WINDOW, self.length))
             if len(rows) > 2:
@@ -140,7 +145,13 @@ class Emitter(KernelMemory):
     ) -> None:
         slots = [self._access(tile) if tile is not None else -1 for tile in operands]
         slots += [-1] * (5 - len(slots))
-        able = [name for name in engine.split("|") if name in ENGINES_OF[op]]
+        if self.by_hand:
+            self._check_present(op, slots)
+            function, function2, accumulate = (
+                whole(value, f"a number of {op.name.lower()}")
+                for value in (function, function2, accumulate)
+            )
+        able = [name for name in str(engine).split("|") if name in ENGINES_OF[op]]
         if any(tile is not None and tile.space == Space.PSUM for tile in operands):
             able = [name for name in able if name != "gpsimd"] or able  # it cannot reach PSUM
         if not able:
@@ -152,6 +163,12 @@ class Emitter(KernelMemory):
         queue, lock = ways[0]
         row = (int(op), queue, function, function2, int(accumulate), *slots, lock, 0)
         self._append(row, immediates, tuple(ways) if len(ways) > 1 else ())
+
+    def _check_present(self, op: Op, slots: Sequence[int]) -> None:
+        """Refuse an instruction that lacks an operand."""
+        for name, slot in zip(OPERANDS, slots, strict=True):
+            if slot < 0 and name in NEEDED.get(op, ("out", "in0")):
+                raise KernelError(f"{op.name.lower()} needs a tile as its operand {name}, not None")
 
     def _append(
         self,
@@ -253,13 +270,17 @@ def _table(keys: Sequence[Key]) -> dict[str, Ints]:
 
 
 def number_of(table: dict[str, int], name: str, what: str) -> int:
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise KernelError(f"unknown {what} '{name}'; one of {', '.join(table)} is expected")
     return table[name]
 
 
 def operation(name: str) -> int:
     return number_of(_OPERATION, name, "operation")
+
+
+def reduction(name: str) -> int:
+    return number_of({known: _OPERATION[known] for known in REDUCTIONS}, name, "reduction")
 
 
 def tile_or_none(value: Scalar) -> Tile | None:
@@ -277,7 +298,10 @@ def fill_of(out: Tile, value: object) -> float:
     """A number that elements of a tile become; what is no tile is refused where it is emitted."""
     if not isinstance(out, Tile):
         return number(value)
-    return float(nearest(number(value), to_numpy(out.dtype)))
+    found, kind = number(value), to_numpy(out.dtype)
+    if math.isnan(found) and kind.kind in "iu":
+        raise KernelError(f"tile '{out.name}' is of {out.dtype}, which holds no NaN")
+    return float(nearest(found, kind))
 
 
 def immediate(value: Scalar) -> float:
@@ -285,7 +309,7 @@ def immediate(value: Scalar) -> float:
         return 0.0
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise KernelError(
             f"a scalar is a number or a tile of one element a partition, not {value!r}"
         ) from None

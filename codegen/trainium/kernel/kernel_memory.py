@@ -16,6 +16,7 @@ from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import DTYPES, Allocation, HbmTensor, Space
 from tilesmith.codegen.trainium.isa.lines import KernelError, caller, told
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile, dense, padded
+from tilesmith.codegen.trainium.isa.numbers import all_whole, whole
 from tilesmith.codegen.trainium.kernel.occupancy import Held, beginnings, full
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.memory import Allocator
@@ -51,7 +52,13 @@ class KernelMemory:
     """Tensors, tiles and accesses of one kernel. Wrong uses raise `CodegenError`."""
 
     def __init__(self, name: str, core: Core) -> None:
+        if not isinstance(core, Core):
+            raise KernelError(
+                f"kernel '{name}' is for a core, which a {type(core).__name__} is not; "
+                "Core.of(load_target('trn1')) is one"
+            )
         self.name, self.core = name, core
+        self._given_back: set[int] = set()
         self.by_hand = caller() is not None
         self._held: dict[Space, dict[tuple[int, int], Held]] = {}
         self._tensors: list[HbmTensor] = []
@@ -82,8 +89,9 @@ class KernelMemory:
             raise KernelError(f"kernel '{self.name}' has two tensors named '{name}'")
         _dtype(dtype)
         line = told(caller()) if self.by_hand else ""
-        self._tensors.append(HbmTensor(name, tuple(_extents(name, shape, 0)), dtype, role, line))
-        return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(shape))
+        extents = _extents(name, shape, 0)
+        self._tensors.append(HbmTensor(name, tuple(extents), dtype, role, line))
+        return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(extents))
 
     def sbuf(
         self,
@@ -108,7 +116,7 @@ class KernelMemory:
         partition: int | None = None,
     ) -> Tile:
         """A tile in PSUM, at the start of `bank` if given; `partition` as of `sbuf`."""
-        address = None if bank is None else bank * self.core.bank_bytes
+        address = None if bank is None else whole(bank, "a bank of PSUM") * self.core.bank_bytes
         return self._tile(Space.PSUM, shape, dtype, name, address, partition)
 
     def buffers(
@@ -121,7 +129,7 @@ class KernelMemory:
     ) -> Buffers:
         """`count` places for tiles of one shape (2: double buffering), on the same partitions."""
         places: list[Tile] = []
-        for i in range(count):
+        for i in range(whole(count, "the count of buffers", 1)):
             partition = places[0].partition if places else None
             places.append(self._tile(space, shape, dtype, f"{name}{i}", None, partition))
         return Buffers(self, places)
@@ -137,6 +145,10 @@ class KernelMemory:
     ) -> Tile:
         _dtype(dtype)
         partitions, *free = _extents(name, shape, 1)
+        if partition is not None:
+            partition = whole(partition, f"the first partition of tile '{name}'")
+        if address is not None:
+            address = whole(address, f"the address of tile '{name}'")
         amount = prod(free) * size_of(dtype)
         offset, partition = (
             (address, partition or 0)
@@ -196,13 +208,18 @@ class KernelMemory:
     def free(self, *tiles: Tile) -> None:
         """Give tiles' places back to the allocator; later tiles may take them."""
         for tile in tiles:
+            if self.by_hand:
+                self._check_own(tile)
+                if tile.allocation in self._given_back:
+                    raise KernelError(f"tile '{tile.name}' was given back before")
+                self._given_back.add(tile.allocation)
             place = self._allocations[tile.allocation]
             self._memory[tile.space].release(place.offset, place.partition)
 
     # -- accesses -----------------------------------------------------------------------------
     def _access(self, tile: Tile) -> int:
-        if not isinstance(tile, Tile):
-            raise KernelError(no_tile(tile))
+        if self.by_hand:
+            self._check_own(tile)
         counts, strides = padded(((tile.partitions, 1), *tile.dims))
         key = (
             int(tile.space), -1, _DTYPE[tile.dtype], tile.partition, tile.offset, tile.allocation,
@@ -210,7 +227,20 @@ class KernelMemory:
         )  # fmt: skip
         return self._number(key)
 
+    def _check_own(self, tile: object) -> None:
+        """Refuse what is no tile, or one of another kernel."""
+        if not isinstance(tile, Tile):
+            raise KernelError(no_tile(tile))
+        places = self._allocations
+        if tile.allocation >= len(places) or places[tile.allocation].name != tile.name:
+            raise KernelError(f"tile '{tile.name}' is not of kernel '{self.name}', but of another")
+
     def _hbm_access(self, view: HbmView, dims: tuple[tuple[int, int], ...]) -> int:
+        tensors = self._tensors
+        if view.tensor >= len(tensors) or tensors[view.tensor].name != view.name:
+            raise KernelError(
+                f"tensor '{view.name}' is not of kernel '{self.name}', but of another"
+            )
         counts, strides = padded(dims)
         offset = view.offset * size_of(view.dtype)
         key = (int(Space.HBM), view.tensor, _DTYPE[view.dtype], 0, offset, -1, counts, strides)
@@ -226,7 +256,7 @@ class KernelMemory:
 
 def _extents(name: str, shape: Sequence[int], least: int) -> list[int]:
     """A shape as whole numbers; a tile has at least its partitions."""
-    extents = [int(n) for n in shape]
+    extents = all_whole(shape, f"the shape of '{name}'")
     if len(extents) < least or not all(n > 0 for n in extents):
         raise KernelError(
             f"'{name}' of shape {tuple(shape)}: extents are positive, the first of a tile its "
@@ -245,6 +275,6 @@ def no_tile(given: object) -> str:
 
 
 def _dtype(name: str) -> int:
-    if name not in _DTYPE:
+    if not isinstance(name, str) or name not in _DTYPE:
         raise KernelError(f"unknown dtype '{name}'; one of {', '.join(DTYPES)} is expected")
     return _DTYPE[name]

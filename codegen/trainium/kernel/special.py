@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from tilesmith.codegen.trainium.isa.instructions import QUARTER, SHUFFLE_DIGITS, Op
 from tilesmith.codegen.trainium.isa.lines import KernelError
 from tilesmith.codegen.trainium.isa.memory import Tile
+from tilesmith.codegen.trainium.isa.numbers import all_whole
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
     fill_of,
     immediate,
     operation,
+    reduction,
     tile_or_none,
 )
 from tilesmith.codegen.trainium.kernel.repetition import Repetition
@@ -66,7 +68,7 @@ class SpecialInstructions(Repetition):
         """`out = a op s`; `reduced[P, 1]`: each row of it by add, multiply, max or min."""
         self._emit(
             Op.TENSOR_SCALAR_REDUCE, "vector", out, a, tile_or_none(s), None, reduced,
-            function=operation(op), function2=operation(reduce),
+            function=operation(op), function2=reduction(reduce),
             immediates=(immediate(s), 0.0, 0.0),
         )  # fmt: skip
 
@@ -111,9 +113,10 @@ class SpecialInstructions(Repetition):
 
         With all of `mask` alike it spreads one partition over its quarter.
         """
+        mask = all_whole(mask, "a shuffle's mask")
         if len(mask) != QUARTER or not all(0 <= m < QUARTER for m in mask):
             raise KernelError(
-                f"a shuffle's mask has {QUARTER} entries from 0 to {QUARTER - 1}, not {list(mask)}"
+                f"a shuffle's mask has {QUARTER} entries from 0 to {QUARTER - 1}, not {mask}"
             )
         starts = range(0, QUARTER, SHUFFLE_DIGITS)
         digits = [mask[start : start + SHUFFLE_DIGITS] for start in starts]
@@ -125,5 +128,5 @@ class SpecialInstructions(Repetition):
 
 
 def _one_free_axis(tile: Tile, what: str) -> None:
-    if len(tile.dims) != 1:
+    if isinstance(tile, Tile) and len(tile.dims) != 1:
         raise KernelError(f"{what} writes a tile of one free axis, not {len(tile.dims)}")

@@ -6,6 +6,7 @@ from tilesmith.codegen.trainium.isa.instructions import InstructionStream
 from tilesmith.codegen.trainium.isa.verification.collectives import verify_collectives
 from tilesmith.codegen.trainium.isa.verification.places import verify_places
 from tilesmith.codegen.trainium.isa.verification.products import verify_products
+from tilesmith.codegen.trainium.isa.verification.results import verify_results
 from tilesmith.codegen.trainium.isa.verification.shapes import verify_shapes
 from tilesmith.codegen.trainium.isa.verification.tiles import verify_tiles
 
@@ -21,3 +22,4 @@ def verify_operands(stream: InstructionStream) -> None:
     verify_shapes(stream)
     verify_collectives(stream)
     verify_tiles(stream)
+    verify_results(stream)

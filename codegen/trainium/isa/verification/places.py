@@ -29,6 +29,7 @@ def verify_places(stream: InstructionStream) -> None:
         VerificationError: naming the instruction, the limit and the value that breaks it.
     """
     _memories(stream)
+    _gathered(stream)
     _reach(stream)
     _starts(stream)
     _together(stream)
@@ -73,6 +74,37 @@ def _memories(stream: InstructionStream) -> None:
             f"{o} ends at partition {table['partition'][i[r]] + table['count'][i[r], 0]}; "
             f"{names[space[i[r]]]} has {partitions[i[r]]}"
         ))  # fmt: skip
+
+
+def _gathered(stream: InstructionStream) -> None:
+    """All rows that a gather may read are in their tensor."""
+    gathers = stream.rows["op"] == Op.GATHER
+    if not gathers.any():
+        return
+    source, rows = stream.rows["in0"], stream.accesses["count"][:, 0]
+    steps = np.where(rows > 1, stream.accesses["stride"][:, 0], 0)
+    fail(
+        stream,
+        gathers & (steps[source] != 0),
+        lambda _: (
+            "in0 is the row of index 0 for every partition, so its first axis has step 0 "
+            "(row.broadcast(partitions))"
+        ),
+    )
+    _, high = extents(stream)
+    size = np.array([tensor.elements for tensor in stream.tensors], dtype=np.int64)
+    tensor = stream.accesses["tensor"][source]
+    width = DTYPE_BYTES[stream.accesses["dtype"][source]]
+    pitch, extent = stream.rows["function"], stream.rows["function2"]
+    last = high[source] + (extent - 1) * pitch * width
+    fail(
+        stream,
+        gathers & (last > size[tensor] * width),
+        lambda r: (
+            f"of {extent[r]} rows of {pitch[r]} elements the last ends at byte {last[r]} of a "
+            f"tensor of {size[tensor[r]] * width[r]} bytes"
+        ),
+    )
 
 
 def _reach(stream: InstructionStream) -> None:

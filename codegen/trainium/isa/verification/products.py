@@ -13,8 +13,10 @@ from tilesmith.codegen.trainium.isa.instructions import DTYPES, FP8, Instruction
 from tilesmith.codegen.trainium.isa.verification.report import Mask, column, fail, partitions
 from tilesmith.codegen.trainium.timing.costs import values_a_row
 from tilesmith.codegen.trainium.timing.engine_costs import elements
+from tilesmith.search_space.dtypes import to_numpy
 
 _FLOAT32 = DTYPES.index("float32")
+_MULTIPLIED = [number for number, name in enumerate(DTYPES) if to_numpy(name).kind not in "iub"]
 
 
 def verify_products(stream: InstructionStream) -> None:
@@ -108,6 +110,14 @@ def _dtypes(stream: InstructionStream, matmul: Mask) -> None:
         matmul & (out != _FLOAT32),
         lambda r: f"out is of {DTYPES[out[r]]}; PSUM takes and sums products in float32",
     )
+    for operand, kind in (("stationary", stationary), ("moving", moving)):
+        fail(
+            stream,
+            matmul & ~np.isin(kind, _MULTIPLIED),
+            lambda r, o=operand, k=kind: (  # type: ignore[misc]
+                f"{o} is of {DTYPES[k[r]]}; the tensor engine multiplies floating-point numbers"
+            ),
+        )
     fail(
         stream,
         matmul & ((stationary == _FLOAT32) != (moving == _FLOAT32)),

@@ -26,11 +26,16 @@ def fail(stream: InstructionStream, wrong: Mask, explain: Explain) -> None:
 
 def breach(stream: InstructionStream, row: int, why: str) -> VerificationError:
     """The error of one instruction; it begins with the line of a kernel written by hand."""
+    return VerificationError(f"{told_of(stream, row)}: {why}")
+
+
+def told_of(stream: InstructionStream, row: int) -> str:
+    """An instruction as errors name it."""
     position = int(stream.rows["position"][row])
     line = stream.lines[position] if position < len(stream.lines) else ""
-    return VerificationError(
+    return (
         f"{line}{': ' if line else ''}kernel '{stream.name}', instruction {row} "
-        f"({instruction_text(stream, row)}): {why}"
+        f"({instruction_text(stream, row)})"
     )
 
 

@@ -126,6 +126,11 @@ def _special(stream: InstructionStream) -> None:
     indices, wanted = elements(stream, "in1"), elements(stream, "out")
     fail(
         stream,
+        (op == Op.GATHER) & (indices != 1),
+        lambda r: f"takes one index a partition, not {indices[r]}",
+    )
+    fail(
+        stream,
         (op == Op.LOCAL_GATHER) & (indices * GATHER_PARTITIONS < wanted),
         lambda r: f"{indices[r]} indices a partition gather {wanted[r]} elements; too few",
     )
