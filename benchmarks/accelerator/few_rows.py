@@ -4,23 +4,14 @@
 
 Rows that are few, long or none in memory, and groups of few channels. Sizes are those of real
 models: groups of a diffusion network, a vocabulary, classes of a segmented
-image, a quantised tensor, a model in 16 bits. The error is max|a - b| / max|b| against ONNX
-Runtime.
+image, a quantised tensor, a model in 16 bits. What a line says: `small_models.py`.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-from pathlib import Path
-
 import numpy as np
-import onnx
-import onnxruntime
-from onnx import numpy_helper, parser
 
-import tilesmith
-from tilesmith.jobs.compiling import random_inputs
+from benchmarks.accelerator.small_models import main
 
 CASES = {
     "group norm 1x64x64x64, 8 groups": "(float[1,64,64,64] x) => (float[1,64,64,64] y) { "
@@ -37,6 +28,14 @@ CASES = {
     "convolution 128x28x28, 32 groups": "(float[1,128,28,28] x) => (float[1,128,28,28] y) "
     "{ y = Conv<group=32, kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x, g) }",
     "argmax 8x32000": "(float[8,32000] x) => (int64[8,1] y) { y = ArgMax<axis=1>(x) }",
+    "argmax 1x21x128x128 over channels": "(float[1,21,128,128] x) => (int64[1,1,128,128] y) "
+    "{ y = ArgMax<axis=1>(x) }",
+    "instance norm 1x64x56x56": "(float[1,64,56,56] x) => (float[1,64,56,56] y) "
+    "{ y = InstanceNormalization(x, s, b) }",
+    "resize linear 1x32x32x32 to 64x64": "(float[1,32,32,32] x) => (float[1,32,64,64] y) "
+    '{ y = Resize<mode="linear">(x, , twice) }',
+    "resize linear 1x21x33x33 to 128x128": "(float[1,21,33,33] x) => (float[1,21,128,128] y) "
+    '{ y = Resize<mode="linear">(x, , , large) }',
     "quantise, dequantise 128x768": "(float[128,768] x) => (float[128,768] y) "
     "{ q = QuantizeLinear(x, scale, point) y = DequantizeLinear(q, scale, point) }",
     "float16 product 128x768x768": "(float16[128,768] x) => (float16[128,768] y) "
@@ -46,54 +45,11 @@ _RANDOM = np.random.default_rng(0)
 WEIGHTS = {
     "s": np.ones(64, np.float32), "b": np.zeros(64, np.float32), "one": np.array([1]),
     "zero": np.array([0]), "scale": np.float32(0.05), "point": np.uint8(128),
+    "twice": np.array([1, 1, 2, 2], np.float32), "large": np.array([1, 21, 128, 128]),
     "g": 0.1 * _RANDOM.standard_normal((128, 4, 3, 3)).astype(np.float32),
     "w": _RANDOM.standard_normal((768, 768)).astype(np.float16),
 }  # fmt: skip
 
 
-def model_of(text: str) -> onnx.ModelProto:
-    """A model of one case, with the weights that it names."""
-    graph = parser.parse_graph(f"g {text}")
-    used = {name for node in graph.node for name in node.input}
-    for name in used & WEIGHTS.keys():
-        graph.initializer.append(numpy_helper.from_array(np.asarray(WEIGHTS[name]), name))
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)])
-    model.ir_version = 10
-    return model
-
-
-def line(name: str, model: onnx.ModelProto, path: Path, target: str, precision: str) -> str:
-    """What is printed of one case."""
-    onnx.save(model, str(path))
-    try:
-        executable = tilesmith.compile(path, target, precision=precision)
-    except tilesmith.TilesmithError as error:
-        return f"{name:36s} refused: {error}"
-    inputs = random_inputs(executable)
-    found = executable.run(inputs)["y"].astype(np.float64)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, dict(inputs))
-    error = np.abs(found - wanted).max() / np.abs(wanted.astype(np.float64)).max()
-    simulated = tilesmith.simulate(path, target, precision=precision)
-    host = simulated.details["host"]
-    roofline = simulated.details["model_roofline_us"]
-    where = f", {host} on the host" if host else ""
-    return (
-        f"{name:36s} {simulated.latency_us:8.1f} us, roofline {roofline:6.1f} us, "
-        f"{executable.report.default} kernels{where}, error {error:.1e}"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="trn1")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in CASES.items():
-            path = Path(folder) / "case.onnx"
-            print(line(name, model_of(text), path, asked.target, asked.precision), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, CASES, WEIGHTS)

@@ -3,21 +3,14 @@
     python -m benchmarks.accelerator.left_the_host [--target trn2] [--precision bf16]
 
 A transfer to the host and back is 20 us and more by the target's own numbers; what stays there is
-printed. The error is max|a - b| / max|b| against ONNX Runtime.
+printed; the rest of a line: `small_models.py`.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
-import onnx
-from onnx import numpy_helper, parser
 
-from benchmarks.accelerator.few_rows import line
+from benchmarks.accelerator.small_models import main
 
 STEPS = 12
 """Of recurrences that an exporter wrote step by step."""
@@ -72,28 +65,5 @@ WEIGHTS = {
 }
 
 
-def models() -> Iterator[tuple[str, onnx.ModelProto]]:
-    """Names and models."""
-    for name, text in CASES.items():
-        graph = parser.parse_graph(f"g {text}")
-        used = {name for node in graph.node for name in node.input}
-        for weight in sorted(used & WEIGHTS.keys()):
-            graph.initializer.append(numpy_helper.from_array(WEIGHTS[weight], weight))
-        opset = onnx.helper.make_opsetid("", 21)
-        model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
-        yield name, onnx.shape_inference.infer_shapes(model)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="trn1")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, model in models():
-            path = Path(folder) / "case.onnx"
-            print(line(name, model, path, asked.target, asked.precision), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, CASES, WEIGHTS)
