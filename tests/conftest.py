@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import tests.family.loom  # noqa: F401 (registers itself; conformance tests find it)
 
@@ -31,6 +32,10 @@ settings.register_profile(
     "thorough", deadline=None, max_examples=1000, suppress_health_check=_patient
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# Hypothesis parses every module of ours for constants to draw, for seconds in each worker; what is
+# drawn would change with any constant anywhere, and with the modules other tests have imported.
+vars(providers)["is_local_module_file"] = lambda path: False
 
 
 def pytest_collection_finish() -> None:
