@@ -6,6 +6,8 @@ the instruction stream, executed in numpy, must match the template's float64 ref
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from tests.conformance.template_checks import expected, physical, random_inputs
@@ -25,10 +27,16 @@ TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
 """Of the accumulated magnitude: fp32, and 16 bits with fp32 accumulation."""
 
 
+@lru_cache(maxsize=4)
+def stream_of(workload: Workload, config: Config) -> InstructionStream:
+    """The instructions of a configuration; kept for further inputs."""
+    return instruction_stream(workload, TARGET, config)
+
+
 def run(workload: Workload, config: Config, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Execute a configuration functionally; the result in its logical layout."""
     template = template_of(workload.operator)
-    stream = instruction_stream(workload, TARGET, config)
+    stream = stream_of(workload, config)
     given = _given(stream, workload, physical(template, workload, config, inputs))
     (result,) = execute(stream, given).values()
     shape, layout = template.output(workload).shape, template.layouts(workload, config)[1]

@@ -6,6 +6,7 @@ shapes). A kernel's result is compared with the template's numpy reference in fl
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -74,12 +75,18 @@ def physical(
     return found
 
 
+@lru_cache(maxsize=4)
+def compiled(workload: Workload, config: Config) -> NativeKernel:
+    """A configuration for this machine; kept for further inputs, as models keep their kernels."""
+    return compile_config(workload, host_target(), config)
+
+
 def run(
     workload: Workload, config: Config, inputs: dict[str, NDArray[Any]], threads: int = 1
 ) -> NDArray[Any]:
     """Compile and run on this machine; the result in its logical layout."""
     template = template_of(workload.operator)
-    kernel = compile_config(workload, host_target(), config)
+    kernel = compiled(workload, config)
     assert kernel.output.dtype == template.output(workload).dtype
     given = physical(template, workload, config, inputs)
     result = kernel(given) if threads == 1 else _run_together(kernel, given, threads)

@@ -36,7 +36,7 @@ def forget() -> None:
 
 def judged(text: str, target: Target) -> tuple[np.ndarray, np.ndarray, list[str]]:
     workload = Workload.parse(text)
-    configs = space_of(workload, target).sample(np.random.default_rng(3), 24)
+    configs = space_of(workload, target).sample(np.random.default_rng(3), 12)
     found = judge(workload, target, configs)
     return found.latency, found.features, found.bound
 
