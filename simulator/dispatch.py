@@ -111,6 +111,12 @@ class SimulationResult:
     remarks: tuple[str, ...] = ()
     gist: str = ""
 
+    def __repr__(self) -> str:
+        return (
+            f"<SimulationResult on {self.target}: {self.latency_us:.4g} us ({self.fidelity}), "
+            f"bound by {self.bound}, {len(self.ops)} operators>"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The object `tilesmith simulate --json` prints."""
         return {

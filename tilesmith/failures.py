@@ -9,12 +9,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, TracebackType
 
 import click
+from click.exceptions import Exit
 
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.files import is_input_mistake
@@ -22,8 +24,9 @@ from tilesmith.search_space.files import is_input_mistake
 STOPPED: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "stopped by SIGTERM"}
 """What is said of a command that a signal ends."""
 
-
 _AGAIN_S = 0.01
+_ONCE_MORE_S = 0.2
+"""Seconds until a dropped signal is sent again, and from then on until one is raised."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -42,35 +45,71 @@ class Failure:
 def signals_as_exceptions() -> Iterator[None]:
     """Within the block SIGTERM raises `Terminated` and Ctrl-C `KeyboardInterrupt` (in the main
     thread; elsewhere nothing changes). Where Python drops what is raised (finalizers, callbacks of
-    native code), the signal is sent again a moment later.
+    native code), the signal is sent again a moment later. What a library makes of it becomes the
+    signal again: numpy's import prints the traceback and raises an `ImportError` without a cause.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    handlers = {signal.SIGTERM: stop, signal.SIGINT: signal.default_int_handler}
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    dropped, main = sys.unraisablehook, threading.get_ident()
-
-    def again(lost: sys.UnraisableHookArgs) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):
-            dropped(lost)
-            return
-        number = signal.SIGTERM if issubclass(lost.exc_type, Terminated) else signal.SIGINT
-        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, number))
-        timer.daemon = True
-        timer.start()
-
-    sys.unraisablehook = again
+    signals = _Signals()
+    previous = {number: signal.signal(number, signals.arrived) for number in STOPPED}
+    hooks = sys.unraisablehook, sys.excepthook
+    sys.unraisablehook, sys.excepthook = signals.dropped, signals.printed
     try:
         yield
+    except Exception as error:
+        if not signals.raised or isinstance(error, TilesmithError | click.ClickException | Exit):
+            raise
+        raise signals.raised[-1] from error
     finally:
-        sys.unraisablehook = dropped
+        signals.over = True
+        sys.unraisablehook, sys.excepthook = hooks
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+class _Signals:
+    """What arrived in a block, and the hooks that see what became of it."""
+
+    def __init__(self) -> None:
+        self.raised: list[type[KeyboardInterrupt]] = []
+        self.over = False
+        self._main = threading.get_ident()
+        self._unraisable, self._print = sys.unraisablehook, sys.excepthook
+
+    def arrived(self, number: int, frame: FrameType | None) -> None:
+        """The handler. Raised within `dropped` it would be lost; `_resend` sends it once more."""
+        while frame is not None:
+            if frame.f_code is _Signals.dropped.__code__:
+                return
+            frame = frame.f_back
+        self.raised.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        raise self.raised[-1]
+
+    def dropped(self, lost: sys.UnraisableHookArgs) -> None:
+        """The hook for what Python cannot raise."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            self._unraisable(lost)
+            return
+        number = signal.SIGTERM if issubclass(lost.exc_type, Terminated) else signal.SIGINT
+        sender = threading.Thread(target=self._resend, args=(number, len(self.raised)), daemon=True)
+        sender.start()
+
+    def _resend(self, number: int, raised: int) -> None:
+        pause = _AGAIN_S
+        while True:
+            time.sleep(pause)
+            if self.over or len(self.raised) > raised:
+                return
+            signal.pthread_kill(self._main, number)
+            pause = _ONCE_MORE_S
+
+    def printed(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """The hook for what a library prints of a failure; one sentence is said of a signal."""
+        if not self.raised:
+            self._print(kind, error, trace)
 
 
 def explain(error: BaseException) -> Failure:

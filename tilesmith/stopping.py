@@ -112,7 +112,9 @@ def leave(code: int) -> NoReturn:
     """End the process; one that was stopped does not wait for its libraries to be taken down.
 
     What the libraries consist of is frozen: it is not searched for garbage once more, which would
-    take up to a tenth of a second; all that has to happen at an exit still does.
+    take up to a tenth of a second; all that has to happen at an exit still does. The exit code is
+    ours: Python notes an interrupt that went through an `exec` of text (dataclasses, generated
+    functions) and would kill itself by the signal for it, unless another is executed.
     """
     if _stopped.is_set():
         for stream in (sys.stdout, sys.stderr):
@@ -120,6 +122,7 @@ def leave(code: int) -> NoReturn:
                 stream.flush()
         os._exit(code)
     gc.freeze()
+    exec("")
     sys.exit(code)
 
 

@@ -141,6 +141,14 @@ class ComparisonReport:
     instruction: WrongInstruction | None = None
     iteration: WrongIteration | None = None
 
+    def __repr__(self) -> str:
+        where = self.first_bad or self.first_nan or ", ".join(self.whole)
+        worst = "nothing is wrong" if self.clean else f"wrong at {where or 'values not finite'}"
+        return (
+            f"<ComparisonReport of '{self.model}' on {self.target} ({self.precision}) beside "
+            f"{self.reference}: {len(self.tensors)} tensors, {worst}>"
+        )
+
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong: what is no number in the reference either is not."""

@@ -62,7 +62,7 @@ def test_it_prints_its_address_serves_and_ends_quietly(file: Path, end: signal.S
         with urllib.request.urlopen(lines[0]) as reply:
             assert b"<h1>Jobs</h1>" in reply.read()
         process.send_signal(end)
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=300)
     assert (process.returncode, out, errors) == (0, "", "")
 
 
@@ -77,7 +77,7 @@ def test_where_others_can_reach_it_a_token_is_made_up_and_said_once(file: Path) 
         with opener.open(f"{address}?token={found[2]}") as reply:
             assert reply.status == 200 and "token" not in reply.url
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=300)
     assert found[2] not in out + errors
 
 

@@ -18,7 +18,7 @@ import pytest
 
 PROMPT = "READY>"
 TAB, LINE_START = "\t", "\x01"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 STARTS = {
     "bash": (

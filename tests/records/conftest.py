@@ -104,7 +104,7 @@ def _serve(tools: Path) -> Iterator[str]:
             yield url
         finally:
             server.send_signal(signal.SIGINT)  # its "fast" shutdown
-            server.wait(timeout=30)
+            server.wait(timeout=300)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -115,8 +115,8 @@ def test_an_import_that_is_killed_leaves_nothing_and_no_process(sqlite, make_rec
         file.flush()
         children = _children(process.pid)
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=30)
-    deadline = time.monotonic() + 20
+        process.wait()
+    deadline = time.monotonic() + 300
     while any(map(_alive, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert children and not any(map(_alive, children))
@@ -127,7 +127,7 @@ def test_an_import_that_is_killed_leaves_nothing_and_no_process(sqlite, make_rec
 
 def _children(parent: int) -> list[int]:
     """Processes that a process started, once there are some."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         found = Path(f"/proc/{parent}/task/{parent}/children")
         numbers = [int(number) for number in found.read_text().split()]

@@ -166,7 +166,7 @@ def test_many_processes_may_make_the_same_database(tmp_path):
         subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True) for _ in range(4)
     ]
     for maker in makers:
-        _, errors = maker.communicate(timeout=60)
+        _, errors = maker.communicate(timeout=300)
         assert maker.returncode == 0, errors
     with Database.open(str(path)) as database:
         assert database.check() == []

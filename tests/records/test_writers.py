@@ -52,7 +52,7 @@ def start_writer(location, writer, count):
 def test_four_processes_write_at_once_and_nothing_is_lost(location):
     writers = [start_writer(location, number, 200) for number in range(4)]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate(timeout=300)
         assert writer.returncode == 0, errors
     with Database.open(location) as database:
         assert database.check() == []
@@ -69,7 +69,7 @@ def test_killed_writers_leave_state_and_trials_in_step(tmp_path):
         writer = start_writer(path, number, 100_000)
         reported = [int(writer.stdout.readline()) for _ in range(lines)][-1]
         writer.send_signal(signal.SIGKILL)
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=300)
         with Database.open(path) as database:
             assert database.check() == []
             job = database.jobs(command=f"tune {number}")[0]

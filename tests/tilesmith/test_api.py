@@ -143,3 +143,18 @@ def test_this_machine_is_calibrated_once_and_stays_the_same_target(
     assert again.number("clock.ghz") == 2.5, "measured once"
     assert plain.identity == found.identity == again.identity
     assert ts.resolve_target("cpu").number("clock.ghz") == 2.5
+
+
+def test_what_jobs_give_is_shown_in_a_few_lines(tmp_path: Path) -> None:
+    model, database = perceptron(), tmp_path / "t.db"
+    report = ts.tune(model, database=database, trials=2, measure="simulator", target="systolic")
+    first, *rest = repr(report).splitlines()
+    assert first.startswith("<TuneReport of 2 trials in ") and len(rest) == len(report.tasks)
+    for task, line in zip(report.tasks, rest, strict=True):
+        assert str(task.workload) in line and f"-> {task.best_us:.4g} us" in line
+    found = ts.simulate(model, target="systolic")
+    assert f"{found.latency_us:.4g} us" in repr(found)
+    assert repr(ts.sweep(SMALL, {"array.rows": [32, 64]}, "systolic")).startswith("<Sweep of array")
+    for one in (found, ts.compare(model), ts.profile(model), ts.shard(model, "trn1.32xlarge")):
+        shown = repr(one)
+        assert shown.startswith(f"<{type(one).__name__} ") and len(shown) < 200

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import click
 import pytest
@@ -64,6 +67,44 @@ def test_sigterm_unwinds_like_an_interrupt_and_the_handler_is_restored() -> None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_that_comes_while_another_is_dropped_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread starts in no known time: the signal may be sent again before the hook is done."""
+    start = threading.Thread.start
+
+    def slow(thread: threading.Thread) -> None:
+        start(thread)
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+
+    class Ends:
+        def __del__(self) -> None:
+            monkeypatch.setattr(threading.Thread, "start", slow)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), signals_as_exceptions():
+        Ends()
+        threading.Event().wait(30)
+
+
+def importing_numpy() -> None:
+    """As numpy's core does, which prints what happened and raises something else."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())  # PyErr_Print
+    raise ImportError("Error importing numpy: you should not try to import numpy from its source")
+
+
+def test_what_a_library_makes_of_an_interrupt_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), signals_as_exceptions():
+        importing_numpy()
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ImportError), signals_as_exceptions():
+        raise ImportError("without a signal it stays what it is")
+
+
 def test_an_interrupt_that_a_finalizer_drops_arrives_again() -> None:
     class Ends:
         def __del__(self) -> None:
@@ -76,3 +117,21 @@ def test_an_interrupt_that_a_finalizer_drops_arrives_again() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         dropping()
+
+
+ENDS = """
+import signal
+from tilesmith.stopping import leave
+try:
+    exec("signal.raise_signal(signal.SIGINT)")
+except KeyboardInterrupt:
+    leave(1)
+"""
+
+
+def test_an_interrupt_that_went_through_an_exec_leaves_the_exit_code(tmp_path: Path) -> None:
+    """Run by -m, Python kills itself by SIGINT for it."""
+    (tmp_path / "ends.py").write_text(ENDS)
+    path = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
+    ended = subprocess.run([sys.executable, "-m", "ends"], env={**os.environ, "PYTHONPATH": path})
+    assert ended.returncode == 1

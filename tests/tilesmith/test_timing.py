@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from tilesmith.jobs import timing
 from tilesmith.jobs.timing import Timing, interleave, pinned
 
 
-def test_contenders_take_turns() -> None:
+@pytest.fixture
+def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A clock that goes on by what is spent, and by nothing else."""
+    now = [0.0]
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    return spend
+
+
+def test_contenders_take_turns(spend: Callable[[float], None]) -> None:
     order: list[str] = []
 
     def contender(name: str) -> None:
         order.append(name)
-        time.sleep(0.011)  # longer than a block: one timed call a turn
+        spend(0.011)  # longer than a block: one timed call a turn
 
     timings = interleave(
         {"a": lambda: contender("a"), "b": lambda: contender("b")}, budget_s=0.0, least_rounds=3
@@ -27,11 +39,20 @@ def test_contenders_take_turns() -> None:
     assert turns == ["a", "a", "b", "b"] * 3
 
 
-def test_quick_contenders_get_longer_blocks() -> None:
-    calls: Counter[str] = Counter()
-    timings = interleave({"quick": lambda: calls.update(["quick"])}, budget_s=0.0, least_rounds=2)
+@pytest.mark.parametrize("disturbed", [None, 0, 1, 2])
+def test_quick_contenders_get_longer_blocks(
+    spend: Callable[[float], None], disturbed: int | None
+) -> None:
+    """Whatever one of the calls that size the blocks has taken."""
+    calls: list[float] = []
+
+    def quick() -> None:
+        calls.append(0.5 if len(calls) == disturbed else 1e-5)
+        spend(calls[-1])
+
+    timings = interleave({"quick": quick}, budget_s=0.0, least_rounds=2)
     assert len(timings["quick"].samples) == 400
-    assert calls["quick"] == 3 + 2 * 201
+    assert len(calls) == 3 + 2 * 201
 
 
 def test_figures_of_samples() -> None:

@@ -26,10 +26,11 @@ def trials(path: Path) -> list[tuple[str, str]]:
     return [(record.workload_key, record.config.key) for record in records]
 
 
-def start(path: Path, slowness: float) -> subprocess.Popen[bytes]:
+def start(path: Path, slowness: float, most: int) -> subprocess.Popen[bytes]:
     folders = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    return subprocess.Popen([sys.executable, SCRIPT, path, str(slowness)], env=environment)
+    words = [sys.executable, SCRIPT, path, str(slowness), str(most)]
+    return subprocess.Popen(words, env=environment)
 
 
 def test_a_job_killed_again_and_again_ends_as_the_uninterrupted_one(tmp_path: Path) -> None:
@@ -39,13 +40,13 @@ def test_a_job_killed_again_and_again_ends_as_the_uninterrupted_one(tmp_path: Pa
     path = tmp_path / "tuning.db"
     with Database.open(str(path)) as database:
         for enough in (10, 26):
-            process = start(path, slowness=0.3)
+            process = start(path, slowness=0.3, most=enough + 12)
             while database.stats()["trials"] < enough:
                 assert process.poll() is None, "it ended before it could be killed"
                 time.sleep(0.1)
             process.kill()
             process.wait()
             assert enough <= database.stats()["trials"] < OPTIONS.trials
-    assert start(path, slowness=0.0).wait(timeout=120) == 0
+    assert start(path, slowness=0.0, most=OPTIONS.trials + 1).wait() == 0
     expected = [(entry.workload.key, entry.trial.config.key) for entry in whole.entries]
     assert trials(path) == expected

@@ -1,4 +1,4 @@
-"""A tuning job in a process of its own, to be killed: `tune_to_end.py DATABASE SLOWNESS_S`."""
+"""A tuning job in a process of its own, to be killed: `tune_to_end.py DATABASE SLOWNESS_S MOST`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from problems import JUDGED, TARGET, judge
 from tilesmith.records.database import Database
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.options import TuneOptions
+from tilesmith.tuner.options import Progress, TuneOptions
 from tilesmith.tuner.runner import RunnerOptions, runners
 from tilesmith.tuner.session import tune
 from tilesmith.tuner.task import TuningTask
@@ -22,8 +22,13 @@ TASKS = [
 OPTIONS = TuneOptions(trials=48, seed=7)
 
 
-def main(path: str, slowness: float) -> None:
-    """Start the job, or resume it if it was begun; every chunk takes `slowness` seconds longer."""
+def main(path: str, slowness: float, most: int) -> None:
+    """Start the job, or resume it if it was begun; every chunk takes `slowness` seconds longer, and
+    after `most` trials none comes any more: whoever is to kill it may take his time."""
+
+    def dawdle(progress: Progress) -> None:
+        time.sleep(3600 if progress.trials >= most else slowness)
+
     with Database.open(path) as database:
         ledger = DatabaseLedger.resume(
             database, TARGET, 1, command="kill me"
@@ -38,9 +43,9 @@ def main(path: str, slowness: float) -> None:
             [runner],
             OPTIONS,
             JUDGED,
-            on_progress=lambda progress: time.sleep(slowness),
+            on_progress=dawdle,
         )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

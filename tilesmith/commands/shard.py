@@ -128,8 +128,8 @@ def _summary(found: Sharded) -> str:
         lines += [table(header, moves), ""]
     total = account.compute_us + account.communication_us
     lines.append(
-        f"{total:.1f} us a run on {_cores(found.axes)} of {found.machine}: computing "
-        f"{account.compute_us:.1f}, {len(account.collectives)} collectives "
+        f"{total:.1f} us a run on {_cores(found.axes)} of {found.machine}, estimated: computing "
+        f"{account.compute_us:.1f} with neighbours fused, {len(account.collectives)} collectives "
         f"{account.communication_us:.1f}"
     )
     lines.append(
@@ -138,8 +138,8 @@ def _summary(found: Sharded) -> str:
     )
     if found.objective_us is not None and found.bound_us is not None:
         lines.append(
-            f"optimised: {found.objective_us:.1f} us with every node alone, no sharding takes less "
-            f"than {found.bound_us:.1f} (gap {found.gap:.2%})"
+            f"optimised: with nothing fused, as shardings are compared, {found.objective_us:.1f} "
+            f"us, and no sharding takes less than {found.bound_us:.1f} (gap {found.gap:.2%})"
         )
     if found.played is not None:
         lines.append(_played(found.played, found.estimate_us))

@@ -168,6 +168,12 @@ class ProfileReport:
     advice: tuple[Advice, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return (
+            f"<ProfileReport of '{self.model}' on {self.target} ({self.precision}): "
+            f"{self.total_us:.4g} us a run, {len(self.ops)} operators>"
+        )
+
     @property
     def ops_us(self) -> float:
         """Of all operators."""

@@ -65,6 +65,10 @@ class Sweep:
     budget: Budget
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.names)
+        return f"<Sweep of {names} on {self.target}: {len(self.points)} points beside the target's>"
+
     @property
     def rows(self) -> tuple[Point, ...]:
         """The baseline, then the others."""

@@ -137,6 +137,15 @@ class TuneReport:
     trial_ms: dict[str, float] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """A line for each workload, not every field: what a notebook or `print` shows."""
+        lines = [
+            f"{task.workload}: {_told(task.default_us)} -> {_told(task.best_us)}"
+            for task in self.tasks
+        ]
+        done = f"<TuneReport of {self.trials} trials in {self.wall_s:.1f} s"
+        return "\n  ".join([done, *lines]) + ">"
+
     @property
     def default_us(self) -> float | None:
         """Sum of the defaults' latencies, weighted; None if one is missing."""
@@ -326,6 +335,10 @@ class Comparison:
             "max_rel_err": self.max_rel_err,
             "beside_fp32": None if self.beside_fp32 is None else self.beside_fp32.to_json(),
         }
+
+
+def _told(latency_us: float | None) -> str:
+    return "none" if latency_us is None else f"{latency_us:.4g} us"
 
 
 def _weighted(parts: list[tuple[float, float | None]]) -> float | None:

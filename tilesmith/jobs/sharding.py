@@ -92,6 +92,13 @@ class Sharded:
     streams: ShardedStreams | None = None
     played: Played | None = None
 
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{name} {size}" for name, size in self.axes.items())
+        return (
+            f"<Sharded '{self.program.name}' over {axes} of {self.machine}: {self.estimate_us:.4g} "
+            "us estimated>"
+        )
+
     @property
     def gap(self) -> float | None:
         """How far from the best, as a share of what was found."""

@@ -128,7 +128,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _block(call: Callable[[], object]) -> int:
-    """How many calls make a block (two warming calls first)."""
-    call()
-    call()
-    return max(1, min(200, round(_BLOCK_S / max(_timed(call), 1e-6))))
+    """How many calls make a block, by the fastest of three: the first warms up, and what disturbs
+    another must not make blocks short."""
+    fastest = min(_timed(call) for _ in range(3))
+    return max(1, min(200, round(_BLOCK_S / max(fastest, 1e-6))))
