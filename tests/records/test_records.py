@@ -276,6 +276,7 @@ def mixed(database, make_record, at) -> Database:
     """Trials of all sorts, every configuration twice."""
     number = 0
     for tile in (1, 2, 3, 31):
+        records = []
         for key in ("matmul m=1 n=8 k=8", "matmul m=2 n=8 k=8 dtype=bfloat16", "conv2d m_1=x"):
             for status in ("ok", "crash", "wrong", "ok"):
                 number += 1
@@ -290,7 +291,8 @@ def mixed(database, make_record, at) -> Database:
                     threads=1 + number % 2,
                     created_at=at(number),
                 )
-                database.add([record])
+                records.append(record)
+        database.add(records)
     return database
 
 
