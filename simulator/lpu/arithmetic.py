@@ -8,6 +8,7 @@ formed in float64, whose error is far below half a unit of float32.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ Vectors = NDArray[Any]
 
 _WHOLE = {"int32", "int8", "uint8"}
 
+_kind = lru_cache(maxsize=64)(np.dtype)
+"""numpy's type of a name; comparing types is far quicker than asking one for its name."""
+
 
 def converted(value: Vectors, dtype: str) -> Vectors:
     """To another type: whole numbers are rounded to nearest even and saturate, floats rounded."""
-    if value.dtype.name == dtype:
+    if value.dtype == _kind(dtype):
         return value
     if dtype == "bool":
         return np.asarray(value != 0)
@@ -37,7 +41,7 @@ def converted(value: Vectors, dtype: str) -> Vectors:
 
 def _widened(value: Vectors, dtype: str) -> Vectors:
     """An operand as an ALU of that type takes it."""
-    return value if value.dtype.name == dtype else value.astype(dtype)
+    return value.astype(_kind(dtype), copy=False)
 
 
 _UNARY: dict[str, Callable[[Vectors], Vectors]] = {
@@ -124,8 +128,18 @@ def multiplied(moving: Vectors, weights: Vectors, first: int, k: int) -> Vectors
 
 def shuffled(value: Vectors, lanes: Sequence[int]) -> Vectors:
     """SXM: lane l of the result is lane lanes[l], or 0."""
+    source, empty = _sources(tuple(lanes))
+    found = np.take(value, source, axis=1)
+    if len(empty):
+        found[:, empty] = 0
+    return found
+
+
+@lru_cache(maxsize=1 << 10)
+def _sources(lanes: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where lanes come from, and those that come from nowhere; programs have few such lists."""
     source = np.array(lanes)
-    return np.asarray(np.where(source >= 0, value[:, np.maximum(source, 0)], value.dtype.type(0)))
+    return np.maximum(source, 0), np.flatnonzero(source < 0)
 
 
 def transposed(inputs: Sequence[Vectors]) -> list[Vectors]:
