@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilesmith.search_space.errors import ConfigError
 
@@ -63,6 +64,18 @@ class Config(Mapping[str, KnobValue]):
         if not isinstance(value, str):
             raise ConfigError(f"knob '{name}' is a name, not {value!r}")
         return value
+
+    @cached_property
+    def hash_(self) -> int:
+        return hash(self.items_)
+
+    def __hash__(self) -> int:
+        """Kept: a search asks for each configuration's many times."""
+        return self.hash_
+
+    def __reduce__(self) -> tuple[type[Config], tuple[object]]:
+        """Without the hash, which another process has otherwise."""
+        return Config, (self.items_,)
 
     def __getitem__(self, name: str) -> KnobValue:
         for known, value in self.items_:
