@@ -81,28 +81,53 @@ class Expr:
     def __hash__(self) -> int:
         return self.hash_
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Expr) and self.terms == other.terms)
+
     # -- arithmetic ---------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> Expr:
         other = as_expr(other)
-        if not other.terms:
-            return self
-        if not self.terms:
-            return other
-        return _collect((*self.terms, *other.terms))
+        number = other.constant
+        if number is not None:
+            return self._plus(number)
+        number = self.constant
+        return other._plus(number) if number is not None else _collect(self.terms + other.terms)
 
     def __mul__(self, other: ExprLike) -> Expr:
         other = as_expr(other)
+        number = other.constant
+        if number is not None:
+            return self._times(number)
+        number = self.constant
+        if number is not None:
+            return other._times(number)
         return _collect(
-            (tuple(sorted((*a, *b), key=_sort_key)), x * y)
+            (tuple(sorted(a + b, key=_sort_key)), x * y)
             for a, x in self.terms
             for b, y in other.terms
         )
 
     def __neg__(self) -> Expr:
-        return Expr(tuple((monomial, -factor) for monomial, factor in self.terms))
+        return self._times(-1)
 
     def __sub__(self, other: ExprLike) -> Expr:
-        return self + (-as_expr(other))
+        return self + as_expr(other)._times(-1)
+
+    def _plus(self, number: int) -> Expr:
+        """A number more: it is the last term, so that the others stay as they are."""
+        if not number:
+            return self
+        terms = self.terms
+        if terms and not terms[-1][0]:
+            number += terms[-1][1]
+            terms = terms[:-1]
+        return _of((*terms, ((), number)) if number else terms)
+
+    def _times(self, number: int) -> Expr:
+        """As many: terms keep their order."""
+        if number == 1 or not number:
+            return self if number else ZERO
+        return _of(tuple([(monomial, factor * number) for monomial, factor in self.terms]))
 
     def __rsub__(self, other: ExprLike) -> Expr:
         return as_expr(other) - self
@@ -192,13 +217,13 @@ class Expr:
 
     def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
         """The same polynomial of other factors: `change(atom)` for each atom at its top level."""
-        total = ZERO
+        found: list[tuple[Monomial, int]] = []
         for monomial, factor in self.terms:
-            product = const(factor)
+            product = ONE
             for atom in monomial:
                 product = product * change(atom)
-            total = total + product
-        return total
+            found += [(changed, factor * number) for changed, number in product.terms]
+        return _collect(found)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Its value, for integers or for numpy arrays, which are broadcast."""
@@ -241,7 +266,15 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
     kept = [(monomial, factor) for monomial, factor in total.items() if factor]
     if len(kept) > 1:
         kept.sort(key=_monomial_key)
-    return Expr(tuple(kept))
+    return _of(tuple(kept))
+
+
+def _of(terms: tuple[tuple[Monomial, int], ...]) -> Expr:
+    """`Expr(terms)`, in half the time: programs take millions, and a frozen class sets its fields
+    one by one through `object`."""
+    made = object.__new__(Expr)
+    made.__dict__["terms"] = terms
+    return made
 
 
 def _atom_variables(atom: Atom) -> frozenset[str]:
@@ -253,7 +286,7 @@ def _atom_variables(atom: Atom) -> frozenset[str]:
 
 def const(value: int) -> Expr:
     """A number."""
-    return Expr((((), value),)) if value else ZERO
+    return _of((((), value),)) if value else ZERO
 
 
 @lru_cache(maxsize=1 << 14)
