@@ -76,21 +76,6 @@ class Point:
     tokens_per_s: float
     prompts: int
 
-    def contradicts(self, other: Point) -> bool:
-        """Whether a token of its prompts takes less than one of another's, which are shorter and of
-        the same model: products take as long a token, and attention longer. Only of prompts so long
-        that what is done once for all of them (at most some tokens' time) is little."""
-        if (self.model, self.deployment) != (other.model, other.deployment):
-            return False
-        longer = self.load.input_tokens > other.load.input_tokens
-        long = other.ttft_ms > 10 * other.tpot_ms
-        return longer and long and self.prompt_token_ms < 0.8 * other.prompt_token_ms
-
-    @property
-    def prompt_token_ms(self) -> float:
-        """TTFT over all tokens of its prompts."""
-        return self.ttft_ms / (self.prompts * self.load.input_tokens)
-
     @property
     def consistent(self) -> bool:
         """Whether its tokens a second follow from its own TPOT and TTFT, within a quarter; where
@@ -149,12 +134,7 @@ def fitted(known: Sequence[Point], factor: float = 1.0) -> Target:
         factor: what all expectations are multiplied by.
     """
     decoding = _fit(known, KNOWN, constants(), factor, prompts=False)
-    return _fit(agreeing(known), KNOWN_OF_PROMPTS, decoding, factor, prompts=True)
-
-
-def agreeing(known: Sequence[Point]) -> list[Point]:
-    """Those whose TTFT no other point of their model contradicts."""
-    return [point for point in known if not any(map(point.contradicts, known))]
+    return _fit(known, KNOWN_OF_PROMPTS, decoding, factor, prompts=True)
 
 
 def _fit(
@@ -211,11 +191,9 @@ def errors(found: Iterable[tuple[Point, Estimate]]) -> dict[str, list[float]]:
     """Relative errors of all points, by quantity; of tokens a second where points agree with
     themselves."""
     pairs = list(found)
-    agree = agreeing([point for point, _ in pairs])
     return {
         "TPOT": [e.tpot_ms / p.tpot_ms - 1 for p, e in pairs],
         "TTFT": [e.ttft_ms / p.ttft_ms - 1 for p, e in pairs],
-        "TTFT of points that agree": [e.ttft_ms / p.ttft_ms - 1 for p, e in pairs if p in agree],
         "tokens/s": [e.tokens_per_s / p.tokens_per_s - 1 for p, e in pairs if p.consistent],
     }
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.planning.test_architectures import PUBLISHED, read
+from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment
 from tilesmith.planning.steps import step_parts
 from tilesmith.search_space.mesh import load_mesh
@@ -123,15 +124,14 @@ def test_norms_of_prompts_are_shared_where_the_engine_does() -> None:
 
 
 def test_prompts_that_are_alone_are_fused_where_the_engine_does() -> None:
-    """Llama 2 13B, whose heads are not grouped, on inf2; not by trn1's facts, nor StarCoder.
-    Half of its scores are masked, so a batch of two takes more than four times as long."""
+    """Llama 2 13B on inf2; not by trn1's facts, nor StarCoder. Scores of two go through memory."""
     mesh = load_mesh("inf2.48xlarge")
     here = Deployment(mesh, 24)
     apart = replace(here, mesh=mesh.with_settings({"serving.fused_alone": False}))
 
     def attention(on: Deployment, batch: int, name: str = "Llama 2 13B") -> float:
         model = read(PUBLISHED[name][0])
-        return step_parts(model, on, batch, 8192, 8192, cache=8192).parts["attention"]
+        return step_parts(model, on, batch, 4096, 4096, cache=8192).parts["attention"]
 
     assert attention(here, 2) > 4 * attention(here, 1)
     assert attention(apart, 1) > 4 * attention(here, 1)
@@ -139,6 +139,48 @@ def test_prompts_that_are_alone_are_fused_where_the_engine_does() -> None:
     assert attention(apart, 1, "StarCoder") == attention(here, 1, "StarCoder")
     assert attention(apart, 1, "Llama 3 8B") == attention(here, 1, "Llama 3 8B")
     assert not Deployment(load_mesh("trn1.32xlarge")).says("serving.fused_alone")
+
+
+def _prompt_attention(name: str, batch: int, tokens: int, mesh: str = "trn1.32xlarge") -> float:
+    model, on = read(PUBLISHED[name][0]), Deployment(load_mesh(mesh), 32)
+    return step_parts(model, on, batch, tokens, tokens, cache=tokens).parts["attention"]
+
+
+def test_scores_that_stay_on_chip_are_products_and_a_softmax_of_all_of_them() -> None:
+    """Llama 3 8B, one head a core: masked ones, too, as the mask is an input of the graph."""
+    on = load_mesh("trn1.32xlarge").target
+    kernels = ("softmax shape=1024x4096", "matmul m=1024 k=2048 n=1024 const=b")
+    softmax, product = (
+        1e-6 * simulate(Workload.parse(f"{text} dtype=bfloat16"), on, None, "timeline").latency_us
+        for text in kernels
+    )
+    scores = 32 * 2 * 4096 * 4096
+    taken = scores * (softmax / (1024 * 4096) + 256 * product / (1024 * 2048 * 1024))
+    assert _prompt_attention("Llama 3 8B", 2, 4096) == pytest.approx(taken, rel=0.1)
+
+
+def test_prompts_of_llama_have_a_kernel_beyond_4096_tokens() -> None:
+    """Those of several sequences on trn1; no less is taken than by 4,096 tokens, nor by one."""
+    times = [_prompt_attention("Llama 2 13B", batch, 8192) for batch in (1, 2, 3, 4, 8)]
+    assert times == sorted(times)
+    assert times[3] == _prompt_attention("Llama 2 13B", 4, 4096)
+    assert times[4] < 1.1 * _prompt_attention("Llama 2 13B", 8, 4097)
+    far = [_prompt_attention("Llama 2 13B", 8, tokens) for tokens in (2**16, 2**17)]
+    assert far[1] == pytest.approx(4 * far[0], rel=0.01)
+    starcoder = [_prompt_attention("StarCoder", 4, tokens) for tokens in (4096, 8192)]
+    assert starcoder[1] > 3.5 * starcoder[0]
+
+
+def test_the_layout_of_llama_3_keeps_scores_on_chip() -> None:
+    """A vocabulary tells it from Llama 2 70B, whose scores go through memory."""
+    model = read(PUBLISHED["Llama 3 70B"][0])
+    older, on = replace(model, vocabulary=32000), Deployment(load_mesh("trn1.32xlarge"), 32)
+
+    def attention(of: Architecture, tokens: int) -> float:
+        return step_parts(of, on, 4, tokens, tokens, cache=tokens).parts["attention"]
+
+    assert attention(older, 2048) > 4 * attention(model, 2048)
+    assert attention(older, 256) == attention(model, 256)
 
 
 def test_what_is_not_a_product_costs_a_pass_what_kernels_of_its_shape_do() -> None:

@@ -28,6 +28,7 @@ from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import BYTES, Deployment, Precision
 from tilesmith.planning.experts import expert_work, row_efficiency
 from tilesmith.planning.kernels import pointwise_rates, rates_of, softmax_rate
+from tilesmith.planning.prompts import LONGEST_WITHOUT, has_long_kernel, stays_on_chip
 from tilesmith.planning.shares import (
     cached_share,
     heads_share,
@@ -49,11 +50,6 @@ _LIVE_BYTES = 12
 in 16 bits. Scores of all sequences and heads are one tensor (transformers-neuronx, attention.py:
 score, mask, softmax and context one after another)."""
 _INTEGERS = ("int8", "int4")
-_FUSED = ("llama", "qwen2")
-"""Families whose graphs in transformers-neuronx attend to prompts by one kernel (llama/hlo.py,
-qwen2/hlo.py, `flash_attention`)."""
-_FUSED_ALONE = (*_FUSED, "mistral")
-"""Those that do so to one sequence at a time (`batch_size == 1`; of Mistral by published times)."""
 
 
 @dataclass(frozen=True)
@@ -272,44 +268,56 @@ class _Step:
         self.parts["attention"] += (max(read, work) + scores) / self.each
 
     def _prompted(self, attention: Attention, queries: float, keys: int, seen: float) -> None:
-        """Many queries: fused, which passes over what no query sees, or with scores that go through
-        memory as far as they do not fit.
+        """Many queries: by one kernel, which passes over what no query sees, or as graphs have it.
 
         Args:
             seen: the share of scores that are not masked.
         """
-        scores = queries * keys
-        work = 2 * scores * (attention.width + attention.value_width) / self.each
-        if self._fused(attention):
-            self.parts["attention"] += seen * work / self.rates.attend
-            return
-        if self.passes:  # of one that was split up, its first product alone counts the softmax
-            rows = queries if attention.width else 0
-            softmax = rows * keys * softmax_rate(self.deployment.mesh.target, keys) / self.each
-            self.parts["attention"] += work / self.rates.multiply + softmax
-            return
-        spilled = scores * self._spilled(scores) * self.constant("attention.spilled_bytes")
-        self.parts["attention"] += work / self.rates.attend + spilled / self.stream / self.each
-
-    def _fused(self, attention: Attention) -> bool:
-        """Whether an engine has one kernel for the attention of such a prompt.
-
-        transformers-neuronx calls one from its graphs of Llama and Qwen 2, from 4,096 tokens on:
-        below, it "gives minimal benefit", so what runs there instead is taken to be as fast.
-        Published times of Llama 2, whose heads are not grouped, are older than that, but for
-        prompts of one sequence (`serving.fused_alone` of a mesh). NxD Inference has it for all
-        (`serving.fused`). Compilers of whole passes have none unless a mesh says so.
-        """
         if self.deployment.says("serving.fused"):
-            return True
-        if self.passes:
-            return False
-        if not attention.causal:  # an encoder's, or across to one: of no published times
-            return True
-        family = self.architecture.family
-        if self.sequences == 1 and self.deployment.says("serving.fused_alone"):
-            return family in _FUSED_ALONE
-        return attention.key_heads < attention.heads and family in _FUSED
+            work = self._score_work(attention, queries, keys)
+            self.parts["attention"] += seen * work / self.rates.attend / self.each
+        elif self.passes:  # of one that was split up, its first product alone counts the softmax
+            rows = queries if attention.width else 0
+            softmax = rows * keys * softmax_rate(self.deployment.mesh.target, keys)
+            work = self._score_work(attention, queries, keys) / self.rates.multiply
+            self.parts["attention"] += (work + softmax) / self.each
+        else:
+            self.parts["attention"] += self._graph_attends(attention, queries, keys) / self.each
+
+    def _graph_attends(self, attention: Attention, queries: float, keys: int) -> float:
+        """Seconds of a prompt without a kernel of the engine's own, by what its compiler does.
+
+        What a compiler's kernel for long prompts takes is not published. It is taken to keep scores
+        on chip, and no prompt to take less than a shorter one, nor a batch than one prompt of it.
+        """
+        architecture, alone = self.architecture, self.sequences == 1
+        own = self.deployment.says("serving.fused_alone")
+        if not attention.causal or stays_on_chip(architecture, alone and own):
+            return self._scored(attention, queries, keys, spills=False)
+        if alone or not has_long_kernel(architecture, keys):
+            return self._scored(attention, queries, keys, spills=True)
+        each = queries / heads_share(attention, self.tensor) / self.sequences
+        shorter = queries * min(1.0, LONGEST_WITHOUT / each)
+        bounds = [(shorter, LONGEST_WITHOUT, True), (queries, keys, False)]
+        if not own:
+            bounds.append((queries / self.sequences, keys, True))
+        return max(self._scored(attention, q, k, spills=spills) for q, k, spills in bounds)
+
+    def _scored(self, attention: Attention, queries: float, keys: int, *, spills: bool) -> float:
+        """Seconds of all scores, masked ones, too, as the mask is an input of the graph: products,
+        the simulated softmax, and what passes memory as far as scores do not fit."""
+        scores = queries * keys
+        seconds = self._score_work(attention, queries, keys) / self.rates.multiply
+        seconds += self.rates.softmax.spread(queries, keys)
+        if spills:
+            spilled = scores * self._spilled(scores) * self.constant("attention.spilled_bytes")
+            seconds += spilled / self.stream
+        return seconds
+
+    @staticmethod
+    def _score_work(attention: Attention, queries: float, keys: int) -> float:
+        """Additions and multiplications of scores and what they weigh."""
+        return 2 * queries * keys * (attention.width + attention.value_width)
 
     def _spilled(self, scores: float) -> float:
         """The share of scores that is too much for the core's memory."""
