@@ -26,6 +26,23 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("behind", ["y = Add(a, z)", "b = Mul(a, z) y = Tanh(b)", "y = Add(a, s)"])
+def test_what_follows_may_read_tensors(name: str, behind: str) -> None:
+    given, made, operator = CASES[name]
+    x, y = (", ".join(map(str, dims)) for dims in (given, made))
+    model = model_of(
+        f"g (float[{x}] x, float[{y}] z) => (float[{y}] y) {{ "
+        f"p = {operator}(x) a = Relu(p) {behind} }}",
+        s=random(1, given[1], *(1 for _ in given[2:]), seed=5),
+    )
+    executable = build(import_model(model), load_target("trn1"))
+    assert not executable.report.host_nodes
+    inputs = {"x": random(*given), "z": random(*made, seed=3)}
+    wanted = expected(model, inputs)["y"]
+    np.testing.assert_allclose(executable.run(inputs)["y"], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_long_rows_are_pooled_in_pieces(name: str) -> None:
     given, made, operator = CASES[name]
     x, y = (", ".join(map(str, dims)) for dims in (given, made))

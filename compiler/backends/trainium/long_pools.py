@@ -8,7 +8,11 @@
 
 A schedule of a pool keeps whole rows of an image on a partition. Pieces overlap by what windows at
 their border share; padding is that of the first and the last. Where windows share nothing and
-leave nothing out, pieces are channels, as they lie in memory.
+leave nothing out, pieces are channels, as they lie in memory. What an epilogue does with tensors is
+a map behind the pool:
+
+    y = Kernel(pool2d w=200000 epilogue=relu,residual)(x, r)                   before
+    t = Kernel(pool2d w=200000 epilogue=relu)(x); y = add(t, r)                after
 """
 
 from __future__ import annotations
@@ -20,7 +24,11 @@ from itertools import pairwise
 from tilesmith.compiler.backends.trainium.windows import reached
 from tilesmith.compiler.graph import Graph, Node, kernel
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.small_kernels import SmallKernels
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.formula import formula_text
+from tilesmith.search_space.fusion import pointwise
+from tilesmith.search_space.ir.scalar import Scalar, load
 from tilesmith.search_space.operators.pool2d import Pool2d, Window
 from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.spaces.knobs import divisors
@@ -36,6 +44,9 @@ LONGEST = 8192
 
 Box = tuple[int, int]
 
+_CUT = ("none", "channel", "full")
+"""Operands of an epilogue that a map can have."""
+
 
 @dataclass(frozen=True)
 class CutLongPools(Pass):
@@ -45,7 +56,8 @@ class CutLongPools(Pass):
         y = concat(pool2d(slice(x)), ...)                after
 
     Contract: a lowered graph in, the same values out; only pools change that have a schedule and no
-    tile that fits, whose windows all count alike, and whose pieces fit; epilogues have no operands.
+    tile that fits, whose windows all count alike, and whose pieces fit; epilogues' operands have an
+    element a channel or one a result.
 
     Attributes:
         runs: whether the target has a schedule for a workload, of which some fit.
@@ -64,30 +76,67 @@ class CutLongPools(Pass):
         return rewriter.finish()
 
     def _cut(self, rewriter: Rewriter, node: Node, work: Workload) -> None:
-        if work.integer("global") or _reads_more(work) or self.runs(work):
+        """Put pools of pieces in the place of a pool that does not run."""
+        if work.integer("global") or self.runs(work) or not is_scheduled(work, self.target):
             return
+        alone = _alone(work)
+        if len(alone.epilogue) == len(work.epilogue):
+            if made := self._shorter(rewriter, node, work):
+                rewriter.replace(node, *made)
+            return
+        if any(step.kind.operand not in _CUT or step.kind.dtype for step in work.epilogue):
+            return
+        shape = rewriter.info(node.outputs[0]).dims
+        result = rewriter.add_tensor(node.outputs[0], work.dtype, shape)
+        made = self._shorter(rewriter, kernel(alone, node.inputs[:1], result, node.name), alone)
+        if made:
+            rewriter.replace(node, *made, *_behind(rewriter, node, work, result, shape))
+
+    def _shorter(self, rewriter: Rewriter, node: Node, work: Workload) -> list[Node]:
+        """Pools of pieces that run, and what joins them; none if no pieces do."""
         template = template_of("pool2d")
         assert isinstance(template, Pool2d)
         windows = template.windows(work)
         counted = bool(work.integer("count_include_pad"))
         varies = any(window.count_varies(counted) for window in windows)
-        if not is_scheduled(work, self.target) or (work.text("kind") == "average" and varies):
-            return
+        if work.text("kind") == "average" and varies:
+            return []
         if (channels := _as_channels(work, windows, self.target)) and self.runs(channels):
-            rewriter.replace(node, kernel(channels, node.inputs, node.outputs[0], node.name))
-            return
+            return [kernel(channels, node.inputs, node.outputs[0], node.name)]
         count = 2
         while count <= min(MOST, windows[1].out):
             made = _pieces(rewriter, node, windows, count)
             if all(part.workload is not None and self.runs(part.workload) for part in made):
-                rewriter.replace(node, *made)
-                return
+                return made
             count *= 2
+        return []
 
 
-def _reads_more(work: Workload) -> bool:
-    """Whether an epilogue has operands, which would have to be cut, too."""
-    return any(step.kind.operand != "none" for step in work.epilogue)
+def _alone(work: Workload) -> Workload:
+    """A pool up to the first step of its epilogue that has an operand, which would have to be cut,
+    too."""
+    reads = [step.kind.operand != "none" for step in work.epilogue]
+    steps = work.epilogue[: reads.index(True)] if any(reads) else work.epilogue
+    return Workload.of("pool2d", dict(work.parameters), dtype=work.dtype, epilogue=steps)
+
+
+def _behind(
+    rewriter: Rewriter, node: Node, work: Workload, source: str, shape: tuple[int, ...]
+) -> list[Node]:
+    """The steps that `_alone` leaves out, as a map over what it makes."""
+    formula: Scalar = load("x0")
+    operands = [(source, shape)]
+    for step in work.epilogue[len(_alone(work).epilogue) :]:
+        others: tuple[Scalar | float, ...] = step.arguments
+        if step.kind.operand != "none":
+            name = node.inputs[len(operands)]
+            others = (load(f"x{len(operands)}"),)
+            channels = (shape[1], *(1 for _ in shape[2:]))
+            operands.append((name, shape if step.kind.operand == "full" else channels))
+        formula = pointwise(step.name, formula, *others)
+    make = SmallKernels(rewriter)
+    make.elementwise(node.outputs[0], work.dtype, shape, formula_text(formula), operands)
+    return make.taken()
 
 
 def _as_channels(work: Workload, windows: tuple[Window, Window], target: Target) -> Workload | None:
