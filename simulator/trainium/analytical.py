@@ -108,7 +108,8 @@ class Analysis(Structure):
                 places = np.maximum(self.number(depth), self.number(buffer.versions))
                 size = size_of(buffer.dtype) * places
                 for extent in buffer.shape[1:]:
-                    size = size * self.value(extent, dict(tiles))
+                    first = dict.fromkeys(extent.variables(), 0)  # of a loop: the longest piece
+                    size = size * self.value(extent, {**first, **tiles})
                 taken[SCOPES.index(buffer.scope)] += size
         return taken
 

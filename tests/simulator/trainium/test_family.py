@@ -115,6 +115,14 @@ def test_features_count_what_the_stream_does(text):
             assert column[f"{name} bytes a partition"][index] >= 0.99 * sum(places.values())
 
 
+def test_pieces_whose_last_is_shorter_are_judged():
+    """Tiles as long as a piece of a row, of which the last may be shorter."""
+    text = "elementwise shape=21x128x128 expression=where(or(equal(x0,x1),is_nan(x0)),x2,21) "
+    workload = Workload.parse(text + "x1=1x128x128 x2=21x1x1")
+    judged = simulate(workload, TRN1, None, "analytical").latency_us
+    assert judged == pytest.approx(simulate(workload, TRN1, None, "timeline").latency_us, rel=0.3)
+
+
 def test_no_configurations():
     judged = judge(Workload.parse(PRODUCTS[0]), TRN1, [])
     assert judged.latency.shape == (0,) and judged.features.shape[0] == 0
