@@ -84,14 +84,17 @@ class SmallKernels:
         self.nodes.append(view(name, found))
         return found
 
-    def reduce(self, result: str, source: str, shape: tuple[int, ...], kind: str) -> str:
-        """A reduction of the last axis."""
+    def reduce(
+        self, result: str, source: str, shape: tuple[int, ...], kind: str, axis: int = -1
+    ) -> str:
+        """A reduction of one axis, the last unless said otherwise."""
+        axis %= len(shape)
         parameters: dict[str, ParameterValue] = {
-            "shape": shape_text(shape), "kind": kind, "axes": str(len(shape) - 1), "keepdims": 0,
+            "shape": shape_text(shape), "kind": kind, "axes": str(axis), "keepdims": 0,
         }  # fmt: skip
         dtype = self.dtype(source)
         workload = Workload.of("reduce", parameters, dtype=dtype)
-        return self._add(workload, [source], result, dtype, shape[:-1])
+        return self._add(workload, [source], result, dtype, (*shape[:axis], *shape[axis + 1 :]))
 
     def transpose(self, result: str, source: str, shape: tuple[int, ...], perm: str) -> str:
         """A permutation of axes."""

@@ -15,6 +15,7 @@ from tilesmith.compiler.passes.small_kernels import SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.flattening import product
 from tilesmith.search_space.schedules.trainium.machine import FLOATS
+from tilesmith.search_space.spaces.knobs import divisors
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 
@@ -29,7 +30,8 @@ class FindExtremes(Pass):
         i = arg_extreme max(x)                                              before
         m = max(x); i = min(where(x is m or not a number, 0.., n))          after
 
-    Few long rows are looked through in pieces (`FillPartitions`).
+    Few long rows are looked through in pieces (`FillPartitions`); an axis that enough others follow
+    to fill the partitions stays where it is, a shorter one is turned to be the last.
 
     What is not a number is the extreme wherever there is one, as in numpy and ONNX's reference.
     Indices are whole numbers in a float32 tensor; the caller and host nodes see int64.
@@ -90,6 +92,9 @@ def _find(make: SmallKernels, node: Node, work: Workload, target: Target) -> Non
     shape, axis = work.shape("shape"), work.integer("axis")
     before, among, behind = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
     (x,) = node.inputs
+    if behind >= target.integer("sbuf.partitions"):
+        _find_followed(make, node, work, (before, among, behind), target)
+        return
     if behind > 1:
         x = make.transpose("", x, (before, among, behind), "0x2x1")
     rows, kind = before * behind, work.text("kind")
@@ -102,9 +107,8 @@ def _find(make: SmallKernels, node: Node, work: Workload, target: Target) -> Non
         whole = make.reduce("", extreme, parts, kind)
         spread = [(whole, (rows, 1))]
         extreme = make.elementwise("", make.dtype(x), parts, "to_float32(x0)", spread)
-    first, missed = ("max", -1) if work.integer("last") else ("min", width)
+    first, missed, test = _test(work, width)
     same = [(x, flat), (extreme, (flat[0], 1)), (make.iota(width), (width,))]
-    test = f"where(or(equal(x0,x1),is_nan(x0)),x2,{missed})"
     found = make.elementwise("", "float32", flat, test, same)
     place = make.reduce("" if cut else node.outputs[0], found, flat, first)
     if cut:
@@ -115,3 +119,29 @@ def _find(make: SmallKernels, node: Node, work: Workload, target: Target) -> Non
             "", "float32", parts, inside, [(place, parts), (starts, (pieces,))]
         )
         make.reduce(node.outputs[0], places, parts, first)
+
+
+def _test(work: Workload, width: int) -> tuple[str, int, str]:
+    """Which of the places counts, what stands where the extreme (x1) is not, and the map that says
+    so of elements (x0) and their places (x2)."""
+    first, missed = ("max", -1) if work.integer("last") else ("min", width)
+    return first, missed, f"where(or(equal(x0,x1),is_nan(x0)),x2,{missed})"
+
+
+def _find_followed(
+    make: SmallKernels,
+    node: Node,
+    work: Workload,
+    shape: tuple[int, int, int],
+    target: Target,
+) -> None:
+    """The kernels of a search along an axis that others follow, which are on the partitions."""
+    before, among, behind = shape
+    (x,) = node.inputs
+    rows = divisors(behind, target.integer("sbuf.partitions"))[-1]
+    dealt = (before, among, rows, behind // rows)
+    extreme = make.reduce("", x, shape, work.text("kind"), axis=1)
+    first, _, test = _test(work, among)
+    places = [(x, dealt), (extreme, (before, 1, *dealt[2:])), (make.iota(among), (among, 1, 1))]
+    found = make.elementwise("", "float32", dealt, test, places)
+    make.reduce(node.outputs[0], found, shape, first, axis=1)
