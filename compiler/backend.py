@@ -100,6 +100,9 @@ class Backend(ABC):
     spreads_pixels: ClassVar[bool] = False
     """Whether a ConvTranspose is rather a Conv of pixels with zeros between them than interleaved,
     for products are cheap there and moving elements is not (`passes.spreading`)."""
+    weights_pixels: ClassVar[bool] = False
+    """Whether resized images are rather products than gathered rows and their sums, for the same
+    reason (`passes.weighting`)."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

@@ -241,6 +241,9 @@ typed_decompositions: Registry[TypedRule] = Registry(
 spreading: Registry[Rule] = Registry("spreading of pixels", "tilesmith.compiler.decompositions")
 """Rules that put zeros between pixels, applied first where `Backend.spreads_pixels`."""
 
+weighting: Registry[Rule] = Registry("weighting of pixels", "tilesmith.compiler.decompositions")
+"""Rules that make products of weighted pixels, applied first where `Backend.weights_pixels`."""
+
 volumes: Registry[Rule] = Registry("operator on volumes", "tilesmith.compiler.decompositions")
 """Rules for operators over three spatial axes, applied once what surrounds them was folded into
 them (`passes.volumes`)."""

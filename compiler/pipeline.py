@@ -42,6 +42,7 @@ from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
+from tilesmith.compiler.passes.weighting import WeightPixels
 from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
@@ -114,6 +115,8 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
         middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
     if backend.unrolls_loops:
         middle += (UnrollLoops(backend.unrolls_loops, backend.unrolls_from),)
+    if backend.weights_pixels:
+        middle += (WeightPixels(),)
     if backend.spreads_pixels:
         middle += (SpreadPixels(),)
     return (*before, *middle, *after, *LOWERING, *own)

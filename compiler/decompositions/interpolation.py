@@ -4,7 +4,8 @@
 
 Axis by axis; indices and weights are constants. Many taps, and few on an innermost axis that is
 short, are a product with the matrix that holds the weights; others are gathers of whole rows and an
-elementwise sum. Nearest neighbours by the very ratios of the extents are a template of their own
+elementwise sum. Where products are cheap (`Backend.weights_pixels`) all taps that are weighted are.
+Nearest neighbours by the very ratios of the extents are a template of their own
 (`lowering/movement.py`). What lies outside of a region of interest is a number
 (tf_crop_and_resize). Sizes, scales and regions known only when the model runs stay on the host.
 Semantics of Resize 19: a filter against aliasing takes pixels of the border for those behind it, or
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.decomposition import Composer, decompositions, weighting
 from tilesmith.compiler.graph import Node
 from tilesmith.search_space.operators.resize import COORDINATES
 
@@ -30,6 +31,10 @@ _LONGEST_PRODUCT = 160
 
 _MOST_GATHERS = 4
 """Taps up to which rows are gathered; more are a product along any axis."""
+
+_LONGEST_DENSE = 1024
+"""Extent of an axis up to which products are faster where they are cheap: each result is a sum over
+the axis, where gathers and the sum of two taps move each seven times."""
 
 Taps = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Indices and weights, both of shape (taps, outputs)."""
@@ -45,20 +50,32 @@ class _Axis:
     ends: tuple[float, float]
 
 
+@weighting.register("Upsample")
+@weighting.register("Resize")
+def weighted(composer: Composer, node: Node) -> str | None:
+    """Resizing whose pixels are weighted; neighbours are picked as everywhere."""
+    if node.attribute("mode", "nearest") == "nearest":
+        return None
+    return _resized(composer, node, *_spelling(composer, node), longest=_LONGEST_DENSE)
+
+
 @decompositions.register("Upsample")
-def upsample(composer: Composer, node: Node) -> str | None:
-    return _resized(composer, node, 1, "asymmetric")
-
-
 @decompositions.register("Resize")
 def resize(composer: Composer, node: Node) -> str | None:
-    if composer.opset < 11:
-        return _resized(composer, node, 1, "asymmetric")
-    coordinates = str(node.attribute("coordinate_transformation_mode", "half_pixel"))
-    return _resized(composer, node, 2, coordinates)
+    return _resized(composer, node, *_spelling(composer, node))
 
 
-def _resized(composer: Composer, node: Node, position: int, coordinates: str) -> str | None:
+def _spelling(composer: Composer, node: Node) -> tuple[int, str]:
+    """Which input holds the scales, and where pixels lie."""
+    if composer.opset < 11 or node.operator == "Upsample":
+        return 1, "asymmetric"
+    return 2, str(node.attribute("coordinate_transformation_mode", "half_pixel"))
+
+
+def _resized(
+    composer: Composer, node: Node, position: int, coordinates: str, longest: int = 0
+) -> str | None:
+    """`longest`: extent of an axis up to which all taps that are weighted become products."""
     mode = node.attribute("mode", "nearest")
     axes = _axes(composer, node, position, coordinates)
     if axes is None or mode not in ("nearest", "linear", "cubic"):
@@ -76,7 +93,7 @@ def _resized(composer: Composer, node: Node, position: int, coordinates: str) ->
             return None
         within = (places >= 0) & (places <= axis.extent - 1)
         inside = inside[..., None] & (within | (coordinates != "tf_crop_and_resize"))
-        found = _along(composer, found, number, _taps(node, places, axis))
+        found = _along(composer, found, number, _taps(node, places, axis), longest)
     if not inside.all():
         value = composer.number(float(node.attribute("extrapolation_value", 0.0)))
         return composer.pointwise("Where", composer.constant(inside), found, value)
@@ -213,15 +230,16 @@ def _cubic(away: NDArray[np.float64], node: Node) -> NDArray[np.float64]:
     return np.where(away <= 1, near, np.where(away < 2, far, 0.0))
 
 
-def _along(composer: Composer, source: str, axis: int, taps: Taps) -> str:
-    """One axis resized."""
+def _along(composer: Composer, source: str, axis: int, taps: Taps, longest: int) -> str:
+    """One axis resized; `longest` as of `_resized`."""
     shape, (indices, weights) = composer.dims(source), taps
     count, size = indices.shape
     last = axis == len(shape) - 1
     if count == 1 and np.all(weights == 1):
         return composer.gather(source, indices[0], axis)
     whole = (*shape[:axis], size, *shape[axis + 1 :])
-    if count > _MOST_GATHERS or (last and shape[axis] <= _LONGEST_PRODUCT):
+    longest = max(longest, _LONGEST_PRODUCT if last else 0)
+    if count > _MOST_GATHERS or shape[axis] <= longest:
         matrix = np.zeros((shape[axis], size))
         for index, weight in zip(indices, weights, strict=True):
             np.add.at(matrix, (index, np.arange(size)), weight)

@@ -41,6 +41,16 @@ MODELS = {
         "[2, 70, 20, 20] x) => (float[2, 1, 20, 20] y) { m = ReduceMean<axes=[1]>(x) y = Relu(m) }",
         13,
     ),
+    "linear": (
+        '[1, 6, 17, 30] x) => (float[1, 6, 40, 45] y) { y = Resize<mode="linear">(x, , , size) }',
+        18,
+    ),
+    "cubic": (
+        "[2, 3, 9, 8] x) => (float[2, 3, 5, 20] y) { "
+        'y = Resize<mode="cubic", coordinate_transformation_mode="align_corners">'
+        "(x, , , small) }",
+        18,
+    ),
     "sums": ("[300, 200] x) => (float[200] y) { y = ReduceSum<keepdims=0>(x, zero) }", 13),
     "all": (
         "[1, 300000] x) => (float[1, 1] y) { m = ReduceMean<axes=[1]>(x) y = Sigmoid(m) }",
@@ -49,7 +59,7 @@ MODELS = {
 }
 WEIGHTS = {
     "s": SCALE[:2], "b": BIAS[:2], "long": np.tile(SCALE, 20), "again": np.tile(BIAS, 20),
-    "zero": np.array([0]),
+    "zero": np.array([0]), "size": np.array([1, 6, 40, 45]), "small": np.array([2, 3, 5, 20]),
 }  # fmt: skip
 
 
@@ -73,7 +83,8 @@ def test_the_values_are_onnxruntimes(which: str, precision: str) -> None:
 @pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((6, 900), 1), ((2, 7, 4, 5), 1), ((9,), 0), ((2, 32000), 1)]
+    ("shape", "axis"),
+    [((6, 900), 1), ((2, 7, 4, 5), 1), ((9,), 0), ((2, 32000), 1), ((2, 7, 12, 11), 1)],
 )
 def test_extremes_are_found_on_the_device(
     operator: str, last: int, shape: tuple[int, ...], axis: int
@@ -105,6 +116,18 @@ def test_what_is_not_a_number_is_an_extreme_and_gathers_take_the_place() -> None
     wanted = ReferenceEvaluator(model).run(None, {"x": x})
     for name, value in zip(("i", "y"), wanted, strict=True):
         np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_what_is_not_a_number_is_an_extreme_over_channels(operator: str) -> None:
+    model = model_of(
+        f"g (float[2, 7, 12, 11] x) => (int64[2, 1, 12, 11] y) {{ y = {operator}<axis=1>(x) }}"
+    )
+    x = random(2, 7, 12, 11)
+    x[0, 3, 0], x[1, 5:, 1], x[:, 2, 2], x[:, 4, 3] = np.nan, np.nan, np.inf, -np.inf
+    found = build(import_model(model), TRN1).run({"x": x})["y"]
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("operator", ["Round", "Floor", "Ceil"])

@@ -77,6 +77,7 @@ class TrainiumBackend(Backend):
     reuses_memory = False
     falls_back = True
     widens_floats = True
+    weights_pixels = True
     unrolls_loops = 2048
     unrolls_from = (
         100_000  # the chain of instructions of a step takes as long as the host with them
