@@ -47,6 +47,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.fixture(scope="module")
+def little_to_collect() -> None:
+    """For modules that call `gc.collect()`: it does not walk over what tests before them left."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden files instead of comparing"

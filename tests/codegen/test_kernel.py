@@ -20,6 +20,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("little_to_collect")
+
 WORKLOAD = Workload.parse("matmul m=9 n=33 k=17 const=b epilogue=relu")
 CONFIG = default_of(WORKLOAD, HOST)
 

@@ -29,6 +29,8 @@ from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.pool import Area, Pool
 from tilesmith.search_space.errors import JobError
 
+pytestmark = pytest.mark.usefixtures("little_to_collect")
+
 _THREADS, _RUNS = 8, 25
 
 Arrays = dict[str, NDArray[Any]]

@@ -27,6 +27,8 @@ from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("little_to_collect")
+
 _SIZE = 640  # squared, 1.6 MB of weights: more than are read at once
 
 
