@@ -87,6 +87,27 @@ def test_asking_a_database_loads_no_more_than_it_needs(tmp_path: Path) -> None:
         assert not loaded_by("db", command, "--database", location) & {*unneeded, "numpy"}
 
 
+_ALONE = """
+import sys
+from importlib.util import find_spec
+import numpy as np
+from tilesmith.entry import import_xgboost_alone
+from tilesmith.tuner.boosting import Booster
+import_xgboost_alone()
+x = np.arange(40, dtype=np.float32)[:, None]
+model, again = (Booster({"objective": "reg:squarederror"}, 5) for _ in range(2))
+model.fit(x, x[:, 0].astype(np.float64))
+assert not sys.modules.keys() & {"sklearn", "scipy.stats", "pandas"}, "they take over a second"
+again.restore(model.save())
+assert model.predict(x)[0] < model.predict(x)[-1] == again.predict(x)[-1]
+assert find_spec("sklearn"), "other models of ours are of it"
+"""
+
+
+def test_commands_learn_without_what_xgboost_has_for_estimators() -> None:
+    subprocess.run([sys.executable, "-c", _ALONE], check=True)
+
+
 def test_the_best_schedules_of_jobs_are_shown_without_their_operators(tmp_path: Path) -> None:
     location = str(tmp_path / "tuning.db")
     tilesmith.tune(
