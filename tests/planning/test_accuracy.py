@@ -23,7 +23,7 @@ def test_errors_of_models_that_were_left_out() -> None:
 
 def test_errors_on_points_that_nothing_was_fitted_to() -> None:
     found = judged()
-    bounds = (("trn1", 0.04, 0.10, 0.11), ("inf2", 0.07, 0.36, 0.17), ("trn2", 0.20, 0.50, 0.48))
+    bounds = (("trn1", 0.04, 0.10, 0.11), ("inf2", 0.07, 0.36, 0.17), ("trn2", 0.20, 0.50, 0.40))
     for mesh, mean, worst, first in bounds:
         here = [(p, e) for p, e in found if p.deployment.mesh.name.startswith(mesh)]
         assert len(here) >= 9

@@ -31,7 +31,8 @@ def test_blocks_are_enough_however_rows_choose(count: int, active: int) -> None:
             visits = rng.multinomial(rows * active, weight / weight.sum())
             needed = -(-visits // BLOCK)
             assert needed.sum() * BLOCK <= work.rows
-            assert (visits > 0).sum() <= work.loaded <= count
+            assert needed.sum() <= work.loaded, "a block loads its expert anew"
+        assert work.rows == work.fetched == BLOCK * work.loaded
         assert work.rows < rows * active + count * BLOCK, "at most a block of padding an expert"
 
 
@@ -48,7 +49,7 @@ def test_groups_share_experts() -> None:
     experts = mixture(256, 8)
     assert expert_work(experts, 1, 64, decodes=True).loaded == 4, "dealt experts are not picked"
     alone, dealt = (expert_work(experts, 8192, groups, decodes=False) for groups in (1, 16))
-    assert dealt.loaded == 16
+    assert dealt.loaded == 16 - 1 + -(-(8192 * 8 // 16 - 15) // BLOCK)
     assert 8192 * 8 / 16 <= dealt.rows < alone.rows
 
 
@@ -66,3 +67,15 @@ def test_a_token_of_a_wide_group_pays_for_its_short_rows() -> None:
         step_parts(model, Deployment(mesh, n), 1, 1, 1024).parts["weights"] * n for n in (4, 64)
     ]
     assert each[1] > 2 * each[0], "core-seconds"
+
+
+def test_rows_of_prompts_pass_memory_on_their_way_to_experts() -> None:
+    """DeepSeek V3, 256 tokens: 259 blocks of 512 rows of 7,168 numbers, three times each; a token
+    alone goes to its experts as it is."""
+    model, on = read(PUBLISHED["DeepSeek V3"][0]), Deployment(load_mesh("trn2.48xlarge"), 64)
+    parts = step_parts(model, on, 1, 256, 256, 256).parts
+    assert on.cores_each == 2
+    moved = 58 * 3 * 259 * 512 * 7168 * 2
+    memory = on.mesh.chip_gbps * 1e9 / on.mesh.cores_per_chip * 2
+    assert moved / memory < parts["routing"] < 2 * moved / memory
+    assert "routing" not in step_parts(model, on, 1, 1, 256).parts

@@ -4,7 +4,9 @@ multiplied, and how fast weights come that are picked at run time.
 The rules are those of NeuronX Distributed (`modules/moe/expert_mlps_v2.py`, `forward`), which
 compiles one static program and so cannot know where rows go: few rows load an expert for each of
 their choices, whether two choose the same or not; more rows pass through all experts; prompts are
-cut into blocks of one expert each, the last block of every expert padded.
+cut into blocks of one expert each, the last block of every expert padded, and each block picks its
+expert's weights anew, fetches its rows one by one and adds what comes out to theirs
+(`torch_blockwise_matmul_inference`; rows of padding, too, unless `skip_dma` is asked for).
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from tilesmith.search_space.target import Target
 BLOCK = 512
 """Rows of a block (`model_utils.py`, DEFAULT_BLOCK_SIZE)."""
 
+FETCHES = 3
+"""How often a row of a block passes memory: it is read, and its sum is read and written."""
+
 _ROW_FLOOR, _ROW_OVERHEAD = "dma.row_floor_bytes", "dma.row_overhead_bytes"
 
 
@@ -25,12 +30,14 @@ class ExpertWork:
     """Of one group of cores.
 
     Attributes:
-        loaded: experts whose weights are streamed.
+        loaded: how often an expert's weights are streamed.
         rows: rows multiplied by an expert, over all experts.
+        fetched: those of them that are picked from memory and added to it.
     """
 
     loaded: int
     rows: int
+    fetched: int = 0
 
 
 def expert_work(experts: Experts, rows: int, groups: int = 1, *, decodes: bool) -> ExpertWork:
@@ -48,7 +55,7 @@ def expert_work(experts: Experts, rows: int, groups: int = 1, *, decodes: bool) 
         return ExpertWork(held, held * rows)
     here = -(-chosen // groups)
     blocks = max(1, -(-(here - held + 1) // BLOCK) + held - 1)
-    return ExpertWork(min(held, blocks), BLOCK * blocks)
+    return ExpertWork(blocks, BLOCK * blocks, BLOCK * blocks)
 
 
 def row_efficiency(target: Target, row_bytes: float) -> float:

@@ -26,7 +26,7 @@ from tilesmith.planning.architecture import (
 )
 from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import BYTES, Deployment, Precision
-from tilesmith.planning.experts import expert_work, row_efficiency
+from tilesmith.planning.experts import FETCHES, expert_work, row_efficiency
 from tilesmith.planning.kernels import pointwise_rates, rates_of, softmax_rate
 from tilesmith.planning.prompts import LONGEST_WITHOUT, has_long_kernel, stays_on_chip
 from tilesmith.planning.shares import (
@@ -57,8 +57,9 @@ class Parts:
     """Seconds of a step by what they go to.
 
     `weights`: streams of weights; `products`: their arithmetic; `attention`: scores, softmax and
-    the cache; `norms`; `pointwise`: activations and residuals of a pass; `collectives`; `cache`:
-    what a prompt writes; `layers`, `step`: fixed for each layer and step.
+    the cache; `norms`; `pointwise`: activations and residuals of a pass; `routing`: rows on their
+    way to experts and back; `collectives`; `cache`: what a prompt writes; `layers`, `step`: fixed
+    for each layer and step.
     """
 
     parts: Mapping[str, float]
@@ -228,14 +229,20 @@ class _Step:
             self.parts["products"] += worked / self.each
 
     def _experts(self, experts: Experts, rows: float) -> None:
-        """Weights of the experts that are loaded, and what is multiplied by them."""
+        """Weights of the experts that are loaded, what is multiplied by them, and what each core
+        fetches of it."""
         groups, precision = self.deployment.expert, self.deployment.weights
+        target = self.deployment.mesh.target
         work = expert_work(experts, int(rows), groups, decodes=self.decodes)
         for product in experts.products:
             share = product_share(product, self.tensor // groups)
             width = product.n if product.split == "rows" else share // product.k
-            reached = row_efficiency(self.deployment.mesh.target, width * BYTES[precision])
+            reached = row_efficiency(target, width * BYTES[precision])
             self._multiply(work.loaded * share, precision, work.rows * share, reached)
+        if work.fetched:
+            row = self.architecture.width * ACTIVATION_BYTES
+            reached = self.stream * row_efficiency(target, row)
+            self.parts["routing"] += FETCHES * work.fetched * row / reached / self.each
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
     def _attention(self, attention: Attention, layer: Layer, rows: float) -> None:
