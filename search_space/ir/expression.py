@@ -217,13 +217,13 @@ class Expr:
 
     def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
         """The same polynomial of other factors: `change(atom)` for each atom at its top level."""
-        found: list[tuple[Monomial, int]] = []
+        products = []
         for monomial, factor in self.terms:
-            product = ONE
+            product = const(factor)
             for atom in monomial:
                 product = product * change(atom)
-            found += [(changed, factor * number) for changed, number in product.terms]
-        return _collect(found)
+            products.append(product)
+        return total(products)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Its value, for integers or for numpy arrays, which are broadcast."""
@@ -267,6 +267,11 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
     if len(kept) > 1:
         kept.sort(key=_monomial_key)
     return _of(tuple(kept))
+
+
+def total(summands: Iterable[Expr]) -> Expr:
+    """Their sum, which is put in order once."""
+    return _collect(term for summand in summands for term in summand.terms)
 
 
 def _of(terms: tuple[tuple[Monomial, int], ...]) -> Expr:

@@ -190,7 +190,8 @@ def transform(
     """Rebuild a statement with every index expression mapped by `index`; trivial parts drop out."""
     match statement:
         case Loop(extent=extent, body=body):
-            return replace(statement, extent=index(extent), body=transform(body, index, buffer))
+            extent, body = index(extent), transform(body, index, buffer)
+            return Loop(statement.variable, extent, statement.kind, body, statement.stages)
         case Sequence(statements):
             return sequence(*(transform(s, index, buffer) for s in statements))
         case If(condition, then, otherwise):
@@ -203,11 +204,14 @@ def transform(
         case Intrinsic(name, body):
             return Intrinsic(name, transform(body, index, buffer))
         case Block():
-            return replace(
-                statement,
-                indices=tuple(index(i) for i in statement.indices),
-                value=rewrite(statement.value, index),
-                guard=open_conditions(tuple(index(e) for e in statement.guard)),
+            return Block(
+                statement.stage,
+                statement.buffer,
+                tuple([index(i) for i in statement.indices]),
+                rewrite(statement.value, index),
+                statement.reducer,
+                open_conditions(tuple([index(e) for e in statement.guard])),
+                statement.engine,
             )
 
 
@@ -250,9 +254,11 @@ def children(statement: Statement) -> tuple[Statement, ...]:
 
 def walk(statement: Statement) -> Iterator[Statement]:
     """The statement and everything inside, outermost first."""
-    yield statement
-    for child in children(statement):
-        yield from walk(child)
+    pending = [statement]
+    while pending:
+        found = pending.pop()
+        yield found
+        pending += reversed(children(found))
 
 
 def blocks(statement: Statement) -> Iterator[Block]:

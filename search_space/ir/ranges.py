@@ -99,14 +99,14 @@ def _atom_nonnegative(atom: Atom) -> bool:
 
 
 def _extreme(value: Expr, bounds: Bounds, largest: bool) -> Expr:
-    total = ZERO
+    products = []
     for monomial, factor in value.terms:
         up = (factor > 0) == largest
         product = const(factor)
         for atom in monomial:
             product = product * _extreme_atom(atom, bounds, up)
-        total = total + product
-    return total
+        products.append(product)
+    return expression.total(products)
 
 
 def _extreme_atom(atom: Atom, bounds: Bounds, up: bool) -> Expr:

@@ -59,7 +59,7 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
             if extent.constant == 1 and kind != "vector":
                 return simplify(substitute(body, {variable: const(0)}), bounds)
             inner_bounds = {**bounds, variable: upper(extent, bounds) - 1}
-            return replace(statement, extent=extent, body=simplify(body, inner_bounds))
+            return Loop(variable, extent, kind, simplify(body, inner_bounds), statement.stages)
         case Sequence(statements):
             return sequence(*(simplify(s, bounds) for s in statements))
         case If(condition, then, otherwise):
@@ -80,6 +80,8 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
 
 def resolve(expression: Expr, bounds: Bounds) -> Expr:
     """Decide each `min` of an expression, in quotients too, whose sides' order is certain."""
+    if all(atom.kind in ("var", "element") for atom in expression.atoms()):
+        return expression
     return expression.map_atoms(lambda atom: _resolve_atom(atom, bounds))
 
 
