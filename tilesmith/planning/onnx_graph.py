@@ -1,10 +1,10 @@
-"""An ONNX file as an architecture: its products, convolutions and attentions, with their sizes.
+"""An ONNX file as an architecture: its products, convolutions, attentions, normalisations and what
+works number by number (`onnx_pointwise.py`), with their sizes.
 
 Only shapes are read: weights kept in files of their own need not be there. A product with a
 constant has weights; one of two computed tensors is one of attention's. How cores share weights
-follows the
-tensors: a product of whole rows is split by outputs, one whose input is split sums over the cores
-(as Megatron pairs them); what works number by number hands on what it gets.
+follows the tensors: a product of whole rows is split by outputs, one whose input is split sums over
+the cores (as Megatron pairs them); what works number by number hands on what it gets.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from tilesmith.planning.architecture import (
     Product,
     Split,
 )
+from tilesmith.planning.onnx_pointwise import WATCHED, Chain, Chains
+from tilesmith.planning.onnx_shapes import with_shapes
 from tilesmith.search_space.errors import ModelError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, NodeProto
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv")
 _NORMS = (
     "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
     "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "GroupNormalization",
-    "InstanceNormalization", "BatchNormalization",
+    "InstanceNormalization",
 )  # fmt: skip
+_UNCHANGED = ("Identity", "Cast")
 _FLOATS = (1, 10, 11, 16, 17, 18, 19, 20, 2, 3, 21, 22)
 """TensorProto's element types that weights have: floats, bytes, and integers of 4 bits."""
 
@@ -44,31 +47,22 @@ def architecture_of_graph(path: Path) -> Architecture:
     Raises:
         ModelError: it cannot be read, sizes are unknown, or there is no product in it.
     """
-    graph = _inferred(path).graph
+    from tilesmith.compiler.onnx.file import read_model
+
+    graph = with_shapes(read_model(path).proto, str(path)).graph
     read = _Reader(path, graph)
     for node in graph.node:
         read.add(node)
-    widths = [op.n for layer in read.layers for op in layer.operators if isinstance(op, Product)]
+    found = read.layers
+    widths = [op.n for layer in found for op in layer.operators if isinstance(op, Product)]
     if not widths:
         raise ModelError(
             f"'{path}' has no products with weights (initializers); there is nothing to plan"
         )
-    counted = sum(layer.parameters for layer in read.layers)
+    counted = sum(layer.parameters for layer in found)
     others = Pointwise("other parameters", 1, max(0, read.parameters - counted))
-    layers = (*read.layers, Layer("others", (others,), rows=1))
+    layers = (*found, Layer("others", (others,), rows=1))
     return Architecture(path.stem, "onnx", "pass", layers, max(widths))
-
-
-def _inferred(path: Path) -> ModelProto:
-    """The file, checked, with the shapes of all its tensors."""
-    from onnx import shape_inference
-
-    from tilesmith.compiler.onnx.file import read_model
-
-    try:
-        return shape_inference.infer_shapes(read_model(path).proto)
-    except (shape_inference.InferenceError, ValueError) as error:
-        raise ModelError(f"the shapes of '{path}' cannot be inferred: {error}") from error
 
 
 class _Reader:
@@ -79,12 +73,20 @@ class _Reader:
         self.constants = {t.name: tuple(t.dims) for t in graph.initializer}
         values = (*graph.input, *graph.output, *graph.value_info)
         self.types = {value.name: value.type.tensor_type.shape.dim for value in values}
+        self._numbers = {v.name for v in values if v.type.tensor_type.elem_type in _FLOATS}
         self.parameters = sum(
             math.prod(t.dims) for t in graph.initializer if t.data_type in _FLOATS
         )
         self.split: set[str] = set()
         self.weighed: set[str] = set()
-        self.layers: list[Layer] = []
+        self._found: list[Layer | Chain] = []
+        self._chains = Chains(graph.node, self._shape, self.constants.keys())
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """What was read, in order; chains that came to nothing left out."""
+        layers = (one.layer if isinstance(one, Chain) else one for one in self._found)
+        return tuple(layer for layer in layers if layer.operators)
 
     def add(self, node: NodeProto) -> None:
         """What a node costs, and whether its outputs are split."""
@@ -94,12 +96,20 @@ class _Reader:
                 if attribute.name == "value":
                     self.constants[node.output[0]] = tuple(attribute.t.dims)
             return
+        if node.op_type in _UNCHANGED and node.input[0] in self.constants:
+            self.constants[node.output[0]] = self.constants[node.input[0]]
+            return
         if node.op_type in _PRODUCTS:
             split = self._product(node, split)
         elif node.op_type in _NORMS:
             shape, split = self._shape(node.output[0]), False
             norm = Pointwise("norm", shape[-1])
             self._layer(node, norm, math.prod(shape[:-1]))
+        elif node.op_type in WATCHED and self._is_float(node.output[0]):
+            computed = [name for name in node.input if name and name not in self.constants]
+            split = split and all(name in self.split for name in computed)
+            begun = self._chains.add(node, split)
+            self._found += [] if begun is None else [begun]
         if split:
             self.split.update(node.output)
         moved = any(name in self.weighed for name in node.input) and node.op_type != "MatMul"
@@ -128,12 +138,15 @@ class _Reader:
         self._layer(node, Product(node.op_type, k, n, kind, bias=len(node.input) > 2), rows)
         return not split
 
+    def _is_float(self, name: str) -> bool:
+        return name in self._numbers
+
     def _weight(self, node: NodeProto) -> tuple[int, ...] | None:
         name = node.input[1]
         return self.constants.get(name)
 
     def _layer(self, node: NodeProto, operator: Operator, rows: int) -> None:
-        self.layers.append(Layer(node.name or node.op_type, (operator,), rows=rows))
+        self._found.append(Layer(node.name or node.op_type, (operator,), rows=rows))
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """Sizes of a tensor; a symbolic first one (a batch) is 1.
