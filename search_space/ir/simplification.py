@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from tilesmith.search_space.ir.expression import Atom, Expr, apply, const, element, minimum, var
 from tilesmith.search_space.ir.program import (
@@ -91,6 +92,15 @@ def _resolve_atom(atom: Atom, bounds: Bounds) -> Expr:
     left, right = resolve(atom.left, bounds), resolve(atom.right, bounds)
     if atom.kind != "min":
         return apply(atom.kind, left, right)
+    names = left.variables() | right.variables()
+    return _smaller(left, right, tuple((n, bounds[n]) for n in sorted(names) if n in bounds))
+
+
+@lru_cache(maxsize=1 << 14)
+def _smaller(left: Expr, right: Expr, known: tuple[tuple[str, Expr], ...]) -> Expr:
+    """The minimum of two, decided if their order is certain within bounds. Kept: the extent of a
+    tail stands in every access under its loop."""
+    bounds = dict(known)
     difference = left - right
     if _at_most(difference, bounds, 0):
         return left
