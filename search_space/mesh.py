@@ -55,6 +55,8 @@ COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 
 CHIP = "chip"
+_MOST_MEMBERS = 1 << 16
+"""Of a level, whatever its dimensions: what numbers of members are limited to in shipped files."""
 _CORE = "core"
 _FAMILY = "mesh"
 
@@ -194,7 +196,13 @@ class Mesh:
                 f"mesh '{self.name}': {name}.members = {text!r} has {len(parts)} extents, "
                 f"and a {topology} has one; write their product, or make it a torus"
             )
-        return tuple(map(int, parts))
+        extents = tuple(map(int, parts))
+        if math.prod(extents) > _MOST_MEMBERS:
+            raise TargetError(
+                f"mesh '{self.name}': {name}.members = {text!r} are more members than the "
+                f"{_MOST_MEMBERS:,} that a level may have"
+            )
+        return extents
 
     @property
     def cores(self) -> int:

@@ -130,5 +130,7 @@ def resuming_command(words: Sequence[str]) -> str:
     """The command line that goes on where `tilesmith WORDS` was stopped, without a password."""
     from tilesmith.records.urls import without_password
 
-    more = [] if "--resume" in words else ["--resume"]
-    return shlex.join(["tilesmith", *map(without_password, words), *more])
+    words = list(map(without_password, words))
+    if "--resume" not in words:  # behind "--" it would be a file
+        words.insert(words.index("--") if "--" in words else len(words), "--resume")
+    return shlex.join(["tilesmith", *words])

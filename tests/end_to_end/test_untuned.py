@@ -70,3 +70,10 @@ def test_the_command_does_what_it_says(here: Path, model: Path) -> None:
     words = shlex.split(command)[1:]
     assert invoke(*words, *TUNE).exit_code == 0
     assert why(model, "--threads", "2") == ([], None)
+
+
+def test_a_model_that_is_named_like_an_option_is_told_as_a_file(here: Path) -> None:
+    save_model(here / "-m.onnx")
+    told = invoke("compile", "-o", "model.tsm", "--", "-m.onnx")
+    command = told.output.splitlines()[-1].partition("to tune them: ")[2]
+    assert command == "tilesmith tune ./-m.onnx"

@@ -37,6 +37,8 @@ def test_values(text: str, values: tuple[float, ...]) -> None:
         ("sbuf.mib=96:12", "LOW:HIGH"),
         ("sbuf.mib=1:2:1", "LOW:HIGH"),
         ("sbuf.mib=1:2:3:4", "LOW:HIGH"),
+        ("sbuf.mib=12:96:1001", "at most 1,000 values"),
+        ("sbuf.mib=1e-300:1e300", "at most 1,000 values"),
         ("sbuf.mib=12.5,24", "whole numbers"),
         ("exclusive.vector_gpsimd_sbuf=0,1", "no number to vary"),
     ],

@@ -112,6 +112,8 @@ def test_unknown_meshes_and_files_are_refused() -> None:
         load_mesh("nowhere.toml")
     with pytest.raises(TargetError, match="out of range"):
         load_mesh("trn1.32xlarge").with_settings({"torus.hop_us": "-1"})
+    with pytest.raises(TargetError, match=r"'100000x100000' are more members than the 65,536"):
+        _ = load_mesh("trn1.32xlarge").with_settings({"torus.members": "100000x100000"}).levels
 
 
 def test_what_the_core_says_of_links_is_said_once() -> None:

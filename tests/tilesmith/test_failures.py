@@ -16,6 +16,7 @@ import sqlalchemy.exc
 
 from tilesmith.failures import Terminated, explain, signals_as_exceptions
 from tilesmith.search_space.errors import CodegenError, JobError, ModelError, TilesmithError
+from tilesmith.stopping import resuming_command
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,9 @@ def test_an_interrupt_that_went_through_an_exec_leaves_the_exit_code(tmp_path: P
     path = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
     ended = subprocess.run([sys.executable, "-m", "ends"], env={**os.environ, "PYTHONPATH": path})
     assert ended.returncode == 1
+
+
+def test_going_on_is_asked_for_before_files_that_look_like_options() -> None:
+    words = ["tune", "--database", "t.db", "--", "-m.onnx"]
+    assert resuming_command(words) == "tilesmith tune --database t.db --resume -- -m.onnx"
+    assert resuming_command(["tune", "m.onnx"]) == "tilesmith tune m.onnx --resume"

@@ -28,6 +28,9 @@ from tilesmith.simulator.dispatch import check_target, simulators
 Settings = tuple[tuple[str, str], ...]
 """Varied numbers of a point, by name in the order they were asked for; none left out."""
 
+_MOST = 1000
+"""Values of a number: as many as designs are looked at."""
+
 
 @dataclass(frozen=True)
 class Variation:
@@ -83,10 +86,12 @@ def _range(text: str, values: str) -> list[float]:
         parts = []
     if len(parts) not in (2, 3) or not 0 < low < high < math.inf or (len(parts) == 3 and count < 2):
         raise InputError(f"'{text}': a range is LOW:HIGH or LOW:HIGH:COUNT, with 0 < LOW < HIGH")
+    doublings = math.log2(high) - math.log2(low)  # their ratio may be no float
+    if max(count, doublings) > _MOST:
+        raise InputError(f"'{text}': a number takes at most {_MOST:,} values")
     if count:
-        return [low * (high / low) ** (step / (count - 1)) for step in range(count)]
-    doubled = [low * 2**step for step in range(math.floor(math.log2(high / low) - 1e-9) + 1)]
-    return [*doubled, high]
+        return [low * 2 ** (doublings * step / (count - 1)) for step in range(count)]
+    return [*(low * 2**step for step in range(math.floor(doublings - 1e-9) + 1)), high]
 
 
 @dataclass(frozen=True)

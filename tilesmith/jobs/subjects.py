@@ -66,10 +66,15 @@ def is_artifact(subject: Subject) -> bool:
     return isinstance(subject, str | Path) and str(subject).endswith(_ARTIFACT_SUFFIX)
 
 
+def file_word(path: str | Path) -> str:
+    """How a command line names a file: one that looks like an option by its folder, too."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
 def subject_words(subject: Subject) -> tuple[str, ...]:
     """How a command line names the subject; a model in memory by its graph's name."""
     if isinstance(subject, str | Path):
-        return (str(subject),)
+        return (file_word(subject),)
     if isinstance(subject, Workload):
         return ("--op", subject.key)
     if isinstance(subject, list | tuple):

@@ -79,11 +79,12 @@ def untuned_in(
 
 def tuning_command(asked: Request) -> str:
     """The command line that tunes a model as it was asked to be compiled."""
+    from tilesmith.jobs.subjects import subject_words
     from tilesmith.jobs.words import option_words
     from tilesmith.records.urls import without_password
     from tilesmith.search_space.target import HOST
 
-    words = ["tilesmith", "tune", str(asked.subject)]
+    words = ["tilesmith", "tune", *subject_words(asked.subject)]
     words += ["--target", str(asked.target)] if asked.target != HOST else []
     if asked.database is not None:
         words += ["--database", without_password(str(asked.database))]
