@@ -43,6 +43,8 @@ CASES = {
     "{ y = LSTM<hidden_size=256>(x, lstm, lstm) }",
     "GRU, 16 steps of 256": "(float[16,1,256] x) => (float[16,1,1,256] y) "
     "{ y = GRU<hidden_size=256>(x, gru, gru) }",
+    "real parts of 32x128 pairs": "(float[32,128,2] x) => (float[32,128] y) "
+    "{ a = Relu(x) y = Gather<axis=2>(a, first) }",
     "rows picked everywhere 64x96": "(float[64,96] x) => (float[16,96] y) "
     "{ a = Relu(x) y = GatherElements<axis=0>(a, picked) }",
 }
@@ -53,6 +55,7 @@ WEIGHTS = {
     "lstm": _RANDOM.standard_normal((1, 1024, 256)).astype(np.float32) / 16,
     "gru": _RANDOM.standard_normal((1, 768, 256)).astype(np.float32) / 16,
     "forty": np.array(40),
+    "first": np.array(0),
     "both": np.array([0, 1], np.float32),
     "second": np.array([2]),
     "three": np.array([3]),

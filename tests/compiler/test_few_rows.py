@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.compiler.model_builder import expected, model_of, random
 from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import kernels_of
 from tilesmith.search_space.target import load_target
 
 TRN1 = load_target("trn1")
@@ -128,6 +129,25 @@ def test_what_is_not_a_number_is_an_extreme_over_channels(operator: str) -> None
     found = build(import_model(model), TRN1).run({"x": x})["y"]
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("places", [[1], [-2, -1], [1, 2], [2, 1], [0, 0]])
+def test_neighbours_are_picked_as_slices(axis: int, places: list[int]) -> None:
+    dims = [4, 5, 6]
+    dims[axis] = len(places)
+    model = model_of(
+        f"g (float[4, 5, 6] x) => (float{dims} y) {{ "
+        f"a = Tanh(x) b = Gather<axis={axis}>(a, i) y = Neg(b) }}",
+        i=np.array(places),
+    )
+    executable = build(import_model(model), TRN1)
+    assert executable.report.host == 0
+    picked = [step.workload.split()[0] for step in kernels_of(executable.recipe.steps)]
+    assert ("gather" in picked) == (places in ([2, 1], [0, 0]))
+    x = random(4, 5, 6)
+    wanted = np.take(-np.tanh(x), places, axis)
+    np.testing.assert_allclose(executable.run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("operator", ["Round", "Floor", "Ceil"])

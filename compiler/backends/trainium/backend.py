@@ -35,6 +35,7 @@ from tilesmith.compiler.backends.trainium.groups import JoinGroups
 from tilesmith.compiler.backends.trainium.instructions import wrong_instruction
 from tilesmith.compiler.backends.trainium.long_pools import CutLongPools
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
+from tilesmith.compiler.backends.trainium.picked_runs import SliceRuns
 from tilesmith.compiler.backends.trainium.positions import DEEPEST, PlacesAsNumbers
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.streams import linked_streams
@@ -99,6 +100,7 @@ class TrainiumBackend(Backend):
             FuseAttention(runs),
             PlacesAsNumbers(DEEPEST.get(precision, 0)),
             ChooseByRank(runs),
+            SliceRuns(),
             EvenWindows(),
             CutLongPools(target, runs),
             JoinGroups(target, 2 if precision == "bf16" else 4),
