@@ -295,8 +295,7 @@ class _Assembler:
                 places.append(NOWHERE)
             elif operands[parameter] in self.graph.constants:
                 name, layout = operands[parameter], layouts[parameter]
-                shape = _shape(workload, parameter)
-                array = self.graph.constants[name].reshape(shape)
+                array = _logical(self.graph.constants[name], layout, _shape(workload, parameter))
                 places.append(self.constants.add((name, layout), pack(layout, array), self))
             else:
                 places.append(self._arena(operands[parameter], compiled.nbytes[parameter]))
@@ -385,6 +384,14 @@ class _Assembler:
 
 def _is_conversion(step: KernelStep) -> bool:
     return step.workload.split()[0] == TRANSFORM
+
+
+def _logical(array: NDArray[Any], layout: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A constant in the shape that its layout speaks of: an image's four axes, whatever the shape
+    its kernel knows it in (that of an elementwise one is of what is stored)."""
+    if layout == PLAIN:
+        return array.reshape(shape)
+    return array.reshape((1,) * (4 - array.ndim) + array.shape)
 
 
 def _shape(workload: Workload, operand: str) -> tuple[int, ...]:

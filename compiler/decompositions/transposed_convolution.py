@@ -11,7 +11,8 @@ one with zeros between its taps. Weights have to be constant; the rest stays on 
 
 Where moving elements costs more than multiplying zeros (`spreading`), zeros are put between the
 pixels after all: the image is repeated to the nearest, times a mask, and convolved with the filter
-turned round. Up to `MOST_ZEROS` times as many products are made so, of more than `FEW_PIXELS`.
+turned round. Up to `MOST_ZEROS` times as many products are made so. The mask is as large as the
+image, so that it is laid out as the image is: no number has to be spread over its channels.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ from tilesmith.search_space.workload import shape_text
 
 MOST_ZEROS = 16
 """Pixels, zeros included, that one pixel becomes at most."""
-
-FEW_PIXELS = 512
-"""Of an image, up to which interleaving is rather done: what it takes grows faster than they do."""
 
 
 @decompositions.register("ConvTranspose")
@@ -81,8 +79,6 @@ def conv_of_spread(composer: Composer, node: Node) -> str | None:
     strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
     if weight is None or rank != 2 or not 1 < math.prod(strides) <= MOST_ZEROS:
         return None
-    if math.prod(shape[2:]) <= FEW_PIXELS:
-        return None
     before, _ = transposed_crops(dict(node.attributes), shape[2:], weight.shape[2:])
     reach = [(k - 1) * d for k, d in zip(weight.shape[2:], dilations, strict=True)]
     wide = tuple(n * s for n, s in zip(shape[2:], strides, strict=True))
@@ -94,7 +90,7 @@ def conv_of_spread(composer: Composer, node: Node) -> str | None:
         "resize", (node.inputs[0],), (*shape[:2], *wide),
         shape=shape_text(shape), sizes=shape_text((*shape[:2], *wide)),
     )  # fmt: skip
-    mask = np.zeros((1, 1, *wide), np.float32)
+    mask = np.zeros((*shape[:2], *wide), np.float32)
     mask[:, :, :: strides[0], :: strides[1]] = 1
     parts = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
     turned = np.flip(parts.reshape(-1, *parts.shape[2:]), axis=(2, 3))

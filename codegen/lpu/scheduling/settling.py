@@ -40,12 +40,13 @@ def settle(board: Board, request: Request, start: int) -> Settled:
         NoRoomError: words do not suffice at any time.
         CodegenError: slices that can be used at once do not.
     """
+    wishes: Wishes = {}
     for _ in range(MOST_TRIES):
         later = _units(request, start)
         if later == start:
             chosen, later = _pools(request, start)
         if later == start:
-            attempt = _Attempt(board, request, start)
+            attempt = _Attempt(board, request, start, wishes)
             later = attempt.access()
             if later == start:
                 later = _streams(board, request, start, attempt)
@@ -63,7 +64,7 @@ def probe(board: Board, request: Request, start: int) -> int:
         if later == start:
             _, later = _pools(request, start)
         if later == start:
-            later = _Attempt(board, request, start).placed_already()
+            later = _Attempt(board, request, start, {}).placed_already()
         if later == start:
             break
         start = later
@@ -105,11 +106,17 @@ WEIGHTS_TWICE = 0.5
 """Of MEM, up to which weights that are waited for get another home too."""
 
 
+Wishes = dict[tuple[Access, int], tuple[list[int], set[int]]]
+"""Of blocks without a home, whatever the start: the slices that they may lie on, best first, and
+those that chains need at once with theirs."""
+
+
 class _Attempt:
     """Ports of all accesses for one start."""
 
-    def __init__(self, board: Board, request: Request, start: int) -> None:
+    def __init__(self, board: Board, request: Request, start: int, wishes: Wishes) -> None:
         self.board, self.request, self.start = board, request, start
+        self.wishes = wishes
         self.taken: list[Taken] = []
         self.by_slice: dict[int, list[Taken]] = defaultdict(list)
         self.placed: dict[tuple[str, int, bool], list[Homes]] = {}
@@ -239,9 +246,10 @@ class _Attempt:
         for several in self.placed.values():
             for words_of in (words for homes in several for stripe in homes for words in stripe):
                 mine[words_of.slice] |= 1 << words_of.bank
-        others = self.partners(access.tensor, block)
-        beside = self.slices((access.tensor, other) for other in range(layout.blocks))
-
+        wish = self.wishes.get((access, block))
+        if wish is None:
+            wish = self.wishes[access, block] = self.wish(access, block)
+        order, others = wish
         early: list[int] = []
 
         def when(group: int, number: int) -> list[tuple[int, int]]:
@@ -257,8 +265,7 @@ class _Attempt:
         later = 0
         for avoided in (others, set[int]()):
             apart = {*avoided, *mine} if avoided is others else avoided
-            candidates = [n for n in self.order(access) if n not in apart]
-            candidates.sort(key=lambda number: (number in others, number in beside))
+            candidates = [n for n in order if n not in apart]
             chosen, wait = self.board.memory.choose(
                 candidates, layout.stripes * width, words, access.write, when, used,
                 layout.tensor.zeros or layout.tensor.role in RESIDENT,
@@ -279,9 +286,14 @@ class _Attempt:
             )
         return None, later
 
-    def partners(self, tensor: str, block: int) -> set[int]:
-        """Slices of blocks that some chain uses together with this one."""
-        return self.slices(self.board.partners.get((tensor, block), ()))
+    def wish(self, access: Access, block: int) -> tuple[list[int], set[int]]:
+        """Slices for a block, best first, and those of blocks that some chain uses together with
+        it."""
+        others = self.slices(self.board.partners.get((access.tensor, block), ()))
+        blocks = range(self.board.layouts[access.tensor].blocks)
+        beside = self.slices((access.tensor, other) for other in blocks)
+        order = self.order(access)
+        return sorted(order, key=lambda number: (number in others, number in beside)), others
 
     def slices(self, blocks: Iterable[Block]) -> set[int]:
         """Slices that blocks lie on."""

@@ -140,7 +140,7 @@ def linked(
             joined = joined_of(recipe, inner, codes, apart)
             few = len(joined.flow.chains) < MANY
             ways = tries or [way for way in TRIES if few or way.order == "critical"]
-            return joined, _shortest(joined.flow, Chip.of(target), ways, likes)
+            return joined, _shortest(joined.flow, Chip.of(target), ways, likes, insist=apart)
 
         joined, placed = _with_room(placed_of)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
@@ -195,8 +195,14 @@ MANY = 1000
 worse one there: scheduling takes seconds for each thousand of them."""
 
 
-def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes) -> Schedule:
+def _shortest(
+    flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes, insist: bool
+) -> Schedule:
     """The shortest schedule that is found, or that of a program which is alike.
+
+    Args:
+        insist: try all ways though MEM has no room by the first: that one has tried chains in both
+            orders, so that others hardly ever find any, and a large program's tries take minutes.
 
     Raises:
         ModelError: there is none.
@@ -212,6 +218,8 @@ def _shortest(flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes
             found.append(ordered(flow, chip, options))
         except CodegenError as error:
             reason = reason or error
+            if isinstance(error, NoRoomError) and not (found or insist):
+                break
     if not found:
         advice = "; cut it over several (--chips), or take a smaller one"
         if isinstance(reason, NoRoomError):  # says it itself

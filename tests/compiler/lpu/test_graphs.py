@@ -68,6 +68,20 @@ def test_pixels_are_doubled_where_convolutions_leave_them() -> None:
     assert "sizes=1x12x12x8" in resized
 
 
+def test_constants_as_large_as_an_image_are_laid_out_as_it_is() -> None:
+    text = (
+        "placed (float[1, 8, 6, 6] x) => (float[1, 8, 12, 12] y) { a = Conv<pads=[1,1,1,1]>(x, w) "
+        '  r = Resize<mode="nearest">(a, , , size) m = Mul(r, p) s = Sigmoid(m) '
+        "  y = Conv<pads=[1,1,1,1]>(s, v) }"
+    )
+    weights = {"w": random(16, 8, 3, 3), "v": random(8, 16, 3, 3), "p": random(1, 16, 12, 12)}
+    model = model_of(text, size=np.array([1, 16, 12, 12]), **weights)
+    x = random(1, 8, 6, 6)
+    (want,) = ReferenceEvaluator(model).run(None, {"x": x})
+    got = built(model).run({"x": x})["y"]
+    assert np.abs(got - want).max() <= 4e-3 * np.abs(want).max()
+
+
 def test_what_whole_numbers_are_scaled_to_goes_on_in_float16() -> None:
     text = (
         "scaled (float[1, 12, 40] x) => (float[1, 24, 12] y) "

@@ -13,7 +13,6 @@ from tests.compiler.lpu.test_models import TARGET, compared, decode_step
 from tests.compiler.model_builder import model_of, random
 from tilesmith.compiler.backends.lpu.program import Program, segments
 from tilesmith.compiler.build import build
-from tilesmith.compiler.decompositions import transposed_convolution
 from tilesmith.compiler.onnx.importer import import_model
 
 
@@ -116,10 +115,7 @@ def test_models_run_whole_on_the_chip(made: Callable[[], onnx.ModelProto]) -> No
         ((1, 2), "strides=[3,3]"),  # fewer taps than the stride: pixels are interleaved
     ],
 )
-def test_transposed_convolutions(
-    kernel: tuple[int, int], attributes: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transposed_convolution, "FEW_PIXELS", 0)
+def test_transposed_convolutions(kernel: tuple[int, int], attributes: str) -> None:
     text = (
         "up (float[2, 4, 3, 5] x) => (float[batch, maps, h, w] y) "
         f"{{ y = ConvTranspose<{attributes}>(x, w, b) }}"
@@ -128,10 +124,7 @@ def test_transposed_convolutions(
     assert compared(model, 4e-3, x=random(2, 4, 3, 5)).report.host == 0
 
 
-def test_groups_of_a_transposed_convolution_are_by_themselves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transposed_convolution, "FEW_PIXELS", 0)
+def test_groups_of_a_transposed_convolution_are_by_themselves() -> None:
     text = (
         "up (float[1, 4, 3, 5] x) => (float[1, {0}, 6, 10] y) "
         "{{ y = ConvTranspose<strides=[2,2], group={1}>(x, w) }}"
@@ -152,7 +145,7 @@ def test_large_images_are_upsampled_in_few_chains() -> None:
     )
     executable = compared(model_of(text, w=random(6, 5, 2, 2) / 4), 4e-3, x=random(1, 6, 24, 24))
     (program,) = segments(executable.recipe)
-    assert isinstance(program, Program) and len(program.joined.flow.chains) < 100
+    assert isinstance(program, Program) and len(program.joined.flow.chains) < 40
 
 
 @pytest.mark.parametrize("at", [0.3, 999.0, 1e7])
