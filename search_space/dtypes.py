@@ -50,6 +50,8 @@ STORED: tuple[str, ...] = tuple(_NUMPY)
 """Element types that tensors of a model may have: each element takes whole bytes of memory, those
 of fewer than eight bits too."""
 
+COMPUTED = "float32"
+"""What floating numbers of any width are computed in, and engines without integers count in."""
 
 ALIASES: dict[str, str] = {
     **{f"{letter}{bits}": f"float{bits}" for letter in ("f", "fp") for bits in (16, 32, 64)},
@@ -93,7 +95,7 @@ def size_of(name: str) -> int:
 
 def computed_in(name: str) -> str:
     """The element type of what is computed from elements of a type: float32 of floating ones."""
-    return "float32" if is_floating(name) else name
+    return COMPUTED if is_floating(name) else name
 
 
 def is_floating(name: str) -> bool:
@@ -126,4 +128,4 @@ def epsilon(dtype: np.dtype) -> float:
 
 def widened(name: str) -> str:
     """The element type that elements of a dtype are read as: float32 of narrow ones."""
-    return "float32" if is_narrow(name) else name
+    return COMPUTED if is_narrow(name) else name

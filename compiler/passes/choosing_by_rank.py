@@ -17,6 +17,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.conversions import conversions_of, taking
 from tilesmith.compiler.passes.small_kernels import Operands, SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import COMPUTED
 from tilesmith.search_space.flattening import product
 from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
@@ -75,7 +76,7 @@ class ChooseByRank(Pass):
             among = work.shape("shape")[-1]
             if not all(_follows(graph, reader, names, among) for reader in readers):
                 continue
-            made.make.held.update(dict.fromkeys(names, "float32"))
+            made.make.held.update(dict.fromkeys(names, COMPUTED))
             new = {node: made.places(node, work)}
             new |= {r: made.reader(r) for r in readers if r.workload is not None}
             kernels = [n.workload for parts in new.values() for n in parts if n.kind != "view"]
@@ -83,7 +84,7 @@ class ChooseByRank(Pass):
                 continue
             for name in names:
                 outside[name] = rewriter.info(name).dtype
-                rewriter.tensors[name] = replace(rewriter.info(name), dtype="float32")
+                rewriter.tensors[name] = replace(rewriter.info(name), dtype=COMPUTED)
             for old, parts in new.items():
                 rewriter.replace(old, *parts)
         if not outside:
@@ -97,7 +98,7 @@ def _short(workload: Workload) -> bool:
     shape = workload.shape("shape")
     last = workload.integer("axis") == len(shape) - 1
     most = LONGEST_ALONE if product(shape[:-1]) == 1 else LONGEST
-    return last and shape[-1] <= most and workload.dtype == "float32"
+    return last and shape[-1] <= most and workload.dtype == COMPUTED
 
 
 def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) -> bool:
@@ -110,7 +111,7 @@ def _follows(graph: Graph, node: Node, indices: Mapping[str, None], among: int) 
         same = all(graph.info(name).dtype == "int64" for name in node.writes)
         captured = not indices.keys().isdisjoint(node.captures)
         return same if node.kind == "view" else node.kind == "host" and not captured
-    if conversions_of(node, indices) == {"to_float32"}:
+    if conversions_of(node, indices) == {f"to_{COMPUTED}"}:
         return True
     if [n for n, name in enumerate(node.inputs) if name in indices] != [1]:
         return False
@@ -156,7 +157,7 @@ class _Kernels:
         if work.operator == "gather":
             return self._gathered(node, work)
         if work.operator == "elementwise":
-            return [taking(node, self.make.held, "float32")]
+            return [taking(node, self.make.held, COMPUTED)]
         return (
             self._picked(node, work)
             if work.operator == "gather_elements"
@@ -204,7 +205,7 @@ class _Kernels:
         if shape[0] == 1:  # of a single row, what is compared with all is a row
             operands = [(name, dims[-2:]) for name, dims in operands]
             shape = shape[-2:]
-        return self.make.elementwise(result, "float32", shape, expression, operands)
+        return self.make.elementwise(result, COMPUTED, shape, expression, operands)
 
 
 def picking_by(dtype: str, node: Node, work: Workload) -> Node:

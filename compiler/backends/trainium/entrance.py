@@ -10,6 +10,7 @@ from tilesmith.compiler.passes.conversions import conversions_of, of_types, taki
 from tilesmith.compiler.passes.small_kernels import seen_as
 from tilesmith.compiler.passes.wide_floats import NARROW
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import COMPUTED
 from tilesmith.search_space.formula import parse_formula
 from tilesmith.search_space.ir.scalar import functions
 from tilesmith.search_space.template import template_of
@@ -56,7 +57,7 @@ class ConvertAtEntrance(Pass):
 
 def _wanted(graph: Graph, info: TensorInfo) -> str | None:
     """What every reader of an input converts it to; a float tells zero from others."""
-    if info.dtype in ("float32", "bool") or not info.known:
+    if info.dtype in (COMPUTED, "bool") or not info.known:
         return None
     names = seen_as(graph, info.name)
     kinds: set[str] = set()
@@ -68,7 +69,7 @@ def _wanted(graph: Graph, info: TensorInfo) -> str | None:
         return None
     if kinds == {"to_bool"}:
         return "bool"
-    return "float32" if kinds and kinds <= {"to_bool", "to_float32"} else None
+    return COMPUTED if kinds and kinds <= {"to_bool", f"to_{COMPUTED}"} else None
 
 
 def _rounded_results(graph: Graph) -> list[Node]:
@@ -79,7 +80,8 @@ def _rounded_results(graph: Graph) -> list[Node]:
         if node is None or node.workload is None or node.workload.operator != "elementwise":
             continue
         narrow = graph.info(name).dtype in NARROW and not graph.consumers.get(name)
-        if narrow and "to_float32" in functions(parse_formula(node.workload.text("expression"))):
+        text = node.workload.text("expression")
+        if narrow and f"to_{COMPUTED}" in functions(parse_formula(text)):
             found.append(node)
     return found
 
@@ -91,11 +93,11 @@ def _widen(rewriter: Rewriter, node: Node) -> None:
     types = [operand.dtype for operand in template_of("elementwise").inputs(node.workload)]
     formula = parse_formula(node.workload.text("expression"))
     for place, dtype in enumerate(types):
-        if dtype == "float32":
-            formula = without(formula, f"x{place}", "to_float32")
-    rewriter.tensors[name] = replace(rewriter.info(name), dtype="float32")
-    changed = of_types(replace(node.workload, dtype="float32"), formula, types)
-    if changed.text("expression") == "x0" and not changed.epilogue and types == ["float32"]:
+        if dtype == COMPUTED:
+            formula = without(formula, f"x{place}", f"to_{COMPUTED}")
+    rewriter.tensors[name] = replace(rewriter.info(name), dtype=COMPUTED)
+    changed = of_types(replace(node.workload, dtype=COMPUTED), formula, types)
+    if changed.text("expression") == "x0" and not changed.epilogue and types == [COMPUTED]:
         same = rewriter.info(node.inputs[0]).shape == rewriter.info(name).shape
         if same and rewriter.bypass(node, node.inputs[0]):
             return

@@ -13,6 +13,7 @@ from tilesmith.compiler.passes.choosing_by_rank import picking_by
 from tilesmith.compiler.passes.conversions import conversions_of, taking
 from tilesmith.compiler.passes.small_kernels import SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import COMPUTED
 from tilesmith.search_space.flattening import product
 from tilesmith.search_space.schedules.trainium.machine import FLOATS
 from tilesmith.search_space.spaces.knobs import divisors
@@ -60,16 +61,16 @@ class FindExtremes(Pass):
                 continue
             for name in names:
                 outside[name] = rewriter.info(name).dtype
-                rewriter.tensors[name] = replace(rewriter.info(name), dtype="float32")
+                rewriter.tensors[name] = replace(rewriter.info(name), dtype=COMPUTED)
             _find(make, node, work, self.target)
             rewriter.replace(node, *make.taken())
             for reader in readers:
                 if reader.workload is None:
                     continue
                 if reader.workload.operator == "gather":
-                    rewriter.replace(reader, picking_by("float32", reader, reader.workload))
+                    rewriter.replace(reader, picking_by(COMPUTED, reader, reader.workload))
                 else:
-                    rewriter.replace(reader, taking(reader, names, "float32"))
+                    rewriter.replace(reader, taking(reader, names, COMPUTED))
         if not outside:
             return graph
         changed = rewriter.finish()
@@ -81,7 +82,7 @@ def _follows(node: Node, indices: set[str]) -> bool:
     if node.workload is None:
         captured = not indices.isdisjoint(node.captures)
         return node.kind == "view" or (node.kind == "host" and not captured)
-    if conversions_of(node, indices) == {"to_float32"}:
+    if conversions_of(node, indices) == {f"to_{COMPUTED}"}:
         return True
     read = [n for n, name in enumerate(node.inputs) if name in indices]
     return node.workload.operator == "gather" and read == [1]
@@ -106,17 +107,17 @@ def _find(make: SmallKernels, node: Node, work: Workload, target: Target) -> Non
     if cut:
         whole = make.reduce("", extreme, parts, kind)
         spread = [(whole, (rows, 1))]
-        extreme = make.elementwise("", make.dtype(x), parts, "to_float32(x0)", spread)
+        extreme = make.elementwise("", make.dtype(x), parts, f"to_{COMPUTED}(x0)", spread)
     first, missed, test = _test(work, width)
     same = [(x, flat), (extreme, (flat[0], 1)), (make.iota(width), (width,))]
-    found = make.elementwise("", "float32", flat, test, same)
+    found = make.elementwise("", COMPUTED, flat, test, same)
     place = make.reduce("" if cut else node.outputs[0], found, flat, first)
     if cut:
         starts = make.constant("starts", np.arange(0, among, width, dtype=np.float32))
         nowhere = -1 if work.integer("last") else among
         inside = f"where(equal(x0,{missed}),{nowhere},add(x0,x1))"
         places = make.elementwise(
-            "", "float32", parts, inside, [(place, parts), (starts, (pieces,))]
+            "", COMPUTED, parts, inside, [(place, parts), (starts, (pieces,))]
         )
         make.reduce(node.outputs[0], places, parts, first)
 
@@ -143,5 +144,5 @@ def _find_followed(
     extreme = make.reduce("", x, shape, work.text("kind"), axis=1)
     first, _, test = _test(work, among)
     places = [(x, dealt), (extreme, (before, 1, *dealt[2:])), (make.iota(among), (among, 1, 1))]
-    found = make.elementwise("", "float32", dealt, test, places)
+    found = make.elementwise("", COMPUTED, dealt, test, places)
     make.reduce(node.outputs[0], found, shape, first, axis=1)

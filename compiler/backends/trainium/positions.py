@@ -18,7 +18,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.conversions import conversions_of, taking
 from tilesmith.compiler.passes.small_kernels import SmallKernels, seen_as
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.dtypes import COMPUTED, is_floating
 from tilesmith.search_space.flattening import product
 from tilesmith.search_space.workload import Workload
 
@@ -80,7 +80,7 @@ def _is_a_map(graph: Graph, node: Node, work: Workload, deepest: int) -> bool:
     if names.keys() & graph.output_names or work.dtype == "bool":
         return False
     readers = (n for name in names for n in graph.consumers.get(name, ()) if n.kind != "view")
-    return all(conversions_of(reader, names) == {"to_float32"} for reader in readers)
+    return all(conversions_of(reader, names) == {f"to_{COMPUTED}"} for reader in readers)
 
 
 def _one_hot(make: SmallKernels, graph: Graph, node: Node, work: Workload) -> None:
@@ -89,7 +89,7 @@ def _one_hot(make: SmallKernels, graph: Graph, node: Node, work: Workload) -> No
     before, behind = product(given[:at]), product(given[at:])
     kind = work.dtype
     if not is_floating(kind):
-        kind = "float32"
+        kind = COMPUTED
         names = seen_as(graph, result)
         for name in names:
             make.rewriter.tensors[name] = replace(make.rewriter.info(name), dtype=kind)
