@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.end_to_end.command import succeed
+from tests.end_to_end.command import invoke, succeed
 
 WIDTH, INNER, HEADS, DEPTH, ROWS = 256, 1024, 4, 2, 128
 SIZE = WIDTH // HEADS
@@ -84,3 +84,20 @@ def test_an_encoder_costs_the_same_read_both_ways(norm: str, tensor: int, tmp_pa
     pooler = WIDTH * WIDTH / (DEPTH * (4 * WIDTH * WIDTH + 2 * WIDTH * INNER))
     products = found["weights"] + found.get("products", 0.0)
     assert products == pytest.approx(expected["weights"] / (1 + pooler), rel=0.01)
+
+
+def test_what_is_beside_products_may_have_any_sizes_and_weights_no_negative_ones(
+    tmp_path: Path,
+) -> None:
+    text = "(float[4, 4] x, float s, float[N, M] y) => (float[4, 4] a, float q, float[N, M] r) { "
+    text += "a = MatMul (x, w) b = Relu (s) q = Erf (b) r = Relu (y) }"
+    for size, code in ((4, 0), (-4, 2)):
+        graph = onnx.parser.parse_graph(f"g {text}")
+        weight = graph.initializer.add(name="w", data_type=1, dims=(size, 4))
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="nowhere.bin")
+        opsets = [helper.make_opsetid("", 17)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets), tmp_path / "m.onnx")
+        told = invoke("plan", tmp_path / "m.onnx", "--mesh", "trn1.2xlarge", "--batch", 1)
+        assert told.exit_code == code, told.stderr
+        assert code == 0 or "weight 'w' has a negative size" in told.stderr

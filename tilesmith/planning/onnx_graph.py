@@ -71,6 +71,9 @@ class _Reader:
     def __init__(self, path: Path, graph: GraphProto) -> None:
         self.path = path
         self.constants = {t.name: tuple(t.dims) for t in graph.initializer}
+        wrong = next((t.name for t in graph.initializer if any(size < 0 for size in t.dims)), None)
+        if wrong is not None:
+            raise ModelError(f"'{path}': weight '{wrong}' has a negative size")
         values = (*graph.input, *graph.output, *graph.value_info)
         self.types = {value.name: value.type.tensor_type.shape.dim for value in values}
         self._numbers = {v.name for v in values if v.type.tensor_type.elem_type in _FLOATS}
@@ -105,7 +108,7 @@ class _Reader:
             shape, split = self._shape(node.output[0]), False
             norm = Pointwise("norm", shape[-1])
             self._layer(node, norm, math.prod(shape[:-1]))
-        elif node.op_type in WATCHED and self._is_float(node.output[0]):
+        elif node.op_type in WATCHED and self._is_counted(node):
             computed = [name for name in node.input if name and name not in self.constants]
             split = split and all(name in self.split for name in computed)
             begun = self._chains.add(node, split)
@@ -138,8 +141,17 @@ class _Reader:
         self._layer(node, Product(node.op_type, k, n, kind, bias=len(node.input) > 2), rows)
         return not split
 
-    def _is_float(self, name: str) -> bool:
-        return name in self._numbers
+    def _is_counted(self, node: NodeProto) -> bool:
+        """Whether a node makes floats, of sizes that are known: what is beside products need not
+        be."""
+        if node.output[0] not in self._numbers:
+            return False
+        try:
+            for name in filter(None, (*node.input, node.output[0])):
+                self._shape(name)
+        except ModelError:
+            return False
+        return True
 
     def _weight(self, node: NodeProto) -> tuple[int, ...] | None:
         name = node.input[1]

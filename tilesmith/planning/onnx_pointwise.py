@@ -60,11 +60,11 @@ class Chain:
     @property
     def layer(self) -> Layer:
         """Its passes over memory."""
-        width, rows = self.shape[-1], math.prod(self.shape[:-1])
+        *outer, width = self.shape or (1,)
         pairs = max(0, len(self.reads) - 1)
         count, operands = (pairs, 2) if pairs else (int(not (self.plain or self.normalises)), 1)
         work = Pointwise("pointwise", width, operands=operands, split=self.split)
-        return Layer(self.name, (work,) * count, rows=rows)
+        return Layer(self.name, (work,) * count, rows=math.prod(outer))
 
 
 class Chains:
