@@ -20,7 +20,6 @@ import tests.family.loom  # noqa: F401 (registers itself; conformance tests find
 
 os.environ.pop("TILESMITH_DATABASE", None)
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine
-os.environ.update(RAY_worker_niceness="0")  # else workers of Ray hardly run beside busy tests
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
