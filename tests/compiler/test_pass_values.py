@@ -53,6 +53,8 @@ def test_a_target_has_its_own_passes() -> None:
     assert trn1[0] == cpu[0] == "widen-floats" and "open-bodies" not in trn1
     assert "unroll-loops" not in cpu
     trn1.remove("unroll-loops")  # in its place: no bodies run on the core
+    trn1.remove("weight-pixels")  # resizing by products: pixels are not gathered there
+    assert "weight-pixels" not in cpu
     assert trn1[1 : 1 + len(shared)] == shared
     folding = {"spell-quantised", "move-bytes", "unsign-bytes", "fold-integer-products"}
     own = {"open-bodies", *folding}
