@@ -19,6 +19,8 @@ from typing import Any, Literal, Union
 
 import numpy
 
+from tilesmith.search_space.ir.terms import collected, divided, multiplied
+
 AtomKind = Literal["var", "floordiv", "mod", "min", "max", "element"]
 
 
@@ -91,7 +93,9 @@ class Expr:
         if number is not None:
             return self._plus(number)
         number = self.constant
-        return other._plus(number) if number is not None else _collect(self.terms + other.terms)
+        if number is not None:
+            return other._plus(number)
+        return _of(collected(self.terms + other.terms))
 
     def __mul__(self, other: ExprLike) -> Expr:
         other = as_expr(other)
@@ -101,11 +105,7 @@ class Expr:
         number = self.constant
         if number is not None:
             return other._times(number)
-        return _collect(
-            (tuple(sorted(a + b, key=_sort_key)), x * y)
-            for a, x in self.terms
-            for b, y in other.terms
-        )
+        return _of(multiplied(self.terms, other.terms))
 
     def __neg__(self) -> Expr:
         return self._times(-1)
@@ -195,7 +195,7 @@ class Expr:
                     bent.add(atom.name)
                 else:
                     rests.setdefault(atom.name, []).append((rest, factor))
-        found: dict[str, Expr | None] = {name: _collect(rest) for name, rest in rests.items()}
+        found: dict[str, Expr | None] = {name: _of(collected(rest)) for name, rest in rests.items()}
         return {**found, **dict.fromkeys(bent, None)}
 
     # -- rewriting and evaluation -------------------------------------------------------------
@@ -251,27 +251,9 @@ class Expr:
     __repr__ = __str__
 
 
-def _sort_key(atom: Atom) -> str:
-    return atom.sort_key
-
-
-def _monomial_key(term: tuple[Monomial, int]) -> tuple[bool, tuple[str, ...]]:
-    return (not term[0], tuple(atom.sort_key for atom in term[0]))
-
-
-def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
-    total: dict[Monomial, int] = {}
-    for monomial, factor in terms:
-        total[monomial] = total.get(monomial, 0) + factor
-    kept = [(monomial, factor) for monomial, factor in total.items() if factor]
-    if len(kept) > 1:
-        kept.sort(key=_monomial_key)
-    return _of(tuple(kept))
-
-
 def total(summands: Iterable[Expr]) -> Expr:
     """Their sum, which is put in order once."""
-    return _collect(term for summand in summands for term in summand.terms)
+    return _of(collected(term for summand in summands for term in summand.terms))
 
 
 def _of(terms: tuple[tuple[Monomial, int], ...]) -> Expr:
@@ -322,24 +304,10 @@ def _operation(kind: AtomKind, left: Expr, right: Expr) -> Expr:
 
 def quotient(value: Expr, divisor: Expr) -> tuple[Expr, Expr]:
     """Split `value` into `divisor * quotient + rest` with every divisible term in the quotient."""
-    whole: list[tuple[Monomial, int]] = []
-    rest: list[tuple[Monomial, int]] = []
     if len(divisor.terms) != 1:
         return ZERO, value
-    pattern, number = divisor.terms[0]
-    for monomial, factor in value.terms:
-        remaining = list(monomial)
-        divisible = factor % number == 0
-        for atom in pattern:
-            if divisible and atom in remaining:
-                remaining.remove(atom)
-            else:
-                divisible = False
-        if divisible:
-            whole.append((tuple(remaining), factor // number))
-        else:
-            rest.append((monomial, factor))
-    return _collect(whole), _collect(rest)
+    whole, rest = divided(value.terms, divisor.terms[0])
+    return _of(whole), _of(rest)
 
 
 def floordiv(value: ExprLike, divisor: ExprLike) -> Expr:

@@ -70,8 +70,10 @@ def test_what_cannot_be_meant_is_refused() -> None:
     assert "no size" in refused("collectives", "--mesh", "trn1.2xlarge", "--from", "2KB2")
     assert "larger" in refused("collectives", "--mesh", "trn1.2xlarge", "--from", "2K", "--to", "1")
     assert "a mesh (" in refused("targets", "trn9")
-    large = ("--mesh", "trn1.32xlarge", "--set", "torus.members=1000x1000")
+    large = ("--mesh", "trn1.32xlarge", "--set", "torus.members=200x200")
     assert "too large to be costed" in refused("collectives", *large)
+    larger = (*large[:-1], "torus.members=1000x1000")
+    assert "more members than the 65,536" in refused("collectives", *larger)
 
 
 def test_a_core_alone_sends_nothing() -> None:
