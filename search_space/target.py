@@ -299,6 +299,11 @@ def load_target(name: str) -> Target:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise TargetError(f"target file '{name}' cannot be read: {reason}") from error
+    if name == HOST:
+        raise TargetError(
+            f"target '{HOST}' is the machine that this runs on: it is found out by 'host_target', "
+            f"and has no file; of one are {', '.join(target_names())}"
+        )
     if name not in target_files:
         raise TargetError(
             f"unknown target '{name}'; one of {HOST}, {', '.join(target_names())} or a .toml file "

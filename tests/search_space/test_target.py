@@ -110,6 +110,8 @@ def test_files_are_loaded_by_path(tmp_path: Path) -> None:
         load_target(str(path))
     with pytest.raises(TargetError, match="unknown target 'trn9'; one of cpu, "):
         load_target("trn9")
+    with pytest.raises(TargetError, match="found out by 'host_target'"):
+        load_target("cpu")
 
 
 @pytest.mark.parametrize("key", ["name", "family"])
