@@ -99,10 +99,10 @@ class Backend(ABC):
     """Whether a collective begins when its first rows are there: sums need not be cut for that."""
     spreads_pixels: ClassVar[bool] = False
     """Whether a ConvTranspose is rather a Conv of pixels with zeros between them than interleaved,
-    for products are cheap there and moving elements is not (`passes.spreading`)."""
+    for products are cheap there and moving elements is not (`passes.pixels`)."""
     weights_pixels: ClassVar[bool] = False
     """Whether resized images are rather products than gathered rows and their sums, for the same
-    reason (`passes.weighting`)."""
+    reason (`passes.pixels`)."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

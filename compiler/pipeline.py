@@ -29,20 +29,19 @@ from tilesmith.compiler.passes.joins import MakeJoins
 from tilesmith.compiler.passes.moved_bytes import MoveBytes
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
+from tilesmith.compiler.passes.pixels import SpreadPixels, WeightPixels
 from tilesmith.compiler.passes.quantised_spellings import SpellQuantised
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.spellings import UnifySpellings
-from tilesmith.compiler.passes.spreading import SpreadPixels
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.transposes import SinkTransposes
 from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
-from tilesmith.compiler.passes.weighting import WeightPixels
 from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts

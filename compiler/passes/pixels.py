@@ -1,0 +1,53 @@
+"""Pixels by products, where moving elements costs more than multiplying zeros (`Backend`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilesmith.compiler.decomposition import Rule, spreading, take_apart, weighting
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.registry import Registry
+
+
+@dataclass(frozen=True)
+class _Pixels(Pass):
+    """Takes nodes apart by rules of its own, before those for all families are asked."""
+
+    rules: ClassVar[Registry[Rule]]
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            take_apart(rewriter, node, self.rules)
+        return rewriter.finish()
+
+
+@dataclass(frozen=True)
+class SpreadPixels(_Pixels):
+    """Images are repeated and masked where other families interleave channels.
+
+        y = ConvTranspose(x, w, strides=[2, 2])            before
+        y = Conv(Resize(x) * [[1, 0], [0, 0]].., w')       after: w' is w turned round
+
+    Contract: any graph in, weights folded; float32 of known shape; values equal up to roundings.
+    """
+
+    name = "spread-pixels"
+    rules = spreading
+
+
+@dataclass(frozen=True)
+class WeightPixels(_Pixels):
+    """Resized images are products where other families gather rows and add them.
+
+        y = Resize(x, mode="linear")                        before: x is n x c x h x w
+        y = MatMul(MatMul(a, x), b)                         after: a is h' x h, b is w x w'
+
+    Contract: any graph in, weights folded; float32 of known shape; values equal up to roundings.
+    """
+
+    name = "weight-pixels"
+    rules = weighting
