@@ -3,7 +3,8 @@
 Resident tensors live from the kernel that writes them to the last that reads them and never move.
 Tiles are spread over what is left (`spreading`), so that weights load far ahead. Where that leaves
 some tile no room, a kernel's own tiles keep their distances where they share bytes, each place is
-found by first fit, and a kernel avoids the places of as many kernels before it as it can.
+found by first fit, and a kernel avoids the places of as many kernels before it as it can; where
+first fit fails, too, a kernel alone in a memory has its tiles where it was generated with them.
 Invariants: tiles in use at the same time, and residents alive then, never overlap; a tile in PSUM
 keeps its place within its bank.
 """
@@ -109,13 +110,33 @@ def _by_part(
     for part, groups in enumerate(byte_groups(draft, {r.allocation for r in residents})):
         alive = [moved[r.allocation] for r in residents if r.first <= part <= r.last]
         home: dict[Space, list[tuple[int, int]]] = {Space.SBUF: [], Space.PSUM: []}
-        for group in sorted(groups, key=lambda g: g.start - g.stop):
-            start = _find(draft, group, home[group.space], alive, homes)
-            home[group.space].append((start, start + group.stop - group.start))
-            for tile in group.tiles:
-                shifts[tile] = start - group.start
+        for space, taken in home.items():
+            own = [group for group in groups if group.space == space]
+            for group, start in _starts(draft, own, alive, homes):
+                taken.append((start, start + group.stop - group.start))
+                shifts |= dict.fromkeys(group.tiles, start - group.start)
         homes.append(home)
     return shifts
+
+
+def _starts(
+    draft: Draft,
+    groups: list[Group],
+    alive: list[tuple[int, int]],
+    homes: list[dict[Space, list[tuple[int, int]]]],
+) -> list[tuple[Group, int]]:
+    """Where the groups of a part in one memory begin: first fit, or else where the kernel alone has
+    them, which is legal unless residents stand there."""
+    found: list[tuple[Group, int]] = []
+    try:
+        for group in sorted(groups, key=lambda g: g.start - g.stop):
+            own = [(start, start + one.stop - one.start) for one, start in found]
+            found.append((group, _find(draft, group, own, alive, homes)))
+    except CodegenError:
+        if alive and groups[0].space == Space.SBUF:
+            raise
+        return [(group, group.start) for group in groups]
+    return found
 
 
 def tile_bytes(draft: Draft) -> Ints:

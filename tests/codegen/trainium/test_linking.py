@@ -14,6 +14,7 @@ from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
 from tilesmith.codegen.trainium.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.trainium.isa.verification import verify_dataflow
+from tilesmith.codegen.trainium.linking import addresses
 from tilesmith.codegen.trainium.linking.draft import Part, Range
 from tilesmith.codegen.trainium.linking.linker import Linked, link
 from tilesmith.codegen.trainium.linking.outside import given_spans, wanted_spans
@@ -22,7 +23,7 @@ from tilesmith.codegen.trainium.linking.strides import refactored
 from tilesmith.codegen.trainium.selection.prologue import prepare
 from tilesmith.codegen.trainium.selection.staging import SUFFIX, stage
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ModelError, VerificationError
+from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.template import template_of
@@ -352,3 +353,25 @@ def test_every_store_of_a_linked_program_is_missed(policy):
         rows = {name: np.delete(column, row) for name, column in program.stream.rows.items()}
         with pytest.raises(VerificationError, match=r"nothing has stored|no instruction"):
             verify_dataflow(replace(program.stream, rows=rows), *spans)
+
+
+def test_tiles_that_fit_nowhere_else_stay_where_the_kernel_alone_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Keeping away from neighbours' places, and largest first, leaves gaps too small for PSUM."""
+    texts = ("matmul m=197 n=512 k=64", "layer_norm shape=197x768")
+    parts, offset = [], 0
+    for text in texts:
+        stream, places = stream_of(f"{text} dtype=bfloat16"), list[Range]()
+        for tensor in stream.tensors:
+            nbytes = tensor.elements * to_numpy(tensor.dtype).itemsize
+            places.append(Range("arena", offset, nbytes))
+            offset += nbytes
+        parts.append(Part(text, stream, tuple(places)))
+
+    def full(*_: object) -> dict[int, int]:
+        raise CodegenError("no room")
+
+    monkeypatch.setattr(addresses, "_spread", full)
+    linked = link("both", parts, Core.of(TARGET))  # verified: tiles in use never overlap
+    assert len(linked.stream) == sum(len(part.stream) for part in parts)
