@@ -85,12 +85,15 @@ next.{n}:
 """
 
 _TILES = """
-  %refused = call i64 @syscall(i64 158, i64 4131, i64 18)
+  %refused = call i64 asm sideeffect "syscall",
+      "={{rax}},{{rax}},{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}"(
+      i64 158, i64 4131, i64 18)
   %withheld = icmp ne i64 %refused, 0
   %tiles = select i1 %withheld, i64 {lacks}, i64 0
   store i64 %tiles, ptr %lacks
 """
-"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): see `codegen.host`."""
+"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): see `codegen.host`. The instruction itself,
+not the C library's `syscall`, which threads that wait declare with other types."""
 
 _LENGTH = """
   %told = call i32 (i32, ...) @prctl(i32 51, i64 0, i64 0, i64 0, i64 0)
@@ -260,7 +263,6 @@ def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> tuple[list
     if "amx-tile" in wanted and linux:
         tiles = _TILES.format(lacks=_starting(places, ("amx-",)))
         parts.append(_SO_FAR.format(n="tiles") + tiles)
-        declarations.append("declare i64 @syscall(i64, ...)")
     return parts, declarations
 
 

@@ -74,10 +74,10 @@ def answer(
         kept: the registers that the system keeps (XCR0).
         granted: what the system says to the request for tiles.
     """
-    text = processor_text(AMX).replace("declare i64 @syscall(i64, ...)", "")
+    text = processor_text(AMX)
     text = re.sub(r'asm sideeffect "cpuid",\s+"[^"]*"\(', "@cpuid(", text)
     text = re.sub(r'asm sideeffect "xgetbv",\s+"[^"]*"\(', "@xgetbv(", text)
-    text = text.replace("@syscall(", "@pretended.syscall(")
+    text = re.sub(r'asm sideeffect "syscall",\s+"[^"]*"\(', "@pretended.syscall(", text)
     assert "asm" not in text
     leaf, subleaf, bit = lacking
     signed = leaf - (1 << 32) if leaf >> 31 else leaf
@@ -126,6 +126,17 @@ def test_a_system_that_does_not_keep_the_registers_is_refused(kept: int) -> None
     for start, lacks in lost.items():
         assert any(name.startswith(start) for name in named) == lacks
     assert answer(kept=0x600E7)[0] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_library_for_amx_calls_the_system_for_threads_alone(tmp_path: Path, threads: int) -> None:
+    """Tiles are asked for by an instruction: threads that wait declare the C library's `syscall`
+    with types of their own."""
+    model = model_of("g (float[64, 96] x) => (float[64, 640] y) { y = MatMul(x, w) }",
+                     w=random(96, 640))  # fmt: skip
+    path = tmp_path / "m.o"
+    emitted(recipe(model, AMX, threads=threads), path, kind="object")
+    assert (b"syscall" in path.read_bytes()) == (threads > 1)
 
 
 @needs_compiler
