@@ -5,7 +5,8 @@ what to do; the command line prints it as it is. It names options, which are rea
 arguments outside of a command line (`search_space.spoken`). Two branches decide the exit code:
 
 - `InputError`: what the user gave is wrong (exit code 2);
-- `JobError`: the input was fine and the job could not be finished (exit code 1).
+- `JobError`: the input was fine and the job could not be finished (exit code 1; that of
+  `search_space.ending` where a signal stopped it).
 
 Invariant: nothing outside this hierarchy reaches a user for a mistake of theirs; `assert` is kept
 for our own invariants.
@@ -13,15 +14,13 @@ for our own invariants.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from tilesmith.search_space.spoken import spoken
 
 
 class TilesmithError(Exception):
     """Root of all deliberate errors."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
     def __str__(self) -> str:
         return spoken(super().__str__())
@@ -30,7 +29,7 @@ class TilesmithError(Exception):
 class InputError(TilesmithError):
     """The user's input or usage is wrong."""
 
-    exit_code: ClassVar[int] = 2
+    exit_code: int = 2
 
 
 class WorkloadError(InputError):

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import click
 
 from tilesmith.commands.verbosity import verbose
-from tilesmith.failures import STOPPED, explain, signals_as_exceptions
+from tilesmith.failures import explain, signals_as_exceptions
+from tilesmith.search_space.ending import STOPPED
 from tilesmith.search_space.spoken import on_a_command_line
 from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.stopping import ends_in_native_code, explained, leave
@@ -90,7 +91,7 @@ class LazyGroup(click.Group):
         return ctx
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run and exit: 0 done, 1 the job failed, 2 the input or usage is wrong."""
+        """Run and exit; with what code, `tilesmith.failures` says."""
         kwargs["standalone_mode"] = False
         try:
             with on_a_command_line():
@@ -163,8 +164,7 @@ def _report(error: BaseException) -> int:
         _silence_stdout()  # it may be what failed: the flush at exit must not fail again
     with suppress(OSError):  # where stderr is gone too, the exit code still tells
         click.echo(f"tilesmith: {failure.message}", err=True)
-    explained()
-    return failure.exit_code
+    return explained(failure.exit_code)
 
 
 def _open_closed_streams() -> None:

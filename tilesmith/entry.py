@@ -1,6 +1,6 @@
 """Where the console script and `python -m tilesmith` begin.
 
-Invariants: before anything heavy is imported, Ctrl-C ends the process with one sentence (a
+Invariants: before anything heavy is imported, a signal ends the process with one sentence (a
 traceback through a library's import would say nothing to anybody); and what the process is not
 going to use of a library is not imported with it.
 """
@@ -11,15 +11,19 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import NoReturn
 
+from tilesmith.search_space.ending import STOPPED, exit_code, heeded
+
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    signal.signal(signal.SIGINT, _end)
+    for number in heeded():
+        signal.signal(number, _end)
     import_xgboost_alone()
     from tilesmith.command_line import main as run
 
@@ -50,5 +54,6 @@ class _WithoutEstimators(MetaPathFinder):
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    os.write(2, b"tilesmith: interrupted\n")
-    os._exit(1)
+    with suppress(OSError):  # its terminal may be what is gone
+        os.write(2, f"tilesmith: {STOPPED[number]}\n".encode())
+    os._exit(exit_code(number))

@@ -1,7 +1,8 @@
 """How every failure becomes one sentence on stderr and an exit code.
 
-Exit codes, which scripts rely on: 0 done, 1 the job failed, 2 the input or usage is wrong. A
-traceback is shown only when asked for (`tilesmith --traceback COMMAND ...`).
+Exit codes, which scripts rely on: 0 done, 1 the job failed, 2 the input or usage is wrong, 128 and
+the number of a signal that ended it. A traceback is shown only when asked for (`tilesmith
+--traceback COMMAND ...`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from types import FrameType, TracebackType
 import click
 from click.exceptions import Exit
 
+from tilesmith.search_space.ending import STOPPED, exit_code, heeded
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.files import is_input_mistake
-
-STOPPED: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "stopped by SIGTERM"}
-"""What is said of a command that a signal ends."""
 
 _AGAIN_S = 0.01
 _ONCE_MORE_S = 0.2
@@ -31,6 +30,19 @@ _ONCE_MORE_S = 0.2
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived; unwinds like Ctrl-C, so that open databases are closed in order."""
+
+    number: int = signal.SIGTERM
+
+
+class HungUp(KeyboardInterrupt):
+    """SIGHUP arrived, as where a terminal is closed; unwinds like Ctrl-C."""
+
+    number: int = signal.SIGHUP
+
+
+_RAISED: dict[int, type[KeyboardInterrupt]] = {
+    signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,22 +55,24 @@ class Failure:
 
 @contextmanager
 def signals_as_exceptions() -> Iterator[None]:
-    """Within the block SIGTERM raises `Terminated` and Ctrl-C `KeyboardInterrupt` (in the main
-    thread; elsewhere nothing changes). Where Python drops what is raised (finalizers, callbacks of
-    native code), the signal is sent again a moment later. What a library makes of it becomes the
-    signal again: numpy's import prints the traceback and raises an `ImportError` without a cause.
+    """Within the block SIGTERM raises `Terminated`, SIGHUP `HungUp` and Ctrl-C `KeyboardInterrupt`
+    (in the main thread; elsewhere nothing changes). Where Python drops what is raised (finalizers,
+    callbacks of native code), the signal is sent again a moment later. What a library makes of it
+    becomes the signal again: numpy's import prints the traceback and raises an `ImportError`
+    without a cause.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     signals = _Signals()
-    previous = {number: signal.signal(number, signals.arrived) for number in STOPPED}
+    previous = {number: signal.signal(number, signals.arrived) for number in heeded()}
     hooks = sys.unraisablehook, sys.excepthook
     sys.unraisablehook, sys.excepthook = signals.dropped, signals.printed
     try:
         yield
     except Exception as error:
-        if not signals.raised or isinstance(error, TilesmithError | click.ClickException | Exit):
+        deliberate = isinstance(error, TilesmithError | click.ClickException | Exit)
+        if not signals.raised or (deliberate and _interrupt_in(error) is None):
             raise
         raise signals.raised[-1] from error
     finally:
@@ -83,7 +97,7 @@ class _Signals:
             if frame.f_code is _Signals.dropped.__code__:
                 return
             frame = frame.f_back
-        self.raised.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        self.raised.append(_RAISED[number])
         raise self.raised[-1]
 
     def dropped(self, lost: sys.UnraisableHookArgs) -> None:
@@ -91,7 +105,7 @@ class _Signals:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             self._unraisable(lost)
             return
-        number = signal.SIGTERM if issubclass(lost.exc_type, Terminated) else signal.SIGINT
+        number = _number(lost.exc_type)
         sender = threading.Thread(target=self._resend, args=(number, len(self.raised)), daemon=True)
         sender.start()
 
@@ -108,7 +122,7 @@ class _Signals:
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         """The hook for what a library prints of a failure; one sentence is said of a signal."""
-        if not self.raised:
+        if not self.raised and not issubclass(kind, KeyboardInterrupt):
             self._print(kind, error, trace)
 
 
@@ -123,10 +137,8 @@ def explain(error: BaseException) -> Failure:
             return Failure(f"{message} (see '{command} --help')", 2)
         case click.ClickException():
             return Failure(_one_line(error.format_message()), error.exit_code)
-        case Terminated():
-            return Failure(STOPPED[signal.SIGTERM], 1)
         case KeyboardInterrupt() | click.Abort():
-            return Failure(STOPPED[signal.SIGINT], 1)
+            return _stopped(_number(error))
         case BrokenPipeError():
             return Failure("the reader of the output closed it before the end", 1)
         case MemoryError():
@@ -137,14 +149,23 @@ def explain(error: BaseException) -> Failure:
             return _operating_system(error)
     if _is_database_error(error):
         return Failure(f"the database failed: {_one_line(str(error.__cause__ or error))}", 1)
-    if _caused_by_interrupt(error):
-        return Failure(STOPPED[signal.SIGINT], 1)
+    if (interrupt := _interrupt_in(error)) is not None:
+        return _stopped(_number(interrupt))
     kind = type(error).__name__
     return Failure(
         f"internal error, please report it: {kind}: {_one_line(str(error))} "
         "('tilesmith --traceback COMMAND ...' shows where)",
         1,
     )
+
+
+def _stopped(number: int) -> Failure:
+    return Failure(STOPPED[number], exit_code(number))
+
+
+def _number(interrupt: object) -> int:
+    """The signal that an exception stands for."""
+    return int(getattr(interrupt, "number", signal.SIGINT))
 
 
 def _operating_system(error: OSError) -> Failure:
@@ -160,12 +181,12 @@ def _is_database_error(error: BaseException) -> bool:
     return module is not None and isinstance(error, module.SQLAlchemyError)
 
 
-def _caused_by_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C is at the root, as where it hit a library in the middle of its import."""
+def _interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
+    """The signal at an error's root, as where it hit a library in the middle of its import."""
     before = error.__cause__ or error.__context__
-    return before is not None and (
-        isinstance(before, KeyboardInterrupt) or _caused_by_interrupt(before)
-    )
+    if before is None or isinstance(before, KeyboardInterrupt):
+        return before
+    return _interrupt_in(before)
 
 
 def _one_line(text: str) -> str:

@@ -1,8 +1,8 @@
 """A stopped job ends within two seconds, whatever it is in the middle of.
 
-Ctrl-C and SIGTERM end a tuning job in order (see `tuner.cancel`). What order cannot reach - a
-compiler that does not return, a database that waits for another writer, an interpreter taking its
-libraries down - is cut off here: results are in the database already, and it outlasts any end.
+Ctrl-C, SIGTERM and SIGHUP end a tuning job in order (see `tuner.cancel`). What order cannot reach
+- a compiler that does not return, a database that waits for another writer, an interpreter taking
+its libraries down - is cut off here: results are in the database already, and it outlasts any end.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
+from tilesmith.search_space.ending import exit_code
+
 if TYPE_CHECKING:
     from tilesmith.tuner.cancel import CancelToken
 
 LONGEST_S = 1.8
 """Seconds from the signal to the end of the process."""
 
-_stopped = threading.Event()
+_codes: list[int] = []
+"""Exit codes of the signals that stopped this process, the first one's counts."""
 _explained = threading.Event()
 _watching = threading.Event()
 
@@ -37,19 +40,20 @@ def ends_soon(sentence: str) -> Iterator[CancelToken]:
     from tilesmith.tuner.cancel import CancelToken
 
     def arm() -> None:
-        _stopped.set()
-        timer = threading.Timer(LONGEST_S, _cut_off, (sentence,))
+        _codes.append(exit_code(token.reason))
+        timer = threading.Timer(LONGEST_S, _cut_off, (sentence, _codes[0]))
         timer.daemon = True
         timer.start()
 
-    yield CancelToken(arm)
+    token = CancelToken(arm)
+    yield token
 
 
-def _cut_off(sentence: str) -> NoReturn:
+def _cut_off(sentence: str, code: int) -> NoReturn:
     if not _explained.is_set():
         with suppress(OSError):
             os.write(2, f"tilesmith: {sentence}\n".encode())
-    os._exit(1)
+    os._exit(code)
 
 
 @contextmanager
@@ -78,7 +82,7 @@ def ends_in_native_code(sentences: Mapping[int, str]) -> Iterator[None]:
             number = arrived[0]
             answered = number not in ours or signal.getsignal(number) != ours[number]
             if not answered and not over.wait(LONGEST_S):
-                _cut_off(sentences[number])
+                _cut_off(sentences[number], exit_code(number))
         os.close(reading)
 
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -103,9 +107,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def explained() -> None:
-    """The user has been told why it ends; nothing needs to be said when it is cut off."""
+def explained(code: int) -> int:
+    """The user has been told why it ends; nothing needs to be said when it is cut off.
+
+    Args:
+        code: exit code of what was told.
+
+    Returns:
+        the exit code to end with: of the signal, where one stopped it. What fails then may be the
+        terminal, which is what SIGHUP says is gone.
+    """
     _explained.set()
+    return _codes[0] if _codes else code
 
 
 def leave(code: int) -> NoReturn:
@@ -116,7 +129,7 @@ def leave(code: int) -> NoReturn:
     ours: Python notes an interrupt that went through an `exec` of text (dataclasses, generated
     functions) and would kill itself by the signal for it, unless another is executed.
     """
-    if _stopped.is_set():
+    if _codes:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()

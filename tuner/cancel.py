@@ -1,10 +1,10 @@
 """Stopping early: a token that long work polls, and signal handlers that set it.
 
-Ctrl-C or SIGTERM sets the token; loops end at the next trial, keep what is finished, and say so.
-Work that has not come to an end `PATIENCE_S` later (a model in training, a compiler) is torn out of
-by `Interrupted`; only what runs `shielded` - results on their way into the ledger - is waited for.
-A second signal is not patient at all. The handlers are installed only inside `cancel_on_signals`,
-only in the main thread, and restored after.
+Ctrl-C, SIGTERM or SIGHUP sets the token; loops end at the next trial, keep what is finished, and
+say so. Work that has not come to an end `PATIENCE_S` later (a model in training, a compiler) is
+torn out of by `Interrupted`; only what runs `shielded` - results on their way into the ledger - is
+waited for. A second signal is not patient at all. The handlers are installed only inside
+`cancel_on_signals`, only in the main thread, and restored after.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
+from typing import TypeVar
+
+from tilesmith.search_space.ending import heeded
+
+T = TypeVar("T")
 
 PATIENCE_S = 0.8
 """Seconds from the signal until work that does not poll the token is torn out of."""
@@ -33,6 +38,8 @@ class CancelToken:
         self._on_cancel = on_cancel
         self._shields = 0
         self.reason = ""
+        self.torn = False
+        """Whether `Interrupted` was raised: what fails then may be what a library made of it."""
 
     def cancel(self, reason: str = "request") -> None:
         if self._event.is_set():
@@ -60,6 +67,15 @@ class CancelToken:
         finally:
             self._shields -= 1
 
+    @contextmanager
+    def left_in_order(self, inner: AbstractContextManager[T]) -> Iterator[T]:
+        """A context that `Interrupted` is never raised in the end of."""
+        with ExitStack() as shield, inner as entered:
+            try:
+                yield entered
+            finally:
+                shield.enter_context(self.shielded())
+
     @property
     def is_shielded(self) -> bool:
         return self._shields > 0
@@ -70,17 +86,26 @@ class Cancelled(Exception):  # noqa: N818  (not an error: it ends work that nobo
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised anywhere in work that a signal did not end soon enough, as Ctrl-C would have been."""
+    """Raised anywhere in work that a signal did not end soon enough, as Ctrl-C would have been.
+
+    `number` is that of the signal.
+    """
+
+    number: int = signal.SIGINT
 
 
 @contextmanager
 def cancel_on_signals(token: CancelToken) -> Iterator[CancelToken]:
-    """Set `token` on SIGINT and SIGTERM while the block runs (a no-op outside the main thread)."""
+    """Set `token` on signals that end a command while the block runs (a no-op outside the main
+    thread)."""
     if threading.current_thread() is not threading.main_thread():
         yield token
         return
 
+    arrived: list[int] = []
+
     def handle(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
         patience = _AGAIN_S if token.cancelled else PATIENCE_S
         token.cancel(signal.Signals(number).name)
         signal.setitimer(signal.ITIMER_REAL, patience)
@@ -89,9 +114,11 @@ def cancel_on_signals(token: CancelToken) -> Iterator[CancelToken]:
         if token.is_shielded:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
-            raise Interrupted
+            token.torn, torn = True, Interrupted()
+            torn.number = arrived[0]
+            raise torn
 
-    handlers = {signal.SIGINT: handle, signal.SIGTERM: handle, signal.SIGALRM: tear}
+    handlers = {**dict.fromkeys(heeded(), handle), signal.SIGALRM: tear}
     previous = {number: signal.signal(number, new) for number, new in handlers.items()}
     try:
         yield token

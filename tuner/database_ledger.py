@@ -44,6 +44,7 @@ class DatabaseLedger:
         self.job = job
         self._mine: list[TuningRecord] = []
         self._saved = False
+        self._ended = False
         self._borrowed: dict[int, MeasureResult] = {}
 
     @classmethod
@@ -162,8 +163,11 @@ class DatabaseLedger:
             self._database.add(records, job=self.job, job_state=json.dumps(state))
 
     def finish(self, end: JobEnd, message: str) -> None:
+        if self._ended:
+            return
         with self._saving([]):
             self._database.finish_job(self.job, end, message)
+        self._ended = True
 
     @contextmanager
     def _saving(self, pending: Sequence[TuningRecord]) -> Iterator[None]:

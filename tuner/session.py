@@ -77,6 +77,7 @@ def tune(
     Raises:
         InputError: no task or runner, unknown names, or a state of another job or version.
         JobError: no measuring process could be started, or the ledger cannot be written.
+        Interrupted: a signal came before anything was measured; the caller marks the job.
     """
     merged = merge_tasks(tasks)
     if not merged or not runners:
@@ -89,12 +90,13 @@ def tune(
             job.open()
             job.run()
         in_place = job.in_place()
-    except Interrupted:
+    except (Interrupted, Exception) as error:
+        if not token.torn:
+            with contextlib.suppress(TilesmithError):  # the ledger itself may be what failed
+                ledger.finish("failed", str(error))
+        if not (token.torn and job.is_open):
+            raise
         in_place = NOTHING
-    except Exception as error:
-        with contextlib.suppress(TilesmithError):  # the ledger itself may be what failed
-            ledger.finish("failed", str(error))
-        raise
     with token.shielded():
         summary = job.summary(in_place)
         end: JobEnd = "interrupted" if summary.ending == "cancelled" else "finished"
@@ -115,6 +117,8 @@ class _Job:
     """One run of `tune`."""
 
     on_progress: OnProgress | None = None
+    is_open = False
+    """Whether what was measured before is known, so that there is something to sum up."""
 
     def __init__(
         self,
@@ -129,6 +133,7 @@ class _Job:
         self._start = _started(options)
         self._ledger = ledger
         self._options = options
+        self._active = 0
         self._reason = ""
         self.cancel = cancel
         self.phases = []
@@ -147,9 +152,9 @@ class _Job:
     # -- state ------------------------------------------------------------------------------------
     def open(self) -> None:
         """Resume from the ledger's state, or start anew."""
-        self._active = 0
         saved = self._ledger.saved_state()
         if saved is None:
+            self.is_open = True
             if self.model is not None and not self.phases[-1].search.runner.deterministic:
                 self._placed = self.model.foretold()
             self._begin()
@@ -172,6 +177,7 @@ class _Job:
             mine = phase.search.resume(state, entries)
             is_last = phase is self.phases[self._active]
             resume_rounds(phase.search, state, mine if is_last else (), self.cancel)
+        self.is_open = True
 
     def _begin(self, seeds: Sequence[Sequence[Config]] = ()) -> None:
         """The active phase."""

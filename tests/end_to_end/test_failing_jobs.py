@@ -1,4 +1,4 @@
-"""Jobs that are stopped or fail half-way: no trial lost, one sentence, exit code 1."""
+"""Jobs that are stopped or fail half-way: no trial lost, one sentence, the exit code of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def one_sentence(process: subprocess.Popen[str]) -> str:
     return errors.splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
         time.sleep(0.05)
     os.killpg(process.pid, number)  # a terminal's Ctrl-C reaches the worker process too
     sentence = one_sentence(process)
-    assert process.returncode == 1
+    assert process.returncode == 128 + number
     assert number.name in sentence
     kept = trials_in(database)
     assert f"after {kept} trials" in sentence
@@ -61,7 +61,12 @@ def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
     assert more["trials"] == kept + 1
 
 
-def test_an_interrupt_before_everything_is_imported_is_one_sentence() -> None:
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGHUP, "stopped by SIGHUP")]
+)
+def test_an_interrupt_before_everything_is_imported_is_one_sentence(
+    number: signal.Signals, said: str
+) -> None:
     slow = """
 import sys, time
 class Slow:
@@ -76,9 +81,9 @@ main()
     process = script(slow)
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
-    process.send_signal(signal.SIGINT)
-    assert one_sentence(process) == "tilesmith: interrupted"
-    assert process.returncode == 1
+    process.send_signal(number)
+    assert one_sentence(process) == f"tilesmith: {said}"
+    assert process.returncode == 128 + number
 
 
 def test_a_job_that_does_not_come_to_an_end_is_torn_out_of(tmp_path: Path) -> None:
@@ -99,7 +104,7 @@ main()
     assert process.stdout.readline() == "training\n"
     process.send_signal(signal.SIGINT)
     sentence = one_sentence(process)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert f"after {trials_in(tmp_path / 't.db')} trials" in sentence
     assert sentence.endswith("--resume")
 
@@ -126,7 +131,7 @@ main()
     process.send_signal(number)
     said = {signal.SIGINT: "interrupted", signal.SIGTERM: "stopped by SIGTERM"}[number]
     assert one_sentence(process) == f"tilesmith: {said}"
-    assert process.returncode == 1
+    assert process.returncode == 128 + number
 
 
 def test_a_database_that_another_holds_does_not_keep_a_stopped_job(tmp_path: Path) -> None:
@@ -151,7 +156,7 @@ main()
     process.send_signal(signal.SIGINT)
     sentence = one_sentence(process)
     other.close()
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "stopped" in sentence or "interrupted" in sentence
 
 

@@ -14,7 +14,7 @@ import click
 import pytest
 import sqlalchemy.exc
 
-from tilesmith.failures import Terminated, explain, signals_as_exceptions
+from tilesmith.failures import HungUp, Terminated, explain, signals_as_exceptions
 from tilesmith.search_space.errors import CodegenError, JobError, ModelError, TilesmithError
 from tilesmith.stopping import resuming_command
 
@@ -28,9 +28,10 @@ from tilesmith.stopping import resuming_command
         (TilesmithError("a limit"), "a limit", 1),
         (click.UsageError("bad"), "bad (see 'tilesmith --help')", 2),
         (click.FileError("f", "gone"), "Could not open file 'f': gone", 1),
-        (KeyboardInterrupt(), "interrupted", 1),
-        (click.Abort(), "interrupted", 1),
-        (Terminated(), "stopped by SIGTERM", 1),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (click.Abort(), "interrupted", 130),
+        (Terminated(), "stopped by SIGTERM", 143),
+        (HungUp(), "stopped by SIGHUP", 129),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the reader of the output closed it", 1),
         (MemoryError(), "out of memory", 1),
         (OSError(errno.ENOSPC, "No space left on device", "a.tsm"), "No space left on device", 1),

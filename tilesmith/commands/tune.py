@@ -132,8 +132,9 @@ def tune(
     """
     from tilesmith import api
     from tilesmith.display.progress import progress_display
+    from tilesmith.jobs.ending import JobStopped
     from tilesmith.jobs.subjects import subject_of
-    from tilesmith.jobs.tuning import NOTHING_TO_RESUME, JobStopped
+    from tilesmith.jobs.tuning import NOTHING_TO_RESUME
     from tilesmith.records.urls import without_password
     from tilesmith.search_space.errors import JobError
     from tilesmith.stopping import ends_soon, resuming_command
@@ -145,7 +146,12 @@ def tune(
         _check_replay(model or operators, asked)
         with ends_soon("stopped") as cancel, progress_display() as observer:
             told = {name: asked[name] for name in _REPLAYED}
-            report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
+            try:
+                report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
+            except JobStopped as stopped:
+                if stopped.report is not None:
+                    _print(stopped.report, as_json)
+                raise
         _print(report, as_json)
         return
     if objective:
@@ -162,8 +168,10 @@ def tune(
         with ends_soon(sentence) as cancel, progress_display() as observer:
             report = api.tune(subject, observer=observer, cancel=cancel, **asked)
     except JobStopped as stopped:
-        _print(stopped.report, as_json)
-        raise JobError(f"{str(stopped).partition(';')[0]}; to go on: {resuming}") from stopped
+        if stopped.report is not None:
+            _print(stopped.report, as_json)
+        said = str(stopped).rpartition(";")[0]
+        raise JobStopped(None, f"{said}; to go on: {resuming}", stopped.reason) from stopped
     _print(report, as_json)
     database = without_password(asked["database"])
     failed = [task for task in report.tasks if task.best_us is None and task.trials]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilesmith.jobs.ending import JobStopped
 from tilesmith.jobs.recorded_file import read_recorded
 from tilesmith.jobs.tuning import report_of
 from tilesmith.search_space.target import Target
@@ -37,6 +38,7 @@ def replayed(
 
     Raises:
         InputError: the file is not what it should be, or an option names nothing.
+        JobStopped: by a signal or by `cancel`.
     """
     space = read_recorded(path).space(objective)
     token = cancel or CancelToken()
@@ -46,4 +48,8 @@ def replayed(
             [space.task], NOWHERE, MemoryLedger(), [runner], options,
             on_progress=observer, cancel=token,
         )  # fmt: skip
-    return report_of(summary)
+    report = report_of(summary)
+    if summary.ending == "cancelled":
+        message = f"stopped by {token.reason} after {summary.trials} trials; a replay keeps nothing"
+        raise JobStopped(report, message, token.reason)
+    return report

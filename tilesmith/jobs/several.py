@@ -19,6 +19,7 @@ from tilesmith.jobs.reports import TuneReport
 from tilesmith.jobs.request import TuneRequest
 from tilesmith.jobs.tuning import TuningJob, run_job, status_of, tuning_job
 from tilesmith.jobs.workers import cluster_of, hosts_of
+from tilesmith.search_space.ending import exit_code
 from tilesmith.search_space.errors import InputError, JobError, TargetError
 from tilesmith.search_space.target import Target
 from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
@@ -36,9 +37,10 @@ Reports = dict[str, TuneReport]
 class NotAllTuned(JobError):  # noqa: N818  (some were)
     """Some targets were not tuned to the end; `reports` are those that were."""
 
-    def __init__(self, reports: Reports, message: str) -> None:
+    def __init__(self, reports: Reports, message: str, stopped_by: str = "") -> None:
         super().__init__(message)
         self.reports = reports
+        self.exit_code = exit_code(stopped_by)
 
 
 def tune_for(
@@ -79,7 +81,9 @@ def tune_for(
     if run.failures:
         told = "; ".join(f"'{name}': {reason}" for name, reason in run.failures.items())
         raise NotAllTuned(
-            reports, f"{len(run.failures)} of {len(jobs)} targets were not tuned to the end: {told}"
+            reports,
+            f"{len(run.failures)} of {len(jobs)} targets were not tuned to the end: {told}",
+            token.reason,
         )
     return reports
 

@@ -15,6 +15,7 @@ from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.display.notebook import in_notebook
 from tilesmith.display.progress import progress_display
 from tilesmith.jobs.compiling import Parts, parts_of
+from tilesmith.jobs.ending import JobStopped, ended_in_order
 from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
 from tilesmith.jobs.known import starting_point
@@ -28,7 +29,7 @@ from tilesmith.jobs.targets import check_schedulable
 from tilesmith.jobs.words import option_words
 from tilesmith.jobs.workers import check_workers, cluster_of, fleet_of, runners_of
 from tilesmith.records.database import Database
-from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.target import Target
@@ -103,14 +104,6 @@ class TuningJob:
     def writes(self) -> bool:
         """Whether trials are new ones; those of a replay are in the database already."""
         return self.measure != "replay"
-
-
-class JobStopped(JobError):  # noqa: N818  (the user asked for it)
-    """A signal ended the job; `report` is what it came to, every trial of it in the database."""
-
-    def __init__(self, report: TuneReport, message: str) -> None:
-        super().__init__(message)
-        self.report = report
 
 
 def tuning_job(request: TuneRequest, started: float) -> TuningJob:
@@ -188,7 +181,7 @@ def run_job(
     token = cancel or CancelToken()
     with (
         cancel_on_signals(token),
-        Database.open(database, create=job.writes) as opened,
+        token.left_in_order(Database.open(database, create=job.writes)) as opened,
         cluster_of("" if cluster is not None else job.workers) as own,
         fleet_of(cluster or own, job.target, job.threads, measures=job.on_hardware) as fleet,
     ):
@@ -202,19 +195,22 @@ def run_job(
             "of a replay" if number is None else number, name, len(job.parts.workloads),
             job.target.identity, job.measure,
         )  # fmt: skip
-        measuring = _runners(job, opened, fleet)
-        with noting(opened, fleet, job.on_hardware), beating(opened, number, observer) as observing:
-            summary, models = _tuned(job, opened, ledger, measuring, observing, token)
-        with token.shielded():
-            _keep_choices(job, opened, ledger, summary.in_place)
+        with ended_in_order(ledger, token, name):
+            measuring = _runners(job, opened, fleet)
+            watched = noting(opened, fleet, job.on_hardware)
+            with watched, beating(opened, number, observer) as observing:
+                summary, models = _tuned(job, opened, ledger, measuring, observing, token)
+            with token.shielded():
+                _keep_choices(job, opened, ledger, summary.in_place)
     LOG.info("%d trials done", summary.trials)
-    if not token.cancelled:
+    if summary.ending != "cancelled":
         return replace(report_of(summary), models=models)
     screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
     raise JobStopped(
         replace(report_of(summary), models=models),
         f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
         f"'{name}'; the same job with --resume goes on",
+        token.reason,
     )
 
 
