@@ -1,4 +1,10 @@
-"""Scales and shifts by constants: joined, and taken into weights, they cost nothing at run time."""
+"""Scales and shifts by constants: joined, and taken into weights, they cost nothing at run time.
+
+What cancels keeps its order: `(x - c) k` is small where x is near c, and `x k - c k` is the
+rounding of c k there. So a scale passes a shift only where the shifted value was rounded before the
+shift, as a product's is, and the shift is small (`LARGEST_SHIFT`); everything else stays as it is
+written.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,13 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rounding import (
+    in_range,
+    is_exact_sum,
+    is_ordinary,
+    is_power_of_two,
+    is_small_shift,
+)
 
 Array = NDArray[Any]
 
@@ -19,15 +32,17 @@ Array = NDArray[Any]
 class FoldAffine(Pass):
     """Scales and shifts by constants move together, and into the weights before them.
 
-        y = Mul(Add(x, b), a)            before
+        y = Mul(Add(x, b), a)            before: x is Mul(z, c) or MatMul(z, w)
         y = Add(Mul(x, a), a b)          after: scales first, so that they meet
         y = Mul(Mul(x, a), c)            before
-        y = Mul(x, a c)                  after; likewise for Add
+        y = Mul(x, a c)                  after; likewise for Add, where the sum is exact
         y = Mul(Conv(x, w, b), a)        before: a varies along the output channels at most
         y = Conv(x, a w, a b)            after; Add joins the bias; likewise for Gemm and MatMul
 
     Contract: any graph in; every intermediate value had one reader; products are taken in double
-    precision, so results differ by roundings of single precision only.
+    precision. Results differ by roundings of what was rounded before, and of shifts that are at
+    most `LARGEST_SHIFT`; no value becomes infinite, or nothing, that was not
+    (`rounding.is_ordinary`).
     """
 
     name = "fold-affine"
@@ -80,10 +95,13 @@ def _merge(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
     source, first = split
     name = before.inputs[1] if before.inputs[0] == source else before.inputs[0]
     if before.operator == node.operator:
-        both = np.multiply if node.operator == "Mul" else np.add
-        merged = _add(rewriter, name, both(first.astype(np.float64), value))
-        rewriter.replace((before, node), replace(node, inputs=(source, merged)))
-    elif node.operator == "Mul":
+        is_harmless, joined = (
+            (is_ordinary, np.multiply) if node.operator == "Mul" else (is_exact_sum, np.add)
+        )
+        if is_harmless(first, value):
+            merged = _add(rewriter, name, joined(first.astype(np.float64), value))
+            rewriter.replace((before, node), replace(node, inputs=(source, merged)))
+    elif node.operator == "Mul" and _distributes(rewriter, source, first, value):
         factor = _add(rewriter, name, value)
         shift = _add(rewriter, name, first.astype(np.float64) * value)
         old = rewriter.info(before.outputs[0])  # its values are another's name from now on
@@ -99,6 +117,19 @@ def _merge(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
             ),
             replace(node, operator="Add", inputs=(middle, shift), name=before.name),
         )
+
+
+def _distributes(rewriter: Rewriter, source: str, shift: Array, factor: Array) -> bool:
+    """Whether a scale may pass a shift: what is shifted was rounded before, so that where it
+    cancels the roundings of shift and scale are no more than those that are there."""
+    producer = rewriter.producer(source)
+    if producer is None or not is_small_shift(shift, factor):
+        return False
+    if producer.is_onnx("MatMul"):
+        weight = rewriter.constant(producer.inputs[1])
+        return weight is not None and weight.ndim >= 2 and weight.shape[-2] > 1
+    scaled = constant_operand(rewriter, producer) if producer.is_onnx("Mul") else None
+    return scaled is not None and not bool(np.any(is_power_of_two(scaled[1])))
 
 
 def _add(rewriter: Rewriter, base: str, value: Array) -> str:
@@ -134,16 +165,39 @@ def _into_weights(rewriter: Rewriter, before: Node, node: Node, value: Array) ->
     offset = np.zeros(len(channels)) if bias is None else bias.astype(np.float64)
     inputs = [before.inputs[0], before.inputs[1]]
     if node.operator == "Mul":
-        inputs[1] = _add(rewriter, inputs[1], _scale_weight(before, weight, channels))
+        scaled = _scale_weight(before, weight, channels)
+        if not _scales_harmlessly(before, weight, scaled, offset, channels):
+            return
+        inputs[1] = _add(rewriter, inputs[1], scaled)
         offset = offset * channels
-    else:
+    elif not np.any(offset) or (is_small_shift(offset) and is_small_shift(channels)):
         offset = offset + channels
+    else:
+        return
     if bias_name or node.operator == "Add":
         inputs.append(_add(rewriter, bias_name or inputs[1], offset))
     attributes = tuple(pair for pair in before.attributes if pair[0] != "beta")
     rewriter.replace(
         (before, node),
         replace(before, inputs=tuple(inputs), outputs=node.outputs, attributes=attributes),
+    )
+
+
+def _scales_harmlessly(
+    before: Node, weight: Array, scaled: Array, offset: Array, channels: Array
+) -> bool:
+    """Whether a product with scaled weights and bias rounds as the scaled product does: no weight
+    leaves the range of its type, and what the bias cancels are sums, which were rounded. A sum of
+    one product is a formula: its bias stays before the scale."""
+    fan_in = weight.size // len(channels)
+    if before.operator == "ConvTranspose":
+        fan_in = weight.shape[0] // int(before.attribute("group", 1))
+    single = fan_in == 1 and not np.all(is_power_of_two(channels)) and bool(np.any(offset))
+    return (
+        is_ordinary(channels)
+        and in_range(weight, scaled)
+        and not single
+        and is_small_shift(offset, channels)
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
+
+_FAR = 16
+"""So many deviations (or biases) of the mean cost at most 2^-20 of what results are."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,12 @@ class ExpandBatchNorm(Pass):
         t = Mul(x, a); y = Add(t, b)                                after
 
     with a = scale / sqrt(variance + epsilon) and b = bias - mean a, of shape (C, 1, ..., 1),
-    computed in double precision. `FoldAffine` then moves them into the weights of a convolution or
-    product.
+    computed in double precision. Where a mean is more than `_FAR` deviations, which would be lost
+    of what is near it, the mean is subtracted first:
+
+        s = Add(x, -mean); t = Mul(s, a); y = Add(t, bias)          after
+
+    `FoldAffine` then moves them into the weights of a convolution or product.
 
     Contract: any graph in; out, no BatchNormalization with constant statistics in inference mode is
     left.
@@ -46,13 +53,16 @@ def _expand(rewriter: Rewriter, node: Node) -> None:
     scale, bias, mean, variance = (np.asarray(value, dtype=np.float64) for value in values)
     factor = scale / np.sqrt(variance + float(node.attribute("epsilon", 1e-5)))
     shape = (-1,) + (1,) * max(0, len(source.dims) - 2)
-    names = [
-        rewriter.add_constant(node.inputs[1], v.astype(np.float32).reshape(shape), "float32")
-        for v in (factor, bias - mean * factor)
-    ]
-    middle = rewriter.add_tensor(node.writes[0], result.dtype, result.dims)
-    rewriter.replace(
-        node,
-        Node("Mul", (node.inputs[0], names[0]), (middle,), f"{node.name}.scale"),
-        Node("Add", (middle, names[1]), node.outputs, f"{node.name}.shift"),
-    )
+    near = np.abs(mean * factor) <= _FAR * np.maximum(np.abs(scale), np.abs(bias))
+    steps = [("Mul", "scale", factor), ("Add", "shift", bias - mean * factor)]
+    if not np.all(near):
+        steps = [("Add", "centre", -mean), steps[0], ("Add", "shift", bias)]
+    new: list[Node] = []
+    x = node.inputs[0]
+    for operator, word, value in steps:
+        single = value.astype(np.float32).reshape(shape)
+        constant = rewriter.add_constant(node.inputs[1], single, "float32")
+        y = rewriter.add_tensor(node.writes[0], result.dtype, result.dims)
+        new.append(Node(operator, (x, constant), (y,), f"{node.name}.{word}"))
+        x = y
+    rewriter.replace(node, *new[:-1], replace(new[-1], outputs=node.outputs))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import integers, uniform
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rounding import is_power_of_two
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Canonicalise(Pass):
     `Sum`/`Max`/`Min`/`Mean` of many become binary; `x - c` and `x / c` with a floating constant
     become `x + -c` and `x * (1/c)`.
 
-    Contract: any graph in; same values out, up to one rounding of `1/c`.
+    Contract: any graph in; same values out, up to one rounding of `1/c`, which no step function
+    reads.
     """
 
     name = "canonicalise"
@@ -140,11 +144,14 @@ def _make_binary(rewriter: Rewriter, node: Node) -> None:
 
 
 def _invert_constant(rewriter: Rewriter, node: Node) -> None:
-    """x - c -> x + (-c); x / c -> x * (1/c)."""
+    """x - c -> x + (-c); x / c -> x * (1/c), unless a step tells 41 (1/41) from 1."""
     value = rewriter.constant(node.inputs[1])
     if value is None or value.dtype != np.float32 or node.inputs[0] in rewriter.constants:
         return
-    if node.operator == "Div" and (not np.all(value) or not np.all(np.isfinite(1 / value))):
+    if node.operator == "Div" and not (
+        _has_reciprocals(value)
+        and (np.all(is_power_of_two(value)) or not _reaches_step(rewriter, node.writes[0]))
+    ):
         return
     inverse = -value if node.operator == "Sub" else (1.0 / value.astype(np.float64))
     constant = rewriter.add_constant(
@@ -152,6 +159,36 @@ def _invert_constant(rewriter: Rewriter, node: Node) -> None:
     )
     operator = "Add" if node.operator == "Sub" else "Mul"
     rewriter.replace(node, replace(node, operator=operator, inputs=(node.inputs[0], constant)))
+
+
+def _has_reciprocals(value: NDArray[Any]) -> bool:
+    """Whether single precision holds what numbers are the reciprocals of, in all its digits."""
+    limits, sizes = np.finfo(np.float32), np.abs(value.astype(np.float64))
+    return bool(np.all((sizes <= 1 / float(limits.tiny)) & (sizes * float(limits.max) >= 1)))
+
+
+_STEPS = (
+    "Floor", "Ceil", "Round", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
+)  # fmt: skip
+_SMOOTH = (
+    "Add", "Sub", "Mul", "Neg", "Abs", "Relu", "Clip", "Max", "Min", "Identity", "Reshape",
+    "Unsqueeze", "Squeeze", "Transpose",
+)  # fmt: skip
+
+
+def _reaches_step(rewriter: Rewriter, name: str, depth: int = 4) -> bool:
+    """Whether one rounding of a tensor may be a whole number of what is soon made of it."""
+    for reader in rewriter.consumers(name):
+        if reader.is_onnx(*_STEPS):
+            return True
+        if reader.is_onnx("Cast", "CastLike"):
+            if rewriter.info(reader.writes[0]).dtype not in ("float32", "float64"):
+                return True
+        elif not reader.is_onnx(*_SMOOTH):
+            continue
+        if depth and _reaches_step(rewriter, reader.writes[0], depth - 1):
+            return True
+    return False
 
 
 def _modern_softmax(rewriter: Rewriter, node: Node) -> None:

@@ -11,13 +11,14 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import uniform
 from tilesmith.compiler.passes.affine import constant_operand
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rounding import is_ordinary
 
 
 @dataclass(frozen=True)
 class MoveScales(Pass):
     """Scales move from the operands of a product to its result.
 
-        y = MatMul(Mul(a, s), Mul(b, t))          before: s and t are one number each
+        y = MatMul(Mul(a, s), Mul(b, t))          before: s and t are one ordinary number each
         y = Mul(MatMul(a, b), s t)                after
 
     so that attention's scaling becomes the epilogue of the scores' product.
@@ -47,7 +48,7 @@ def _move(rewriter: Rewriter, node: Node) -> None:
             continue
         other = scale.inputs[1] if scale.inputs[0] == split[0] else scale.inputs[0]
         factor = uniform(rewriter.constant, other)
-        if factor is not None:
+        if factor and is_ordinary(np.array(factor)):
             inputs[position] = split[0]
             total *= factor
             removed.append(scale)
