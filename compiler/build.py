@@ -35,6 +35,7 @@ from tilesmith.search_space.errors import (
     VerificationError,
     WorkloadError,
 )
+from tilesmith.search_space.rounds import Rounds
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -190,7 +191,9 @@ def _settled(
     graph: Graph, chooser: Chooser
 ) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
     """Schedules and code; where a family falls back, kernels without code go to the host."""
+    rounds = Rounds(f"giving kernels of '{graph.name}' to the host", len(_computed(graph)) + 1)
     while True:
+        rounds.another()
         refused: set[Workload] = set()
         try:
             settled = share_tables(settle(graph, chooser), chooser)

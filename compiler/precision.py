@@ -14,6 +14,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.rounds import Rounds
 from tilesmith.search_space.suggestions import unknown
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -114,11 +115,14 @@ def _kept(graph: Graph, dtype: str, wide: set[str]) -> set[str]:
     for node in graph.nodes:
         if node.workload is None:
             continue
-        template, workload = template_of(node.workload.operator), in_precision(node.workload, dtype)
+        workload = in_precision(node.workload, dtype, WIDE)
+        template = template_of(workload.operator)
         operands = (*template.operands(workload), template.output(workload))
         names = (*node.inputs, *node.outputs)
         found |= {n for n, o in zip(names, operands, strict=False) if o.dtype == "float32"}
+    rounds = Rounds(f"the precision of '{graph.name}'", len(graph.tensors) + 1)
     while True:  # kernels, views and joins keep what they share with others that do
+        rounds.another()
         more = {n for node in graph.nodes if _stays(graph, node, found) for n in _names(node)}
         more = {n for n in more if graph.info(n).dtype == "float32"} - found
         if not more:
@@ -140,7 +144,7 @@ def _stays(graph: Graph, node: Node, kept: set[str]) -> bool:
 def _converted(node: Node, dtype: str) -> Node:
     if node.workload is None:
         return node
-    workload = in_precision(node.workload, dtype)
+    workload = in_precision(node.workload, dtype, WIDE)
     return node if workload == node.workload else replace(node, workload=workload)
 
 

@@ -16,6 +16,11 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.sources import inherited
+from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.rounds import Rounds
+
+_MOST = 1 << 12
+"""Nodes that a pass may look at for each that there was: one operator becomes hundreds at most."""
 
 
 class Rewriter:
@@ -31,16 +36,18 @@ class Rewriter:
         self._producers = dict(graph.producers)
         self._consumers = {n: dict.fromkeys(nodes) for n, nodes in graph.consumers.items()}
         self._fresh = 0
+        self._came = list(graph.nodes)
 
     # -- questions ----------------------------------------------------------------------------
     def nodes(self) -> Iterator[Node]:
         """Every node once, those that come while iterating included, those removed left out."""
         seen: set[Node] = set()
-        while waiting := [node for node in self._nodes if node not in seen]:
-            for node in waiting:
-                if node in self._nodes:
-                    yield node
-            seen.update(waiting)
+        rounds = Rounds(f"a pass over '{self.graph.name}'", _MOST * (len(self._nodes) + 1))
+        for node in self._came:  # which grows
+            if node in self._nodes and node not in seen:
+                rounds.another()
+                seen.add(node)
+                yield node
 
     def alive(self, node: Node) -> bool:
         return node in self._nodes
@@ -68,8 +75,8 @@ class Rewriter:
 
     def only_consumer(self, name: str) -> Node | None:
         """The single reader of a tensor that is no graph output, else None."""
-        readers = self.consumers(name)
-        return readers[0] if len(readers) == 1 and not self.is_output(name) else None
+        readers = self._consumers.get(name, {})
+        return next(iter(readers)) if len(readers) == 1 and not self.is_output(name) else None
 
     # -- changes ------------------------------------------------------------------------------
     def fresh(self, base: str) -> str:
@@ -113,6 +120,7 @@ class Rewriter:
             self.remove(node)
         for step, node in enumerate(new):
             self._nodes[node] = None
+            self._came.append(node)
             self._order[node] = place + step * 1e-6
             for name in node.writes:
                 self._producers[name] = node
@@ -182,6 +190,7 @@ class Rewriter:
     def _sorted(self) -> tuple[Node, ...]:
         """Topological, otherwise in the order the nodes stood (depth first, no recursion)."""
         done: dict[Node, None] = {}
+        opened: set[Node] = set()
         for root in sorted(self._nodes, key=self._order.__getitem__):
             stack = [root]
             while stack:
@@ -189,6 +198,12 @@ class Rewriter:
                 waiting = [p for n in node.reads if (p := self._producers.get(n)) and p not in done]
                 if node in done or not waiting:
                     done[stack.pop()] = None
-                else:
-                    stack.extend(reversed(waiting))
+                    continue
+                opened.add(node)
+                if round_ := next((p for p in waiting if p in opened), None):
+                    raise VerificationError(
+                        f"{round_.describe()} of '{self.graph.name}' would need its own result; "
+                        "this is a fault of a pass: --verify-passes says of which"
+                    )
+                stack.extend(reversed(waiting))
         return tuple(done)

@@ -24,6 +24,7 @@ from tilesmith.compiler.rounding import (
     is_power_of_two,
     is_small_shift,
 )
+from tilesmith.search_space.rounds import Rounds
 
 Array = NDArray[Any]
 
@@ -48,7 +49,9 @@ class FoldAffine(Pass):
     name = "fold-affine"
 
     def run(self, graph: Graph) -> Graph:
+        rounds = Rounds(f"the pass {self.name} of '{graph.name}'", len(graph.nodes) + 1)
         while True:
+            rounds.another()
             rewriter = Rewriter(graph)
             for node in rewriter.nodes():
                 if node.is_onnx("Mul", "Add"):

@@ -77,16 +77,15 @@ def _lower(rewriter: Rewriter, node: Node) -> None:
     if found is None:
         return
     formula, operands = found
-    if not operands or any(
-        not _broadcasts(rewriter.info(name).dims, result.dims) for name in operands
-    ):
+    shapes = [rewriter.info(name).dims for name in operands]
+    if not shapes or not all(_broadcasts(shape, result.dims) for shape in shapes):
         return
     try:
         workload = _workload(rewriter, formula, operands, result)
     except WorkloadError:
         return
-    (own,) = rewriter.replace(masked, kernel(workload, operands, result.name, node.name))
-    _absorb(rewriter, own)
+    made = rewriter.replace(masked, kernel(workload, operands, result.name, node.name))
+    _absorb(rewriter, *made)
 
 
 def _is_computable(info: TensorInfo) -> bool:
@@ -113,8 +112,7 @@ def _absorb(rewriter: Rewriter, node: Node) -> None:
                 continue
             if rewriter.only_consumer(name) is not node:
                 continue
-            together = _merged(rewriter, before, node)
-            if together is not None:
+            if (together := _merged(rewriter, before, node)) is not None:
                 (node,) = rewriter.replace((before, node), together)
                 merged = True
                 break
@@ -343,8 +341,10 @@ def _selu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     return _where_positive(x, call("multiply", x, number(gamma)), low)
 
 
-def _celu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+def _celu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     x, alpha = terms[0], node.attribute("alpha", 1.0)
+    if abs(alpha) < 1e-37:  # one through it is no number
+        return None
     low = _exp_minus_one(call("multiply", x, number(1 / alpha)))
     return _where_positive(x, x, call("multiply", low, number(alpha)))
 

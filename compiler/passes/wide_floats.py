@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import AttributeValue, Graph, Node, Subgraph, TensorInfo, kernel
 from tilesmith.compiler.graph_pass import Pass
@@ -70,27 +73,33 @@ class _Widening:
         self._renamed: dict[str, str] = {}
 
     def run(self) -> Graph:
-        for info in (*self.graph.inputs, *self.graph.outputs):
-            if _is_narrow(info):
-                self.tensors[info.name] = info
-                self._renamed[info.name] = self._fresh(info, "float32")
-        for info in self.graph.inputs:
-            if _is_narrow(info):
-                self._cast(info.name, self._renamed[info.name])
-        for node in self.graph.nodes:
+        """The caller's tensors keep their type, and have a float32 one beside them for the nodes.
+        One may be an input and an output, an output twice, or a constant."""
+        graph, computed = self.graph, self.graph.producers.keys()
+        ends = {i.name: i for i in (*graph.inputs, *graph.outputs) if _is_narrow(i)}
+        for name, info in ends.items():
+            self.tensors[name] = info
+            if name in computed or name in graph.consumers:
+                self._renamed[name] = self._fresh(info, "float32")
+        for name in [n for n in self._renamed if n not in computed and n not in graph.constants]:
+            self._cast(name, self._renamed[name])
+        for node in graph.nodes:
             self._node(node)
-        for info in self.graph.outputs:
-            if _is_narrow(info) and info.name not in self.graph.constants:
-                self._cast(self._renamed[info.name], info.name)
-        constants = {
-            self._renamed.get(name, name): value.astype(np.float32)
-            if _is_narrow(self.graph.info(name))
-            else value
-            for name, value in self.graph.constants.items()
-        }
-        ends = {info.name for info in self.graph.outputs} & self.graph.constants.keys()
-        constants |= {name: self.graph.constants[name] for name in ends}
-        return self.graph.with_(nodes=tuple(self.nodes), tensors=self.tensors, constants=constants)
+        for name in [n for n in self._renamed if n in computed]:
+            self._cast(self._renamed[name], name)
+        return graph.with_(
+            nodes=tuple(self.nodes), tensors=self.tensors, constants=dict(self._constants(ends))
+        )
+
+    def _constants(self, ends: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
+        for name, value in self.graph.constants.items():
+            if not _is_narrow(self.graph.info(name)):
+                yield name, value
+                continue
+            if name in ends:
+                yield name, value
+            if name not in ends or name in self._renamed:
+                yield self._renamed.get(name, name), value.astype(np.float32)
 
     def _fresh(self, info: TensorInfo, dtype: str) -> str:
         name = f"{info.name}.{dtype}"

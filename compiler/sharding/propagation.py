@@ -19,6 +19,7 @@ from tilesmith.compiler.sharding.dimension_maps import DimensionMap, Factors, di
 from tilesmith.compiler.sharding.partition import Sharding
 from tilesmith.compiler.sharding.specs import Spec
 from tilesmith.compiler.sharding.strategies import Strategy, strategy
+from tilesmith.search_space.rounds import Rounds
 
 
 def propagate(graph: Graph, costs: Costs, given: Mapping[str, Spec]) -> Sharding:
@@ -40,8 +41,12 @@ class _Propagation:
 
     def run(self) -> Sharding:
         nodes = self.graph.nodes
+        rounds = Rounds(
+            f"the sharding of '{self.graph.name}'", len(nodes) * len(self.mesh.names) + 1
+        )
         changed = True
         while changed:
+            rounds.another()
             changed = False
             for node in itertools.chain(nodes, reversed(nodes)):
                 changed |= self._visit(node)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.specs import Digits, Spec, digits, legal, local_shape
+from tilesmith.search_space.rounds import Rounds
 
 Array = NDArray[Any]
 
@@ -58,7 +59,9 @@ def steps_between(
     """The collectives that make `wanted` of `source`; both are legal for the shape."""
     found: list[Step] = []
     current = source
+    rounds = Rounds(f"resharding {source} to {wanted}", 16 * (len(mesh.names) + 1))
     while current != wanted:
+        rounds.another()
         step = _next(current, wanted, shape, mesh)
         found.append(step)
         current = step.after

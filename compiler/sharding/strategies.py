@@ -16,6 +16,7 @@ from tilesmith.compiler.graph import Node
 from tilesmith.compiler.sharding.dimension_maps import SUMS, DimensionMap, Factors
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.specs import Cut, Dimension, Spec, divides
+from tilesmith.search_space.rounds import Rounds
 
 Specs = tuple[Spec | None, ...]
 
@@ -144,8 +145,10 @@ def blocks_of(
     least = min(mesh.sizes.values(), default=1)
     dims: dict[tuple[str, int], set[int]] = {}
     found: dict[Node, dict[int, set[int]]] = {node: {} for node in maps}
+    rounds = Rounds("finding blocks that shardings may cut", 1 << 16)
     changed = True
     while changed:
+        rounds.another()
         changed = False
         for node, known in maps.items():
             for name, axis, factors in _dimensions(node, known):

@@ -33,6 +33,7 @@ from tilesmith.search_space.errors import (
     VerificationError,
     WorkloadError,
 )
+from tilesmith.search_space.rounds import Rounds
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -77,7 +78,11 @@ def settled_kernels(
     if schedules.options.require_tuned:
         require_tuned(graphs[0], chooser)
     compiler = _Compiler(region, fitter.points[0], schedules.target)
+    rounds = Rounds(
+        f"giving kernels of '{graphs[0].name}' to the host", len(_kernels_of(graphs[0])) + 1
+    )
     while True:
+        rounds.another()
         first = settle(graphs[0], chooser)
         others = [_settled_like(first, graphs[0], graph, schedules) for graph in graphs[1:]]
         settled = (first, *others)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tests.compiler.lowering_checks import check_both, whole
-from tests.compiler.model_builder import model_of, operators, random
+from tests.compiler.model_builder import expected, model_of, operators, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
 from tilesmith.compiler.onnx.importer import import_model
 
 
@@ -107,6 +109,14 @@ def test_elementwise_chains(name: str) -> None:
 
 def test_mish() -> None:
     check_both(model_of("g (float[3, 5] x) => (float[3, 5] y) { y = Mish(x) }", opset=18))
+
+
+def test_celu_divides_by_nothing_as_others_do() -> None:
+    model = model_of("g (float[3, 5] x) => (float[3, 5] y) { y = Celu<alpha=0.0>(x) }", opset=18)
+    graph = import_model(model)
+    inputs = {"x": random(3, 5)}
+    found = build(graph, host_target()).run(inputs)
+    np.testing.assert_array_equal(found["y"], expected(model, inputs)["y"])
 
 
 def test_equal_elementwise_work_has_one_key_whatever_its_shape() -> None:

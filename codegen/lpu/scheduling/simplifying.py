@@ -41,6 +41,7 @@ from tilesmith.codegen.lpu.dataflow import (
 from tilesmith.codegen.lpu.scheduling.dependences import reads_of, writes_of
 from tilesmith.codegen.lpu.scheduling.merging import merged
 from tilesmith.codegen.lpu.scheduling.normal_form import renamed
+from tilesmith.search_space.rounds import Rounds
 
 Content = Callable[[str], NDArray[Any] | None]
 """Rows of a constant tensor, shape (rows, 320), by its name; None if they are not known."""
@@ -179,8 +180,9 @@ class _Expression:
 
     def shorten(self) -> None:
         """Until nothing changes."""
+        rounds = Rounds("a chain of an LPU's kernel", 64 * (len(self.operations) + 1))
         while any(self.changed(number) for number in sorted(self.operations)):
-            pass
+            rounds.another()
 
     def readers(self, number: int) -> int:
         found = sum(o.operands.count(number) for o in self.operations.values())

@@ -41,16 +41,13 @@ class ConvertAtEntrance(Pass):
         if not kinds and not results:
             return graph
         rewriter = Rewriter(graph)
-        for node in results:
-            _widen(rewriter, node)
+        for name in results:
+            _widen(rewriter, name)
         for name, kind in kinds.items():
             for seen in seen_as(graph, name):
-                rewriter.tensors[seen] = replace(rewriter.info(seen), dtype=kind)
-                for node in rewriter.consumers(seen):
-                    if node.workload is not None:
-                        _accept(rewriter, node, seen, kind)
+                _accept(rewriter, seen, kind)
         changed = rewriter.finish()
-        ends = [*kinds, *(node.outputs[0] for node in results)]
+        ends = [*kinds, *results]
         before = {name: graph.info(name).dtype for name in ends}
         return changed.with_(converted={**changed.converted, **before})
 
@@ -72,8 +69,8 @@ def _wanted(graph: Graph, info: TensorInfo) -> str | None:
     return COMPUTED if kinds and kinds <= {"to_bool", f"to_{COMPUTED}"} else None
 
 
-def _rounded_results(graph: Graph) -> list[Node]:
-    """Maps of numbers of float32 whose results, of fewer bits, only the caller reads."""
+def _rounded_results(graph: Graph) -> list[str]:
+    """What maps of numbers of float32 give, of fewer bits, and only the caller reads."""
     found = []
     for name in sorted(graph.output_names):
         node = graph.producers.get(name)
@@ -82,14 +79,15 @@ def _rounded_results(graph: Graph) -> list[Node]:
         narrow = graph.info(name).dtype in NARROW and not graph.consumers.get(name)
         text = node.workload.text("expression")
         if narrow and f"to_{COMPUTED}" in functions(parse_formula(text)):
-            found.append(node)
+            found.append(name)
     return found
 
 
-def _widen(rewriter: Rewriter, node: Node) -> None:
-    """Let a result be float32 on the device; drop the kernel where it did nothing else."""
+def _widen(rewriter: Rewriter, name: str) -> None:
+    """Let a result be float32 on the device; drop its kernel where it did nothing else."""
+    node = rewriter.producer(name)  # as it is now: another result may have been dropped before it
+    assert node is not None
     assert node.workload is not None
-    (name,) = node.outputs
     types = [operand.dtype for operand in template_of("elementwise").inputs(node.workload)]
     formula = parse_formula(node.workload.text("expression"))
     for place, dtype in enumerate(types):
@@ -97,20 +95,25 @@ def _widen(rewriter: Rewriter, node: Node) -> None:
             formula = without(formula, f"x{place}", f"to_{COMPUTED}")
     rewriter.tensors[name] = replace(rewriter.info(name), dtype=COMPUTED)
     changed = of_types(replace(node.workload, dtype=COMPUTED), formula, types)
-    if changed.text("expression") == "x0" and not changed.epilogue and types == [COMPUTED]:
-        same = rewriter.info(node.inputs[0]).shape == rewriter.info(name).shape
-        if same and rewriter.bypass(node, node.inputs[0]):
-            return
-    rewriter.replace(node, replace(node, workload=changed))
+    (node,) = rewriter.replace(node, replace(node, workload=changed))
+    if types == [COMPUTED]:
+        _drop(rewriter, node)
 
 
-def _accept(rewriter: Rewriter, node: Node, name: str, kind: str) -> None:
-    """Let a kernel take the input converted; drop it where it did nothing else."""
+def _accept(rewriter: Rewriter, name: str, kind: str) -> None:
+    """Let the kernels that read an input take it converted; drop those that did nothing else."""
+    rewriter.tensors[name] = replace(rewriter.info(name), dtype=kind)
+    readers = [node for node in rewriter.consumers(name) if node.workload is not None]
+    changed = [rewriter.replace(node, taking(node, {name}, kind))[0] for node in readers]
+    for node in changed:  # what reads both the input and what is dropped is another node by then
+        if rewriter.alive(node) and node.workload is not None and node.workload.dtype == kind:
+            _drop(rewriter, node)
+
+
+def _drop(rewriter: Rewriter, node: Node) -> None:
+    """Drop a kernel that hands on what it reads, where that can be."""
     assert node.workload is not None
-    changed = taking(node, {name}, kind).workload
-    assert changed is not None
-    if changed.text("expression") == "x0" and not changed.epilogue:
-        same = rewriter.info(name).shape == rewriter.info(node.writes[0]).shape
-        if same and changed.dtype == kind and rewriter.bypass(node, name):
-            return
-    rewriter.replace(node, replace(node, workload=changed))
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
+    same = node.workload.text("expression") == "x0" and not node.workload.epilogue
+    if same and source.shape == result.shape:
+        rewriter.bypass(node, source.name)
