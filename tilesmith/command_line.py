@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from tilesmith.commands.help import ExplainedGroup
 from tilesmith.commands.verbosity import verbose
 from tilesmith.failures import explain, signals_as_exceptions
 from tilesmith.search_space.ending import STOPPED
@@ -53,7 +54,7 @@ _COMPLETING = "_TILESMITH_COMPLETE"
 """Set by shells that ask for words (`tilesmith.commands.completion`)."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ExplainedGroup):
     """A group that imports a command's module only to run it or to list it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -128,7 +129,10 @@ def _print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> 
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @click.option(
     "--version",
     is_flag=True,

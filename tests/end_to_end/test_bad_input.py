@@ -72,7 +72,7 @@ def test_wrong_usage_is_refused(model: Path, tmp_path: Path) -> None:
     assert "strategy" in refuse("tune", "--op", SMALL, *database, "--strategy", "wishing")
     assert "cost model" in refuse("tune", "--op", SMALL, *database, "--cost-model", "crystal")
     assert "--against" in refuse("bench", model, "--against", "abacus")
-    assert "--seconds" in refuse("bench", model, "--seconds", "inf")
+    assert "--time-limit" in refuse("bench", model, "--seconds", "inf")
     assert "scheduler" in refuse("tune", "--op", SMALL, *database, "--scheduler", "fate")
     assert "time-limit = nan" in refuse("tune", "--op", SMALL, *database, "--time-limit", "nan")
     assert not (tmp_path / "tuning.db").exists(), "nothing is made for a job that cannot start"

@@ -124,7 +124,7 @@ def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
         (f"{LOAD} --requests-per-second 1e300", "is 1e+300; above 0 and at most 1,000,000"),
         (f"{LOAD} --requests-per-second 1 --ttft-p99 0", "--ttft-p99 is 0 ms, which nothing"),
         (f"{LOAD} --requests-per-second 1 --trace t.csv", "are two loads"),
-        (f"{LOAD} --trace t.csv", "--input and its spread are the trace's to say"),
+        (f"{LOAD} --trace t.csv", "--input-tokens and its spread are for --arrivals to say"),
         (f"{LOAD} --requests-per-second 1 --batch 1,2", "--batch has several values"),
         (f"{LOAD} --requests-per-second 1 --dp 2", "--dp is what a load's answer says"),
         (f"{LOAD} --requests-per-second 1 --max-sequence 100", "allow 250"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.commands.options import NamedFile, NamedShape, NameList, Setting
+from tilesmith.commands.values import NamedFile, NamedShape, NameList, Setting
 
 
 @given(st.text("abc:/._", min_size=1), st.lists(st.integers(0, 10**6), min_size=1, max_size=6))

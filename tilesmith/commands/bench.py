@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.files import time_limit_option
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
-    NameList,
-    Quantity,
     database_option,
     json_option,
     precision_option,
@@ -19,6 +19,7 @@ from tilesmith.commands.options import (
     shape_option,
     target_option,
 )
+from tilesmith.commands.values import NameList, Quantity
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s")
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("models", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm...", nargs=-1, required=True)
 @click.option(
     "--against",
@@ -44,12 +45,12 @@ _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s
     metavar="MODEL.onnx",
     help="The model that others run, where MODEL.tsm's own is gone or was moved.",
 )
-@click.option(
-    "--seconds",
+@time_limit_option(
+    "How long to measure.",
+    "seconds",
     type=Quantity(min=0.1),
     default=3.0,
-    show_default=True,
-    help="How long to measure.",
+    former=("--seconds",),
 )
 @target_option(required=False)
 @database_option(required=False)

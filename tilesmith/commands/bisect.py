@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import (
-    Quantity,
-    inputs_option,
-    request_of,
-    running_options,
-)
+from tilesmith.commands.files import folder_option, time_limit_option
+from tilesmith.commands.help import Explained, Option
+from tilesmith.commands.options import inputs_option, request_of, running_options
+from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:
     from tilesmith.jobs.bisecting import BisectReport
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir")
 @inputs_option
 @click.option(
@@ -30,20 +28,19 @@ if TYPE_CHECKING:
 @click.option(
     "--tolerance",
     type=Quantity(),
-    help="Largest relative error of an output that is rounding.  [default: 0.001]",
+    cls=Option,
+    show_default="0.001",
+    help="Largest relative error of an output that is rounding.",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where to write the smallest model that shows the fault, its inputs and the command.",
+@folder_option(
+    "Where to write the smallest model that shows the fault, its inputs and the command.",
+    "output",
+    former=("-o", "--output"),
 )
-@click.option(
-    "--time-limit",
+@time_limit_option(
+    "For how long smaller models are compiled while the smallest is looked for.",
     "seconds",
-    type=Quantity(),
-    help="Seconds for which smaller models are compiled while the smallest is looked for.  "
-    "[default: 60]",
+    show_default="60",
 )
 @click.option("--no-reduce", is_flag=True, help="Find the fault, and no smaller model.")
 @running_options
@@ -110,5 +107,5 @@ def _text(report: BisectReport, found: dict[str, Any]) -> str:
     if found["folder"]:
         lines.append(f"written to {found['folder']}; {found['command']}")
     elif report.small is not None:
-        note("--output FOLDER writes it, with its inputs and the command")
+        note("--folder FOLDER writes it, with its inputs and the command")
     return "\n".join(lines)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Listed, Size, json_option, set_option
+from tilesmith.commands.help import Explained
+from tilesmith.commands.options import Listed, json_option, set_option
+from tilesmith.commands.values import Size
 from tilesmith.display.output import print_json, table
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.search_space.mesh import Mesh
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.option(
     "--mesh",
     "name",

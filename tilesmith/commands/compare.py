@@ -6,16 +6,13 @@ from typing import Any
 
 import click
 
-from tilesmith.commands.options import (
-    Quantity,
-    inputs_option,
-    request_of,
-    running_options,
-)
+from tilesmith.commands.help import Explained, Option
+from tilesmith.commands.options import inputs_option, request_of, running_options
+from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @inputs_option
 @click.option(
@@ -27,7 +24,9 @@ from tilesmith.display.output import note, print_json
 @click.option(
     "--tolerance",
     type=Quantity(),
-    help="Largest relative error of a float32 tensor that is rounding.  [default: 0.001]",
+    cls=Option,
+    show_default="0.001",
+    help="Largest relative error of a float32 tensor that is rounding.",
 )
 @click.option(
     "--replace",

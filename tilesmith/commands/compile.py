@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.files import output_option
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     chips_option,
     database_option,
@@ -33,18 +35,11 @@ _UNTUNED = 8
 """Workloads that were not tuned, of those that are shown."""
 
 
-@click.command("compile")
+@click.command("compile", cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir", required=False)
 @target_option(required=False)
 @database_option(required=False)
-@click.option(
-    "-o",
-    "--output",
-    "artifact",
-    type=click.Path(path_type=Path),
-    metavar="MODEL.tsm",
-    help="Where to write the artifact, or the library.",
-)
+@output_option("Where to write the artifact, or the library.", "artifact", "MODEL.tsm")
 @click.option(
     "--emit",
     type=click.Choice(["tsm", "library", "object", "archive"]),

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from tilesmith.commands import shells
+from tilesmith.commands.help import Explained
 from tilesmith.search_space.target import HOST
 
 VARIABLE = "_TILESMITH_COMPLETE"
@@ -27,7 +28,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _ARRAYS = (".npy", ".npz")
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the script that completes words of 'tilesmith' in SHELL.

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import database_option
 from tilesmith.search_space.errors import InputError
 
 
-@click.command()
+@click.command(cls=Explained)
 @database_option(required=True)
 @click.option(
     "--host",

@@ -9,6 +9,7 @@ from itertools import groupby
 
 import click
 
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import json_option
 from tilesmith.display.output import print_json
 
@@ -16,7 +17,7 @@ _INDENT = 21
 _MARKS = {"fine": " ", "note": "?", "problem": "!"}
 
 
-@click.command()
+@click.command(cls=Explained)
 @json_option
 def doctor(as_json: bool) -> None:
     """Look at this machine: processor, what is installed, whether it works, noise.

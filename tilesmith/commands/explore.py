@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.files import csv_option, page_option
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     json_option,
     operator_option,
+    seed_option,
     set_option,
     shape_option,
 )
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_REFUSED = 3
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.option(
     "--target", required=True, help="Where the search begins: a name that 'tilesmith targets' "
     "lists, or a .toml file.",
@@ -45,13 +48,12 @@ _MOST_REFUSED = 3
               help="Designs whose whole models are compiled and played.")  # fmt: skip
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16", "int8"]), default="fp32",
               show_default=True, help="Of the models' kernels.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True)
+@seed_option("Of the designs that are drawn, and of searches.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes on this machine; one a core.")
 @click.option("--workers", default="", metavar="N|auto|ray|ray://HOST:PORT",
               help="Do it on a Ray cluster instead.")  # fmt: skip
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write all designs here.")
-@click.option("--page", "page_file", type=click.Path(path_type=Path),
-              help="Write a page with the front as a chart here (HTML).")  # fmt: skip
+@csv_option("Write all designs here.", "csv_file")
+@page_option("Write a page with the front as a chart here.", "page_file")
 @set_option
 @shape_option
 @json_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     database_option,
     json_option,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.jobs.measuring import Measured, MeasureReport
 
 
-@click.command()
+@click.command(cls=Explained)
 @operator_option
 @click.option(
     "--config",

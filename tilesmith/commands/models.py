@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.files import output_option
+from tilesmith.commands.help import ExplainedGroup
 from tilesmith.commands.options import Command, database_option, json_option
 from tilesmith.display.output import note, print_json, table
 from tilesmith.search_space.files import check_output, written
@@ -27,7 +29,7 @@ def opened_at(location: str) -> Database:
     return Database.open(location, create=False)
 
 
-@click.group()
+@click.group(cls=ExplainedGroup)
 def models() -> None:
     """Train, list and choose cost models made from a database's trials."""
 
@@ -101,9 +103,7 @@ def list_models(database: str, as_json: bool) -> None:
 @models.command()
 @click.argument("number", type=int, metavar="ID")
 @with_database_and_json
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Also write the model's JSON there."
-)
+@output_option("Also write the model's JSON there.")
 def show(number: int, database: str, as_json: bool, output: Path | None) -> None:
     """One model: what it was made from, and what held-out workloads say of it."""
     from tilesmith.jobs.models import state_of

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import json_option
 from tilesmith.display.output import print_json, table
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from tilesmith.search_space.template import Parameter, Template
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("name", required=False)
 @json_option
 def operators(name: str | None, as_json: bool) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Listed, NameList, Setting, json_option
+from tilesmith.commands.help import Explained, Option
+from tilesmith.commands.options import Listed, json_option
 from tilesmith.commands.serving_options import (
     Numbers,
     check_options,
@@ -14,6 +15,7 @@ from tilesmith.commands.serving_options import (
     planned,
     serving_options,
 )
+from tilesmith.commands.values import NameList, Setting
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ _DEGREES = Numbers(open_ended=True)
 _PRECISIONS = NameList(("fp32", "bf16", "fp16", "fp8", "int8", "int4"))
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|config.json|FOLDER")
 @click.option("--mesh", "mesh_names", cls=Listed, names="tilesmith.search_space.mesh:mesh_names",
               required=True, multiple=True,
@@ -41,8 +43,10 @@ _PRECISIONS = NameList(("fp32", "bf16", "fp16", "fp8", "int8", "int4"))
 @click.option("--batch", type=Numbers(),
               help="Sequences at a time; 1 at a point, powers of two in a sweep, at most 256 for a "
               "load.")  # fmt: skip
-@click.option("--input", "input", type=Numbers(), help="Tokens of a prompt; 128.")
-@click.option("--output", "output", type=Numbers(), help="Tokens of an answer; 128.")
+@click.option("--input-tokens", "input", cls=Option, former=("--input",), type=Numbers(),
+              show_default="128", help="Tokens of a prompt.")  # fmt: skip
+@click.option("--output-tokens", "output", cls=Option, former=("--output",), type=Numbers(),
+              show_default="128", help="Tokens of an answer.")  # fmt: skip
 @click.option("--max-sequence", type=click.IntRange(min=1),
               help="What caches are made for; input and output.")  # fmt: skip
 @click.option(
@@ -60,7 +64,7 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
     in, or an ONNX file; weights are not needed.
 
     Several values (1,2,4 or all) make a sweep, of which the Pareto fronts are shown. With
-    --requests-per-second or --trace, the fewest chips are found that serve that load.
+    --requests-per-second or --arrivals, the fewest chips are found that serve that load.
     """
     from tilesmith.planning.constants import with_serving_settings
     from tilesmith.planning.quantisation import stored_precision

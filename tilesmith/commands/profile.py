@@ -7,30 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import (
-    Quantity,
-    inputs_option,
-    request_of,
-    running_options,
-)
+from tilesmith.commands.files import page_option, time_limit_option, trace_option
+from tilesmith.commands.help import Explained
+from tilesmith.commands.options import inputs_option, request_of, running_options
+from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:
     from tilesmith.jobs.profiling import Profiled
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @inputs_option
 @click.option(
-    "--runs", type=click.IntRange(min=5), help="Runs to look at; as many as --seconds allows."
+    "--runs", type=click.IntRange(min=5), help="Runs to look at; as many as --time-limit allows."
 )
-@click.option(
-    "--seconds",
+@time_limit_option(
+    "How long to look, where --runs does not say.",
+    "seconds",
     type=Quantity(min=0.1),
     default=2.0,
-    show_default=True,
-    help="How long to look, where --runs does not say.",
+    former=("--seconds",),
 )
 @click.option(
     "--top",
@@ -39,18 +37,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Operators in the table, the slowest first; 0: all.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Write a Chrome/Perfetto trace (JSON) of the first runs here, one track a thread.",
-)
-@click.option(
-    "--report",
-    "page",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="Write everything as one HTML page here.",
-)
+@trace_option("Write a Chrome/Perfetto trace of the first runs here, one track a thread.")
+@page_option("Write everything as one page here.", former=("--report",))
 @running_options
 def profile(
     model: str,

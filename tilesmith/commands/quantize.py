@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Quantity, json_option, shape_option, threads_option
+from tilesmith.commands.files import output_option
+from tilesmith.commands.help import Explained
+from tilesmith.commands.options import json_option, seed_option, shape_option, threads_option
+from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
@@ -17,16 +20,9 @@ _SHOWN = 20
 """Sensitivities that are printed; --json has all."""
 
 
-@click.command("quantize")
+@click.command("quantize", cls=Explained)
 @click.argument("model", metavar="MODEL.onnx")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="OUT.onnx",
-    help="Where to write the quantised model.",
-)
+@output_option("Where to write the quantised model.", metavar="OUT.onnx", required=True)
 @click.option(
     "--data",
     multiple=True,
@@ -82,7 +78,7 @@ _SHOWN = 20
     show_default=True,
     help="Samples of the data that errors are measured on; all calibrate.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of random choices.")
+@seed_option("Of random choices.")
 @shape_option
 @threads_option
 @json_option

@@ -6,49 +6,42 @@ from pathlib import Path
 
 import click
 
+from tilesmith.commands.files import page_option
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import database_option, json_option
 from tilesmith.display.output import duration, note, print_json
 from tilesmith.search_space.files import check_output, written
 
 
-@click.command()
+@click.command(cls=Explained)
 @database_option(required=True)
 @click.option("--job", type=int, help="Number of the job; the newest unless given.")
 @click.option("--against", type=int, help="Number of another job of the database to put beside it.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("report.html"),
-    show_default=True,
-    help="Where to write the page.",
-)
+@page_option("Where to write the page.", default=Path("report.html"), former=("-o", "--output"))
 @json_option
-def report(
-    database: str, job: int | None, against: int | None, output: Path, as_json: bool
-) -> None:
+def report(database: str, job: int | None, against: int | None, page: Path, as_json: bool) -> None:
     """Write a page about a tuning job: what it came to for the whole model, what it found for each
     workload and how, what failed, where the time went, and what it all was measured with. With
     --against another job stands beside it.
     """
     from tilesmith.display.job_report import gather
     from tilesmith.display.job_whole import beside, wholes
-    from tilesmith.display.report_page import page
+    from tilesmith.display.report_page import page as page_of
     from tilesmith.records.database import Database
 
-    check_output(output, database)
+    check_output(page, database)
     with Database.open(database, create=False) as opened:
         found = gather(opened, job)
         other = None if against is None else beside(found, gather(opened, against))
-    with written(output) as stream:
-        stream.write(page(found, other).encode())
+    with written(page) as stream:
+        stream.write(page_of(found, other).encode())
     whole = [one.to_json() for one in wholes(found)]
     if as_json:
         both = {} if other is None else {"against": other.to_json()}
-        print_json({**found.to_json(), "whole": whole, **both, "file": str(output)})
+        print_json({**found.to_json(), "whole": whole, **both, "file": str(page)})
         return
     trials = f"{found.trials} trial{'s' if found.trials != 1 else ''}"
-    note(f"{output}: job {found.job.id}, {trials}")
+    note(f"{page}: job {found.job.id}, {trials}")
     for way, here, there in () if other is None else other.sums:
         note(
             f"by {way}: {duration(here)} beside {duration(there)} of job {against}, "

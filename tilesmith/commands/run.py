@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from tilesmith.commands.files import output_option
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     inputs_option,
     request_of,
@@ -15,14 +17,12 @@ from tilesmith.commands.options import (
 from tilesmith.display.output import note, print_json, table
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @inputs_option
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
+@output_option(
+    "Where to write the outputs: one as .npy, any number by name as .npz.",
     metavar="OUT.npy|OUT.npz",
-    help="Where to write the outputs: one as .npy, any number by name as .npz.",
 )
 @running_options
 def run(

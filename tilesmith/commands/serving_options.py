@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tilesmith.commands.options import NameList, Quantity
+from tilesmith.commands.files import csv_option, page_option
+from tilesmith.commands.help import Option
+from tilesmith.commands.options import seed_option
+from tilesmith.commands.values import NameList, Quantity
 
 if TYPE_CHECKING:
     from tilesmith.planning.architecture import Architecture
@@ -32,6 +35,8 @@ _AT_ONCE = 256
 _BOUNDS = ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99")
 _POLICIES = ("prefill_first", "chunked", "static")
 _SPLIT = "disaggregated"
+_SHOWN = {"input": "input-tokens", "output": "output-tokens"}
+"""Options by the names they are handed on by."""
 
 
 class Numbers(click.ParamType["tuple[int, ...]"]):
@@ -76,7 +81,8 @@ def _bound(name: str, help: str) -> Callable[[Command], Command]:
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--requests-per-second", type=Quantity(), metavar="RATE",
                  help="A load: the fewest chips that serve it are found."),
-    click.option("--trace", type=click.Path(path_type=Path), metavar="FILE.csv",
+    click.option("--arrivals", "trace", cls=Option, former=("--trace",),
+                 type=click.Path(path_type=Path), metavar="FILE.csv",
                  help="A load as it came: columns arrival (seconds), input and output (tokens)."),
     click.option("--input-spread", type=Quantity(), default=0.0,
                  help="Deviation over mean of a load's prompts, log-normal; 0: all alike."),
@@ -94,14 +100,11 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--cheapest", is_flag=True, help="The least dollars, not the fewest chips."),
     click.option("--requests", type=click.IntRange(min=10), default=2000, show_default=True,
                  help="Requests that each simulated replica gets."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-                 help="Of the arrivals that are drawn."),
+    seed_option("Of the arrivals that are drawn."),
     click.option("--prices", type=click.Path(path_type=Path), metavar="FILE.toml",
                  help="Dollars an hour for instances, in place of those shipped."),
-    click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE.csv",
-                 help="Write all points of a sweep, or all requests of a load, here."),
-    click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html",
-                 help="Write a page with fronts, or with a load's times, here."),
+    csv_option("Write all points of a sweep, or all requests of a load, here.", "csv_file"),
+    page_option("Write a page with fronts, or with a load's times, here."),
 )  # fmt: skip
 
 
@@ -147,13 +150,17 @@ def check_options(asked: Mapping[str, Any]) -> None:
             if asked[name] is not None:
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} bounds a load; give --requests-per-second or "
-                    "--trace too"
+                    "--arrivals too"
                 )
         if asked["cheapest"]:
-            raise click.UsageError("--cheapest is of a load; give --requests-per-second or --trace")
+            raise click.UsageError(
+                "--cheapest is of a load; give --requests-per-second or --arrivals"
+            )
         return
     if asked["requests_per_second"] is not None and asked["trace"] is not None:
-        raise click.UsageError("--requests-per-second and --trace are two loads; give one of them")
+        raise click.UsageError(
+            "--requests-per-second and --arrivals are two loads; give one of them"
+        )
     rate = asked["requests_per_second"]
     if rate is not None and not 0 < rate <= _FASTEST:
         raise click.UsageError(
@@ -166,13 +173,15 @@ def check_options(asked: Mapping[str, Any]) -> None:
             )
     for name in ("input", "output", "batch"):
         if asked[name] is not None and len(asked[name]) > 1:
-            raise click.UsageError(f"--{name} has several values; a load has one of them")
+            shown = _SHOWN.get(name, name)
+            raise click.UsageError(f"--{shown} has several values; a load has one of them")
     if asked["data"] not in (None, (1,)):
         raise click.UsageError("--dp is what a load's answer says; leave it out")
     if asked["trace"] is not None:
         for name in ("input", "output"):
             if asked[name] is not None or asked[f"{name}_spread"]:
-                raise click.UsageError(f"--{name} and its spread are the trace's to say; leave out")
+                said = f"--{_SHOWN[name]} and its spread are for --arrivals to say; leave them out"
+                raise click.UsageError(said)
 
 
 def _grid(meshes: Sequence[Mesh], asked: Mapping[str, Any]) -> Grid:

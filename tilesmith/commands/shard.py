@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Listed, Setting, json_option, set_option, shape_option
+from tilesmith.commands.help import Explained
+from tilesmith.commands.options import Listed, json_option, set_option, shape_option
+from tilesmith.commands.values import Setting
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class NamedSpec(Setting):
 _DEGREE = click.IntRange(min=1, max=1 << 20)
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir")
 @click.option(
     "--mesh",

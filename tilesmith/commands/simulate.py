@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.files import trace_option
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     chips_option,
     compared_targets_option,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from tilesmith.simulator import SimulationResult
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @operator_option
 @compared_targets_option
@@ -41,11 +43,7 @@ if TYPE_CHECKING:
     type=click.Choice(["roofline", "analytical", "timeline"]),
     help="How closely to look; analytical unless given, for a model on an accelerator timeline.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Write a Chrome/Perfetto trace (JSON) here, or a picture where the name ends in .html.",
-)
+@trace_option("Write a Chrome/Perfetto trace here, or a picture where the name ends in .html.")
 @what_if_options
 @chips_option
 @precision_option

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     database_option,
     json_option,
     operator_option,
     request_of,
+    seed_option,
     target_option,
     threads_option,
 )
@@ -24,11 +26,11 @@ _LIMITS_SHOWN = 8
 _BAR = 40
 
 
-@click.command()
+@click.command(cls=Explained)
 @operator_option
 @click.option("--samples", type=click.IntRange(min=2), default=1000, show_default=True,
               help="Configurations to draw and let the simulator judge.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True)
+@seed_option("Of the samples.")
 @target_option(required=False)
 @database_option(required=False)
 @threads_option

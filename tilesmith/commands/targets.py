@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.help import Explained
 from tilesmith.commands.options import json_option, set_option
 from tilesmith.display.output import print_json, table
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tilesmith.search_space.target import Fact, Target
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("name", required=False)
 @set_option
 @json_option

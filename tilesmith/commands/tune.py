@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.commands.files import time_limit_option
+from tilesmith.commands.help import Explained, Option
 from tilesmith.commands.options import (
     Listed,
-    Shape,
     database_option,
     json_option,
     operator_option,
     precision_option,
+    seed_option,
     shape_option,
     targets_option,
     threads_option,
 )
+from tilesmith.commands.values import Shape
 from tilesmith.display.output import duration, note, print_json, table
 
 if TYPE_CHECKING:
@@ -31,17 +34,19 @@ _WHOLE = ("median", "mean")
 """Of `TuneReport.trial_ms`, what is no part of a trial."""
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir")
 @operator_option
 @targets_option
 @database_option(required=True, makes=True)
-@click.option("--trials", type=click.IntRange(min=1), help="Configurations to try, in all.")
 @click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Seconds after which to stop.",
+    "--trials",
+    cls=Option,
+    type=click.IntRange(min=1),
+    show_default="1000, or as many as --time-limit allows",
+    help="Configurations to try, in all.",
 )
+@time_limit_option("When to stop.", type=click.FloatRange(min=0, min_open=True))
 @click.option(
     "--early-stopping",
     type=click.IntRange(min=1),
@@ -109,7 +114,7 @@ _WHOLE = ("median", "mean")
 )
 @threads_option
 @precision_option
-@click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True)
+@seed_option("Of all random choices.")
 @click.option(
     "--resume",
     is_flag=True,

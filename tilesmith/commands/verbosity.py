@@ -24,7 +24,13 @@ def verbose(command: click.Command) -> click.Command:
     if not any({*_OPTIONS} & {*param.opts} for param in command.params):
         told = "Tell on stderr what is done; -vv in detail."
         option = click.Option(
-            _OPTIONS, count=True, expose_value=False, callback=_tell, help=told, is_eager=True
+            _OPTIONS,
+            count=True,
+            expose_value=False,
+            callback=_tell,
+            help=told,
+            is_eager=True,
+            show_default=False,
         )
         level = click.Option(
             ("--log-level",), type=click.Choice(_LEVELS, case_sensitive=False), is_eager=True,

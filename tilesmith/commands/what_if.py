@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilesmith.commands.files import csv_option, page_option
 from tilesmith.commands.options import request_of
 from tilesmith.display.output import note, print_json
 
@@ -26,7 +27,7 @@ WHAT_IF = ("schedules", "budget", "jobs", "workers", "csv_file", "page_file")
 
 def what_if_options(command: Command) -> Command:
     """What only comparisons of machines have."""
-    options = (
+    options: tuple[Callable[[Any], Any], ...] = (
         click.option(
             "--schedules",
             type=click.Choice(["best", "chosen", "kept", "searched"]),
@@ -42,10 +43,8 @@ def what_if_options(command: Command) -> Command:
                      help="Processes that simulate such points; of a model one a core, else one."),
         click.option("--workers", metavar="N|auto|ray|ray://HOST:PORT",
                      help="Have a Ray cluster do it instead."),
-        click.option("--csv", "csv_file", type=click.Path(path_type=Path),
-                     help="Write such points here."),
-        click.option("--page", "page_file", type=click.Path(path_type=Path),
-                     help="Write a page with a picture of them here (HTML)."),
+        csv_option("Write such points here.", "csv_file"),
+        page_option("Write a page with a picture of them here.", "page_file"),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)

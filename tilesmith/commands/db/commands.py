@@ -24,14 +24,16 @@ from tilesmith.commands.db.options import (
 from tilesmith.commands.db.prune import prune
 from tilesmith.commands.db.top import top
 from tilesmith.commands.db.upkeep import merge, verify
-from tilesmith.commands.options import Quantity, database_option, json_option
+from tilesmith.commands.help import ExplainedGroup
+from tilesmith.commands.options import database_option, json_option
+from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.measure import STATUSES
 
 _SORTS = ("newest", "oldest", "fastest", "slowest", "workload")
 
 
-@click.group(name="db")
+@click.group(name="db", cls=ExplainedGroup)
 def database_group() -> None:
     """Ask, exchange and keep in order the tuning database."""
 

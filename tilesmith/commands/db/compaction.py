@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from tilesmith.commands.db.options import opened_at, with_database_and_json
+from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
 
 
-@click.command()
+@click.command(cls=Explained)
 @with_database_and_json
 @click.option(
     "--older-than",

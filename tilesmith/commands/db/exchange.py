@@ -18,6 +18,8 @@ from tilesmith.commands.db.options import (
     with_database_and_json,
     with_new_database_and_json,
 )
+from tilesmith.commands.files import output_option
+from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.errors import DatabaseError, InputError
 from tilesmith.search_space.files import check_output, written
@@ -33,9 +35,9 @@ jobs_option = click.option(
 )
 
 
-@click.command(name="export")
+@click.command(name="export", cls=Explained)
 @with_database_and_json
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; default: stdout.")
+@output_option("File; stdout unless given.")
 @jobs_option
 @subject_options
 def export_trials(
@@ -64,7 +66,7 @@ def export_trials(
         note(f"{count} trials written to {output}")
 
 
-@click.command(name="import")
+@click.command(name="import", cls=Explained)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @with_new_database_and_json
 @click.option("--skip-bad", is_flag=True, help="Leave bad lines out instead of refusing the file.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.db.options import limit_option, opened_at, with_database_and_json
+from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 STATES = ("running", "dead", "interrupted", "failed", "finished")
 
 
-@click.command()
+@click.command(cls=Explained)
 @with_database_and_json
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
 @limit_option

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.db.options import opened_at, with_database_and_json
+from tilesmith.commands.help import Explained
 from tilesmith.display.output import print_json
 
 if TYPE_CHECKING:
     from tilesmith.records.machines import MachineReport
 
 
-@click.command()
+@click.command(cls=Explained)
 @with_database_and_json
 def machines(database: str, as_json: bool) -> None:
     """Machines that measured: what they are, trials, pace, state (why one was set aside)."""

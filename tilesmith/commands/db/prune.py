@@ -13,11 +13,12 @@ from tilesmith.commands.db.options import (
     subject_options,
     with_database_and_json,
 )
+from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.measure import STATUSES
 
 
-@click.command()
+@click.command(cls=Explained)
 @with_database_and_json
 @click.option("--keep", type=click.IntRange(min=1), help="Keep so many fastest of each series.")
 @click.option("--stale", is_flag=True, help="Remove what newer versions have measured again.")

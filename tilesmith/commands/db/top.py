@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.db.options import limit_option, opened_at, with_database_and_json
+from tilesmith.commands.help import Explained
 from tilesmith.display.output import print_json
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _SORTS = ("gain", "latency", "workload")
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("workload", required=False)
 @with_database_and_json
 @click.option("--operator", help="Only this operator.")

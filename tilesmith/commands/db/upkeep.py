@@ -15,14 +15,16 @@ from tilesmith.commands.db.options import (
     with_database_and_json,
     with_new_database_and_json,
 )
-from tilesmith.commands.options import Quantity
+from tilesmith.commands.help import Explained
+from tilesmith.commands.options import seed_option
+from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.errors import JobError
 
 _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 
 
-@click.command()
+@click.command(cls=Explained)
 @click.argument("sources", nargs=-1, required=True)
 @with_new_database_and_json
 @limit_option
@@ -40,7 +42,7 @@ def merge(sources: tuple[str, ...], database: str, as_json: bool, limit: int) ->
         merged.tables(report, limit or None)
 
 
-@click.command()
+@click.command(cls=Explained)
 @with_database_and_json
 @click.option(
     "--count", type=_NATURAL, default=10, show_default=True, help="Records to measure; 0 takes all."
@@ -54,7 +56,7 @@ def merge(sources: tuple[str, ...], database: str, as_json: bool, limit: int) ->
     help="Drift that is still well.",
 )
 @click.option("--heal", is_flag=True, help="Keep what was measured as the last word.")
-@click.option("--seed", type=_NATURAL, default=0, show_default=True, help="Of the sample.")
+@seed_option("Of the sample.")
 @click.option("--only-check", is_flag=True, help="Check the file; measure nothing.")
 def verify(
     database: str,
