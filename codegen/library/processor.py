@@ -209,12 +209,12 @@ def processor_text(target: Target) -> str:
     """The function and its sentence, in LLVM's language."""
     wanted, architecture, system = _wanted(target)
     places = {name: number for number, name in enumerate(needed(target))}
+    parts: list[str] = []
+    declarations: list[str] = []
     if architecture == "x86_64" == host_target().text("isa.triple").split("-")[0]:
-        parts, declarations = _x86(wanted, places, "linux" in system)
+        parts = _x86(wanted, places, "linux" in system)
     elif architecture == "aarch64" and "linux" in system:
         parts, declarations = _arm(wanted, places, target)
-    else:
-        parts, declarations = [], []
     start = dict(STATUS)["PROCESSOR"] + (": " if places else "")
     whole = (start + ", ".join(places)).encode() + b"\0"
     names = [f", {name}".encode() for name in places]
@@ -243,8 +243,8 @@ def _starting(places: Mapping[str, int], starts: tuple[str, ...]) -> int:
     return sum(1 << place for name, place in places.items() if name.startswith(starts))
 
 
-def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> tuple[list[str], list[str]]:
-    parts, declarations = [], []
+def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> list[str]:
+    parts: list[str] = []
     for number, ((leaf, subleaf, register), names) in enumerate(X86.items()):
         found = {name: bit for name, bit in names.items() if name in wanted}
         if found:
@@ -263,7 +263,7 @@ def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> tuple[list
     if "amx-tile" in wanted and linux:
         tiles = _TILES.format(lacks=_starting(places, ("amx-",)))
         parts.append(_SO_FAR.format(n="tiles") + tiles)
-    return parts, declarations
+    return parts
 
 
 def _arm(
