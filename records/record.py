@@ -9,6 +9,7 @@ which take longer than asking a database.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.records.toolchain import Toolchain, calibration_of
+from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -80,7 +82,17 @@ class TuningRecord:
         *,
         threads: int = 1,
     ) -> TuningRecord:
-        """A record of this installation, layouts and calibration filled in."""
+        """A record of this installation, layouts and calibration filled in.
+
+        Raises:
+            JobError: a latency that no clock can have read.
+        """
+        timed = result.measured_by == "hardware" and result.latency is not None
+        if timed and not 0 < (result.latency or 0.0) < math.inf:
+            raise JobError(
+                f"'{workload.key}' was measured to take {result.latency:g} s, which cannot be; the "
+                "clock of this machine does not measure, and nothing of it is stored"
+            )
         from tilesmith.search_space.template import template_of
 
         layouts = template_of(workload.operator).layouts(workload, config)

@@ -1,18 +1,15 @@
 """The worker process of the hardware runner: reads requests from stdin, writes replies to stdout.
 
-    python -m tilesmith.tuner.worker
-
 First line: {"backend", "target", "threads", "folder", "memory_mib", "cores"}; the reply says it is
 ready. Cores it is given are the only ones it runs on. Then one request a line: {"measure": {...}},
 {"compare": {...}} or {"build": {...}}, and beside it perhaps {"reference": {...}}, a kernel to look
 at afterwards; a reply says if the clocks of this machine disagreed meanwhile. The process limits
-its own memory, ignores Ctrl-C (its parent decides), and dies with its parent. Whatever a candidate
-prints goes to stderr.
+its own memory and ignores Ctrl-C (its parent decides); it was started so that it dies with its
+parent (`tuner.worker_process`). Whatever a candidate prints goes to stderr.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -25,11 +22,9 @@ from typing import Any, BinaryIO
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.machines.clocks import ClockWatch
+from tilesmith.tuner.machines.clocks import ClockWatch, step_of, unreadable
 from tilesmith.tuner.messages import line, result_to_json
 from tilesmith.tuner.trial import Bench
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -37,7 +32,6 @@ def main() -> None:
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
     setup = json.loads(requests.readline())
     if setup.get("cores"):
         os.sched_setaffinity(0, setup["cores"])
@@ -46,13 +40,13 @@ def main() -> None:
     bench = Bench(backend, Path(setup["folder"]))
     _limit_memory(setup["memory_mib"])
     _say(replies, {"ready": True})
-    clocks = ClockWatch()
+    clocks, step = ClockWatch(), step_of()
     for request in requests:
         clocks.look()
         asked = json.loads(request)
         results, spent = _serve(bench, asked), bench.watch.seconds
         reply = {"results": results, "spent": spent, "look": _look(bench, asked.get("reference"))}
-        jump = clocks.look()
+        jump = clocks.look() or unreadable(results, step)
         reply["clock"] = None if jump is None else vars(jump)
         _say(replies, {**reply, "resident": resident_bytes()})
 
@@ -87,12 +81,6 @@ def _say(replies: BinaryIO, message: dict[str, Any]) -> None:
     replies.flush()
 
 
-def _die_with_parent() -> None:
-    """On Linux: be killed when the parent dies, however it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _limit_memory(mebibytes: int) -> None:
     """Allow so much address space beyond what is in use: allocations above it fail."""
     used = _statm()[0]
@@ -115,7 +103,3 @@ def _statm() -> tuple[int, int]:
         return 0, 0
     page = resource.getpagesize()
     return int(fields[0]) * page, int(fields[1]) * page
-
-
-if __name__ == "__main__":
-    main()

@@ -12,11 +12,14 @@ passed; a delay on the way can never look like a clock that lies, since it widen
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 JUMP_S = 0.01
 """Seconds that clocks may disagree by over a trial, for being read one after the other."""
@@ -24,6 +27,8 @@ RATE = 0.01
 """Share by which a clock may run faster or slower than another: a hundred times more than NTP slews
 (500 parts in a million: adjtimex(2))."""
 _WALL_S = 1.0
+_READINGS = 1000
+"""Of a clock, one after the other, to see by what it moves on."""
 
 Clock = Callable[[], float]
 
@@ -120,6 +125,31 @@ class ClockWatch:
                 "s; latencies do not depend on it, and times in the record are the database's",
             )
         return None
+
+
+def step_of(clock: Clock = time.perf_counter) -> float:
+    """Seconds that a clock moves on by, at least: the smallest of many differences that are any."""
+    readings = [clock() for _ in range(_READINGS)]
+    steps = [later - first for first, later in itertools.pairwise(readings) if later > first]
+    return min(steps, default=float("inf"))
+
+
+def unreadable(results: Sequence[Mapping[str, Any]], step: float) -> ClockJump | None:
+    """What is wrong with a clock by which a kernel takes no time, or less than it can tell.
+
+    Args:
+        results: of trials (`tuner.messages`).
+        step: see `step_of`.
+    """
+    taken = [statistics.median(found["samples"]) for found in results if found["status"] == "ok"]
+    shortest = min(taken, default=float("inf"))
+    if shortest > 0 and shortest >= step:
+        return None
+    return ClockJump(
+        True,
+        f"a kernel took {shortest:.3g} s by the clock that measures, which cannot tell less than "
+        f"{step:.3g} s; it is too coarse, or stands, or was slowed",
+    )
 
 
 class ClockRate:

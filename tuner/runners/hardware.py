@@ -2,7 +2,9 @@
 run.
 
 A candidate that crashes, hangs, or exceeds its memory kills the worker; its result says so and the
-next trial gets a fresh worker. References live in a temporary folder that outlasts workers.
+next trial gets a fresh worker. Where a worker was killed from outside the trial is done again; only
+what is killed again and again is said to be why. References live in a temporary folder that
+outlasts workers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult, Status
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.builders import Builders
@@ -185,7 +187,8 @@ class HardwareRunner(Runner):
             if error.kind == "cancelled":
                 return []
             elapsed = time.perf_counter() - start
-            failure = MeasureResult(error.kind, "hardware", message=str(error), elapsed=elapsed)
+            status: Status = "timeout" if error.kind == "timeout" else "crash"
+            failure = MeasureResult(status, "hardware", message=str(error), elapsed=elapsed)
             return [replace(failure, machine=self._machine)] * count
         self._spent, self._look = reply.get("spent", {}), reply.get("look")
         self._clock = reply.get("clock")
