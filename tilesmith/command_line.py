@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ import click
 
 from tilesmith.commands.help import ExplainedGroup
 from tilesmith.commands.verbosity import verbose
+from tilesmith.display.output import print_error
 from tilesmith.failures import explain, signals_as_exceptions
 from tilesmith.search_space.ending import STOPPED
 from tilesmith.search_space.spoken import on_a_command_line
@@ -94,6 +96,8 @@ class LazyGroup(ExplainedGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run and exit; with what code, `tilesmith.failures` says."""
         kwargs["standalone_mode"] = False
+        given = kwargs.get("args", args[0] if args else None)
+        words = sys.argv[1:] if given is None else list(given)
         try:
             with on_a_command_line():
                 code = super().main(*args, **kwargs)
@@ -101,7 +105,7 @@ class LazyGroup(ExplainedGroup):
             error.show()
             sys.exit(error.exit_code)
         except click.ClickException as error:
-            sys.exit(_report(error))
+            sys.exit(_report(error, words))
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -118,7 +122,7 @@ class LazyGroup(ExplainedGroup):
 
                 shown = "".join(traceback.format_exception(error))
                 click.echo(without_password(shown), err=True, nl=False)
-            ctx.exit(_report(error))
+            ctx.exit(_report(error, ctx.obj, ctx))
 
 
 def _print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
@@ -161,9 +165,19 @@ def main() -> NoReturn:
     raise AssertionError("click exits")
 
 
-def _report(error: BaseException) -> int:
-    """Print the failure as one sentence on stderr; return the exit code."""
+def _report(
+    error: BaseException, words: Sequence[str], context: click.Context | None = None
+) -> int:
+    """Print the failure as one sentence on stderr, after --json as an object on stdout, too.
+
+    Returns:
+        The exit code.
+    """
     failure = explain(error)
+    if "--json" in words:
+        with suppress(OSError):
+            print_error(failure.to_json(error), context)
+            sys.stdout.flush()
     if isinstance(error, OSError) and error.filename is None:
         _silence_stdout()  # it may be what failed: the flush at exit must not fail again
     with suppress(OSError):  # where stderr is gone too, the exit code still tells

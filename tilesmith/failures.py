@@ -52,6 +52,11 @@ class Failure:
     message: str
     exit_code: int
 
+    def to_json(self, error: BaseException) -> dict[str, str | int]:
+        """The same for scripts, with the kind of error it is of."""
+        kind = type(error).__name__
+        return {"kind": kind, "message": self.message, "exit_code": self.exit_code}
+
 
 @contextmanager
 def signals_as_exceptions() -> Iterator[None]:

@@ -346,7 +346,7 @@ def test_what_gains_most_comes_first(tmp_path: Path) -> None:
         opened.add([record(1e-3, key, config=Config.of(tile=1)) for key in keys], job=job)
         opened.beat(job, {"measured_by": "hardware", "tasks": tasks})
     found = succeed("top", "--database", path)["records"]
-    gained = [1e6 * r["gained_s"] for r in found if r["gained_s"] is not None]
+    gained = [r["gained_us"] for r in found if r["gained_us"] is not None]
     assert [r["workload"] for r in found] == [keys[1], keys[0], keys[2], keys[3]]
     assert gained == pytest.approx([5000, 2000, 0]), "the last is not slower by tuning"
     assert found[0]["gflops"] == pytest.approx(2.0), "2 MFLOP told, 1 ms"

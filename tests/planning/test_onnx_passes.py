@@ -77,8 +77,8 @@ def test_an_encoder_costs_the_same_read_both_ways(norm: str, tensor: int, tmp_pa
     (tmp_path / "config.json").write_text(json.dumps(FIELDS))
     save(tmp_path / "m.onnx", NORMS[norm])
     words = ("--mesh", "trn1.32xlarge", "--tp", tensor, "--batch", 1, "--input", ROWS)
-    expected = succeed("plan", tmp_path / "config.json", *words)["parts_ms"]["pass"]
-    found = succeed("plan", tmp_path / "m.onnx", *words)["parts_ms"]["pass"]
+    expected = succeed("plan", tmp_path / "config.json", *words)["parts_us"]["pass"]
+    found = succeed("plan", tmp_path / "m.onnx", *words)["parts_us"]["pass"]
     for name in ("attention", "norms", "layers", "pointwise", *(["collectives"] * (tensor > 1))):
         assert found[name] == pytest.approx(expected[name], rel=1e-4), name
     pooler = WIDTH * WIDTH / (DEPTH * (4 * WIDTH * WIDTH + 2 * WIDTH * INNER))

@@ -16,6 +16,7 @@ from tilesmith.search_space.printable import printable
 def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": float("inf"), "b": [1.5, float("nan")], "c": {"d": (1, None)}})
     assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
         "a": None,
         "b": [1.5, None],
         "c": {"d": [1, None]},

@@ -133,14 +133,16 @@ def _time_several(
 
     results: dict[str, Comparison] = {}
     failures: dict[str, Failure] = {}
+    told: dict[str, Any] = {}
     try:
         for name, shapes in models.items():
             try:
                 results[name] = timed(name, shapes)
             except (TilesmithError, OSError, MemoryError) as error:
                 failures[name] = explain(error)
+                told[name] = failures[name].to_json(error)
     finally:
-        _tell_several(results, failures, as_json)
+        _tell_several(results, told, as_json)
     if failures:
         wrong = all(failure.exit_code == 2 for failure in failures.values())
         each = "; ".join(f"{name}: {failure.message}" for name, failure in failures.items())
@@ -149,12 +151,12 @@ def _time_several(
 
 
 def _tell_several(
-    results: Mapping[str, Comparison], failures: Mapping[str, Failure], as_json: bool
+    results: Mapping[str, Comparison], errors: Mapping[str, Any], as_json: bool
 ) -> None:
     """One table, a line for each model and runtime, or one object that lists them."""
     if as_json:
         listed = [{"model": name, **result.to_json()} for name, result in results.items()]
-        listed += [{"model": name, "error": failed.message} for name, failed in failures.items()]
+        listed += [{"model": name, "error": error} for name, error in errors.items()]
         print_json({"models": listed})
         return
     rows = [

@@ -16,16 +16,33 @@ DATABASE = "tilesmith.database"
 """Where a command's context keeps its database (`jobs.databases.Located`)."""
 
 
+SCHEMA = 1
+"""Version of the keys of all objects printed; it rises when one is taken away."""
+
+_PRINTED = "tilesmith.printed"
+_MILLISECONDS_TOO = ("median_ms", "min_ms")
+"""Keys of `bench` that scripts had before latencies had one unit."""
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout, standard JSON: numbers that are not finite become null.
 
     A command that has a database says which, and why that one.
     """
-    click.echo(json.dumps(_finite({**value, **_database()}), indent=2, allow_nan=False))
-
-
-def _database() -> dict[str, Any]:
     context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_PRINTED] = True
+    said = {"schema": SCHEMA, **value, **_database(context)}
+    click.echo(json.dumps(_plain(said), indent=2, allow_nan=False))
+
+
+def print_error(error: Mapping[str, Any], context: click.Context | None = None) -> None:
+    """What failed as the one JSON object on stdout, unless the command printed its own."""
+    if context is None or not context.meta.get(_PRINTED):
+        click.echo(json.dumps({"schema": SCHEMA, "error": dict(error)}, indent=2))
+
+
+def _database(context: click.Context | None) -> dict[str, Any]:
     found = None if context is None else context.meta.get(DATABASE)
     return {} if found is None else {"database": found.display, "database_by": found.why}
 
@@ -68,11 +85,30 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Standard JSON of one shape: latencies in microseconds, configurations as objects."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+        return [_plain(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        if str(key) == "ms" or str(key).endswith("_ms"):
+            plain[f"{str(key).removesuffix('ms')}us"] = _plain(_times(1e3, item))
+            if key not in _MILLISECONDS_TOO:
+                continue
+        if key == "config" and isinstance(item, str):
+            item = json.loads(item) if item else None
+        plain[key] = _plain(item)
+    return plain
+
+
+def _times(factor: float, value: Any) -> Any:
+    """The numbers of a value, however it is nested, by a factor."""
+    if isinstance(value, Mapping):
+        return {key: _times(factor, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_times(factor, item) for item in value]
+    return value * factor if isinstance(value, int | float) else value

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilesmith.commands.db.tables import best_values, report_text, report_values, table
+from tilesmith.commands.db.tables import best_values, in_us, report_text, report_values, table
 from tilesmith.records.standing import MergeReport, Standing
 
 
@@ -25,9 +25,9 @@ def values(report: MergeReport) -> dict[str, Any]:
                 "threads": standing.threads,
                 "winner": standing.winner,
                 "best": best_values(standing.best),
-                "before_s": standing.before and standing.before.latency,
+                "before_us": standing.before and in_us(standing.before.latency),
                 "gain": standing.gain,
-                "theirs_s": {name: best.latency for name, best in standing.theirs.items()},
+                "theirs_us": {name: in_us(best.latency) for name, best in standing.theirs.items()},
             }
             for standing in report.standings
         ],

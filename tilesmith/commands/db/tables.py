@@ -39,6 +39,7 @@ def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, A
         "output_layout": record.output_layout,
         "config": dict(record.config),
         "status": result.status,
+        "latency_us": in_us(result.latency),
         "latency_s": result.latency,
         "gflops": gflops(record, task),
         "samples": list(result.samples),
@@ -243,6 +244,11 @@ def _spread(samples: Sequence[float]) -> str:
     if not samples:
         return ""
     return f"{len(samples)}, {min(samples) * 1e6:.3f} to {max(samples) * 1e6:.3f} us"
+
+
+def in_us(seconds: float | None) -> float | None:
+    """A latency in the unit of JSON objects."""
+    return None if seconds is None else seconds * 1e6
 
 
 def microseconds(seconds: float | None) -> str:

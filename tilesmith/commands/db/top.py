@@ -99,8 +99,10 @@ def _seconds(best: Best, tasks: dict[Subject, Task]) -> float | None:
 
 def _gain(best: Best, task: Task | None) -> dict[str, Any]:
     """What a job tells of a best, as plain data; null where none does."""
+    from tilesmith.commands.db.tables import in_us
+
     return {
         "weight": None if task is None else task.weight,
-        "default_s": None if task is None else task.default_s,
-        "gained_s": None if task is None else task.gained_s(best),
+        "default_us": task and in_us(task.default_s),
+        "gained_us": task and in_us(task.gained_s(best)),
     }
