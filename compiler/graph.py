@@ -48,8 +48,8 @@ BRANCH = "Branch"
 
 CHECK = "CheckShape"
 """Operator of a node that passes its input on, run by the host: its output has the shape and
-element type that the model declares (attributes `shape` and `dtype`, as text), which nothing but
-running the model can confirm; a contradiction is an error."""
+element type that the model declares (attributes `shape` and `dtype`, as text) of a `tensor`, which
+nothing but running the model can confirm; a contradiction is an error."""
 
 KERNEL = "Kernel"
 """Operator of a node that carries a workload."""
@@ -238,7 +238,9 @@ def view(source: str, result: str, name: str = "", offset: int = 0) -> Node:
 
 def check_of(source: str, declared: TensorInfo) -> Node:
     """A node that gives `source` the name, shape and element type of `declared`, or fails."""
-    stated = attributes_of(shape=shape_text(declared.dims), dtype=declared.dtype)
+    stated = attributes_of(
+        shape=shape_text(declared.dims), dtype=declared.dtype, tensor=declared.name
+    )
     return Node(CHECK, (source,), (declared.name,), declared.name, INTERNAL_DOMAIN, stated)
 
 

@@ -207,9 +207,10 @@ def _checked(proto: onnx.NodeProto, value: Any) -> NDArray[Any]:
         array = array.astype(dtype)
     shape = shape_text(array.shape)
     if shape != stated["shape"] or array.dtype != dtype:
+        name = stated.get("tensor", proto.output[0])
         raise JobError(
-            f"tensor '{proto.output[0]}' is declared to be {stated['shape']} of {stated['dtype']}, "
-            f"but these inputs make it {shape} of {array.dtype}; correct the shape that the model "
+            f"tensor '{name}' is declared to be {stated['shape']} of {stated['dtype']}, but these "
+            f"inputs make it {shape} of {array.dtype}; correct the shape that the model "
             "declares, or leave it out"
         )
     return array

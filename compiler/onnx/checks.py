@@ -39,7 +39,7 @@ _FLAGS = frozenset(
         "exclusive", "is_causal", "keepdims", "largest", "noop_with_empty_axes", "onesided",
         "periodic", "reverse", "select_last_index", "sorted", "storage_order", "transA", "transB",
         "antialias", "exclude_outside", "interleaved", "input_forget", "linear_before_reset",
-        "inverse",
+        "inverse", "training_mode",
     }
 )  # fmt: skip
 """Attributes that are 0 or 1."""
@@ -341,4 +341,25 @@ def unknown_shape(model: str, name: str, inputs: Iterable[onnx.ValueInfoProto]) 
     return ModelError(
         f"'{model}' has {no} '{name}'; its inputs are {', '.join(names) or 'none'}{also}"
         f"{did_you_mean(name, [*names, *dims])}"
+    )
+
+
+def unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> ModelError:
+    """The error for an input whose shape nobody has said as a whole."""
+    if not value.type.tensor_type.HasField("shape"):
+        return ModelError(
+            f"input '{value.name}' of '{model}' has no shape; give it one, for example "
+            f"--shape {value.name}=1x3x224x224"
+        )
+    dims = value.type.tensor_type.shape.dim
+    names = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
+    missing = next((name for name in names if name not in bindings), "?")
+    form = "x".join(
+        str(d.dim_value) if d.HasField("dim_value") else str(bindings.get(d.dim_param, 1))
+        for d in dims
+    )
+    ranges = "" if missing == "?" else f", or a range, --shape {missing}=1..8"
+    return ModelError(
+        f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
+        f"give it a value, for example --shape {value.name}={form}{ranges}"
     )

@@ -18,7 +18,14 @@ import onnx
 from numpy.typing import NDArray
 
 from tilesmith.compiler.expansion import Expandable, Expansion, expansion_for
-from tilesmith.compiler.graph import Graph, Node, TensorInfo, attributes_of, check_of
+from tilesmith.compiler.graph import (
+    INTERNAL_DOMAIN,
+    Graph,
+    Node,
+    TensorInfo,
+    attributes_of,
+    check_of,
+)
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
 from tilesmith.compiler.onnx.attributes import attribute_of
 from tilesmith.compiler.onnx.bodies import Surroundings, loop_outputs
@@ -29,6 +36,7 @@ from tilesmith.compiler.onnx.checks import (
     check_declared,
     check_operands,
     check_size,
+    unbound,
     unknown_shape,
 )
 from tilesmith.compiler.onnx.file import ModelFile, read_model
@@ -42,6 +50,7 @@ from tilesmith.compiler.onnx.inference import (
 from tilesmith.compiler.onnx.sequences import Split, part_of, split_of
 from tilesmith.compiler.sources import source_name, sourced
 from tilesmith.compiler.value_types import is_value_type, texts
+from tilesmith.search_space.dtypes import STORED
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
 
@@ -215,7 +224,7 @@ class _Importer:
         if name in self.shapes:
             info = TensorInfo(name, info.dtype, tuple(self.shapes[name]))
         if info.shape is None:
-            raise ModelError(_unbound(self.name, value, self.bindings))
+            raise unbound(self.name, value, self.bindings)
         if any(size < 0 for size in info.shape):
             raise ModelError(
                 f"input '{name}' of '{self.name}' has the shape {shape_text(info.shape)}; "
@@ -302,7 +311,7 @@ class _Importer:
             info = inferred.get(name) or TensorInfo(name, "", None)
             self.tensors[name] = merged = self._merge(name, info)
             check_declared(node, merged, self.tensors)
-            if merged.known and not info.known and not node.domain:
+            if merged.known and not info.known and node.domain != INTERNAL_DOMAIN:
                 actual = self.unused(f"{name}.computed")
                 self.tensors[actual] = TensorInfo(actual, info.dtype, None)
                 checks[name] = check_of(actual, merged)
@@ -344,14 +353,16 @@ class _Importer:
         """What inference found, completed by what the file declares.
 
         A shape that only the file knows is left out where no node reads the tensor: what comes out
-        is given as it is. Elsewhere it is believed, and checked when the model runs.
+        is given as it is. Elsewhere it is believed, and checked when the model runs; but for one
+        without elements, of which nothing would be left to run.
         """
         if inferred.known or name not in self.declared:
             return inferred
         declared = info_of_type(name, self.declared[name], self.bindings)
-        shape = declared.shape if name in self.read else None
-        found = inferred.shape if inferred.shape is not None else shape
-        return TensorInfo(name, inferred.dtype or declared.dtype, found)
+        dtype, shape = inferred.dtype or declared.dtype, declared.shape
+        if dtype not in STORED or name not in self.read or 0 in (shape or ()):
+            shape = None
+        return TensorInfo(name, dtype, shape if inferred.shape is None else inferred.shape)
 
     def _output(self, value: onnx.ValueInfoProto) -> TensorInfo:
         name = value.name
@@ -370,26 +381,6 @@ class _Importer:
                 "optional value of those; export the model without it"
             )
         return info
-
-
-def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> str:
-    if not value.type.tensor_type.HasField("shape"):
-        return (
-            f"input '{value.name}' of '{model}' has no shape; give it one, for example "
-            f"--shape {value.name}=1x3x224x224"
-        )
-    dims = value.type.tensor_type.shape.dim
-    names = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
-    missing = next((name for name in names if name not in bindings), "?")
-    form = "x".join(
-        str(d.dim_value) if d.HasField("dim_value") else str(bindings.get(d.dim_param, 1))
-        for d in dims
-    )
-    ranges = "" if missing == "?" else f", or a range, --shape {missing}=1..8"
-    return (
-        f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
-        f"give it a value, for example --shape {value.name}={form}{ranges}"
-    )
 
 
 def _constant(name: str, value: NDArray[Any]) -> Node:

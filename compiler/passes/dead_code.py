@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
@@ -16,8 +16,10 @@ class RemoveDeadCode(Pass):
         a, b = f(x); c = g(b)     before: only a is used
         a, "" = f(x)              after
 
+    Checks of what the model declares stay: others may have relied on them and read nothing.
+
     Contract: any graph in; out, every node and every named output of a node is needed by a graph
-    output.
+    output or by a check.
     """
 
     name = "remove-dead-code"
@@ -26,6 +28,8 @@ class RemoveDeadCode(Pass):
         rewriter = Rewriter(graph)
         for node in reversed(graph.nodes):
             used = [name for name in node.writes if _used(rewriter, name)]
+            if node.operator == CHECK and node.domain == INTERNAL_DOMAIN:
+                continue
             if not used:
                 rewriter.remove(node)
             elif len(used) < len(node.writes):

@@ -112,3 +112,48 @@ def test_a_check_disappears_once_the_shape_is_known() -> None:
     found = Canonicalise().run(graph.with_(tensors={**graph.tensors, computed: known}))
     assert [node.operator for node in found.nodes] == ["Reshape", "Tanh"]
     assert Canonicalise().run(graph) is graph
+
+
+LIES = {
+    "empty": [0, 0],
+    "more axes": [2, 3, 1],
+    "another order": [3, 2],
+    "another extent": [2, 4],
+}
+
+GIVEN_LATE = {
+    "Reshape(x, s)": [3, 2],
+    "Expand(x, s)": [2, 3],
+    "Tile(x, s)": [2, 1],
+    "Slice(x, s, ends)": [0, 1],
+    "ReduceSum(x, s)": [0, 1],
+    "Unsqueeze(x, s)": [0, 3],
+    "Squeeze(x, none)": [0, 0],
+    "CenterCropPad(x, s)": [3, 3],
+    "ConstantOfShape(s)": [3, 1],
+}
+"""Operators whose results have a shape that only an input tells, and that input."""
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("body", GIVEN_LATE)
+@pytest.mark.parametrize("rest", ["Shape(y)", "Flatten<axis=1>(y)"])
+def test_a_wrong_declaration_gives_right_values_or_is_named(body: str, lie: str, rest: str) -> None:
+    """Whatever reads the tensor: its shape alone, too, of which nothing else is computed."""
+    late = "" if "none" not in body else ", int64[A] none"
+    shape, kind = ", ".join(map(str, LIES[lie])), "int64" if "Shape(y)" in rest else "float"
+    text = f"g (float[2, 3] x, int64[2] s{late}) => ({kind}[A] z) <float[{shape}] y> "
+    weights = {"ends": np.array([2, 2])} if "ends" in body else {}
+    model = model_of(f"{text} {{ y = {body} z = {rest} }}", 18, **weights)
+    data = {"x": random(2, 3), "s": np.array(GIVEN_LATE[body])}
+    shapes = None
+    if late:
+        data, shapes = {**data, "none": np.array([], np.int64)}, {"none": (0,)}
+    executable = build(import_model(model, shapes), host_target())
+    right = model_of(f"{text.split('<')[0]} {{ y = {body} z = {rest} }}", 18, **weights)
+    try:
+        found = executable.run(data)
+    except JobError as error:
+        assert f"'y' is declared to be {'x'.join(map(str, LIES[lie]))}" in str(error)
+    else:
+        assert_close(found, expected(right, data))
