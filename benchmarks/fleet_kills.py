@@ -1,6 +1,7 @@
 """Workers and drivers of a fleet killed at random moments: is anything lost, done twice, left over?
 
-    python -m benchmarks.fleet_kills [--worker-kills 50] [--driver-kills 50] [--trials 240] [--json]
+    python -m benchmarks.fleet_kills [--worker-kills 50] [--driver-kills 50] [--ray-kills 0]
+        [--trials 240] [--json]
 
 A job on simulators runs once without a fleet. Then it runs with `--workers`, a local Ray each time:
 
@@ -9,7 +10,10 @@ A job on simulators runs once without a fleet. Then it runs with `--workers`, a 
   were `--worker-kills`;
 - *driver*: `tilesmith tune` gets SIGKILL at a random moment, two times in three while it measures,
   is resumed and killed again, until there were `--driver-kills`; a job that ends before its kill
-  makes room for the next.
+  makes room for the next;
+- *ray*: processes of the job's Ray get SIGKILL at random moments, every kind in its turn: the
+  node's manager (raylet), the head (gcs_server), agents, the client server, the keeper, workers.
+  By kind, the longest time without a new trial in the 300 that follow is printed.
 
 Printed are the kills that hit a job at work, and of how many runs or kills trials that were in the
 database were not there later (lost), a configuration was measured twice, the finished job's trials
@@ -26,11 +30,12 @@ import ctypes
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +47,8 @@ from tilesmith.tuner.fleet.keeper import descendants, end_descendants
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFT_S = 5.0
 _LONGEST_S = 1200.0
+_ENOUGH = 300
+"""Trials after a kill that show whether the job goes on."""
 _RANDOM_S = 5.0
 """A driver is killed at most so long after its start, or its first new trial."""
 
@@ -60,6 +67,15 @@ class Tally:
     other_trials: int = 0
     damaged: int = 0
     processes_left: int = 0
+
+
+@dataclass
+class Recovery:
+    """Of kills of one kind of process, the longest seconds without a new trial that followed."""
+
+    seconds: list[float] = field(default_factory=list)
+    unharmed: int = 0
+    """Jobs that were over before another trial was needed."""
 
 
 @dataclass(frozen=True)
@@ -194,9 +210,90 @@ def kill_drivers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
     return tally
 
 
+_KINDS = {
+    "raylet/raylet": "raylet", "gcs/gcs_server": "gcs_server",
+    "ray::DashboardAgent": "dashboard agent",
+    "ray::RuntimeEnvAgent": "runtime env agent", "ray.util.client.server": "client server",
+    "dashboard/dashboard.py": "dashboard", "monitor.py": "monitor", "log_monitor": "log monitor",
+    "ray::WorkerActor": "worker", "ray::Choos": "chooser", "ray::IDLE": "idle worker",
+    "fleet.keeper": "keeper",
+}  # fmt: skip
+"""By a part of their titles, all kinds of processes that a job's Ray has."""
+
+
+def ray_processes(driver: int) -> dict[str, list[int]]:
+    """The processes of a job's Ray, by kind."""
+    found: dict[str, list[int]] = {}
+    for process in descendants(driver):
+        with contextlib.suppress(OSError):
+            title = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            kinds = [kind for part, kind in _KINDS.items() if part in title]
+            if kinds:
+                found.setdefault(kinds[0], []).append(process)
+    return found
+
+
+def kill_ray(
+    job: Job, folder: Path, kills: int, rng: np.random.Generator
+) -> tuple[Tally, dict[str, Recovery]]:
+    """Kill processes of a job's Ray while it runs, each kind in its turn."""
+    tally, recoveries = Tally(), dict[str, Recovery]()
+    while tally.kills < kills:
+        seed = 2000 + tally.runs
+        expected = reference(job, folder, seed)
+        path = folder / f"ray-{seed}.db"
+        process = job.start(path, seed=seed)
+        while process.poll() is None and tally.kills < kills:
+            wait_for_more(path, count_of(path), process)
+            pause(process, float(rng.uniform(0.0, 2.0)))
+            there = ray_processes(process.pid)
+            if process.poll() is not None or not there:
+                break
+            kind = min(there, key=lambda kind: len(recoveries.get(kind, Recovery()).seconds))
+            before = count_of(path)
+            os.kill(there[kind][int(rng.integers(len(there[kind])))], signal.SIGKILL)
+            tally.kills += 1
+            tally.kills_at_work += before > 0
+            tally.trials_when_killed += before
+            recovery = recoveries.setdefault(kind, Recovery())
+            longest = longest_pause(path, before + _ENOUGH, process)
+            if process.poll() is None:
+                recovery.seconds.append(round(longest, 1))
+                print(f"{kind}: {longest:.1f} s", file=sys.stderr, flush=True)
+            else:
+                recovery.unharmed += process.returncode == 0
+        pause(process, _LONGEST_S)
+        tally.failed += ended_badly(process)
+        tally.processes_left += left_over()
+        judge(path, expected, set(), tally)
+    return tally, recoveries
+
+
+def longest_pause(path: Path, trials: int, process: subprocess.Popen[bytes]) -> float:
+    """The longest seconds without a new trial until there are so many, or the process has ended."""
+    known, since, longest = count_of(path), time.monotonic(), 0.0
+    while known < trials and process.poll() is None:
+        time.sleep(0.05)
+        longest = max(longest, time.monotonic() - since)
+        if (count := count_of(path)) > known:
+            known, since = count, time.monotonic()
+    return longest
+
+
+def count_of(path: Path) -> int:
+    """Trials in a database, however many: asked of SQLite itself, beside its writer."""
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        try:
+            return int(connection.execute("select count(*) from trials").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
 def wait_for_more(path: Path, trials: int, process: subprocess.Popen[bytes]) -> None:
     """Wait until a database has more trials, or the process has ended."""
-    while len(rows(path)) <= trials and process.poll() is None:
+    while count_of(path) <= trials and process.poll() is None:
         time.sleep(0.1)
 
 
@@ -228,6 +325,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worker-kills", type=int, default=50)
     parser.add_argument("--driver-kills", type=int, default=50)
+    parser.add_argument("--ray-kills", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--trials", type=int, default=240)
     parser.add_argument("--operator", default="matmul m=512 n=512 k=512")
@@ -243,10 +341,17 @@ def main() -> None:
             "workers": kill_workers(job, Path(folder), given.worker_kills, rng),
             "driver": kill_drivers(job, Path(folder), given.driver_kills, rng),
         }
+        found["ray"], recoveries = kill_ray(job, Path(folder), given.ray_kills, rng)
     if given.json:
-        print(json.dumps({name: asdict(tally) for name, tally in found.items()}))
+        told = {kind: asdict(recovery) for kind, recovery in recoveries.items()}
+        print(json.dumps({name: asdict(tally) for name, tally in found.items()} | told))
         return
-    print(f"{'killed':22} {'workers':>8} {'driver':>8}")
+    for kind, recovery in sorted(recoveries.items()):
+        took = sorted(recovery.seconds)
+        middle = f"{took[len(took) // 2]:.1f} s, most {took[-1]:.1f} s" if took else "-"
+        ended = f" ({recovery.unharmed} at the job's end)" if recovery.unharmed else ""
+        print(f"{kind:22} {len(took):3d} kills, longest without a trial {middle}{ended}")
+    print(f"{'killed':22} {'workers':>8} {'driver':>8} {'ray':>8}")
     for name in asdict(Tally()):
         values = (getattr(tally, name) for tally in found.values())
         print(f"{name.replace('_', ' '):22} " + " ".join(f"{value:8d}" for value in values))

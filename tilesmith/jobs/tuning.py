@@ -27,7 +27,7 @@ from tilesmith.jobs.request import Resolved, TuneRequest
 from tilesmith.jobs.subjects import WeightedWorkload, subject_words
 from tilesmith.jobs.targets import check_schedulable
 from tilesmith.jobs.words import option_words
-from tilesmith.jobs.workers import check_workers, cluster_of, fleet_of, runners_of
+from tilesmith.jobs.workers import check_workers, cluster_of, runners_of, searched_on
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy
@@ -183,25 +183,17 @@ def run_job(
         cancel_on_signals(token),
         token.left_in_order(Database.open(database, create=job.writes)) as opened,
         cluster_of("" if cluster is not None else job.workers) as own,
-        fleet_of(cluster or own, job.target, job.threads, measures=job.on_hardware) as fleet,
     ):
         name = opened.name
         opened.be_patient(may_wait=lambda: not token.cancelled)
-        with token.shielded():
-            ledger = _ledger(job, opened)
-        number = ledger.job if isinstance(ledger, DatabaseLedger) else None
-        LOG.info(
-            "job %s in '%s': %d workloads on %s, measured by %s",
-            "of a replay" if number is None else number, name, len(job.parts.workloads),
-            job.target.identity, job.measure,
-        )  # fmt: skip
-        with ended_in_order(ledger, token, name):
-            measuring = _runners(job, opened, fleet)
-            watched = noting(opened, fleet, job.on_hardware)
-            with watched, beating(opened, number, observer) as observing:
-                summary, models = _tuned(job, opened, ledger, measuring, observing, token)
-            with token.shielded():
-                _keep_choices(job, opened, ledger, summary.in_place)
+
+        def search(fleet: Fleet | None, again: bool) -> tuple[TuningSummary, dict[str, str]]:
+            asked = replace(job, resume=True) if again else job
+            return _searched(asked, opened, fleet, observer, token)
+
+        summary, models = searched_on(
+            cluster or own, job.target, job.threads, search, measures=job.on_hardware
+        )
     LOG.info("%d trials done", summary.trials)
     if summary.ending != "cancelled":
         return replace(report_of(summary), models=models)
@@ -212,6 +204,32 @@ def run_job(
         f"'{name}'; the same job with --resume goes on",
         token.reason,
     )
+
+
+def _searched(
+    job: TuningJob,
+    opened: Database,
+    fleet: Fleet | None,
+    observer: Observer | None,
+    token: CancelToken,
+) -> tuple[TuningSummary, dict[str, str]]:
+    """The job from its registration, or where it is resumed, to its mark in the database."""
+    with token.shielded():
+        ledger = _ledger(job, opened)
+    number = ledger.job if isinstance(ledger, DatabaseLedger) else None
+    LOG.info(
+        "job %s in '%s': %d workloads on %s, measured by %s",
+        "of a replay" if number is None else number, opened.name, len(job.parts.workloads),
+        job.target.identity, job.measure,
+    )  # fmt: skip
+    with ended_in_order(ledger, token, opened.name):
+        measuring = _runners(job, opened, fleet)
+        watched = noting(opened, fleet, job.on_hardware)
+        with watched, beating(opened, number, observer) as observing:
+            found = _tuned(job, opened, ledger, measuring, observing, token)
+        with token.shielded():
+            _keep_choices(job, opened, ledger, found[0].in_place)
+    return found
 
 
 def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InPlace) -> None:

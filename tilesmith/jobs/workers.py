@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tilesmith.jobs.extras import required
+from tilesmith.jobs.notices import LOG
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import Target
-from tilesmith.tuner.fleet.places import place_of
+from tilesmith.tuner.fleet.places import ClusterLost, place_of
 from tilesmith.tuner.fleet.settings import set_up_for
 from tilesmith.tuner.runner import Runner
+
+_RAYS = 3
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from tilesmith.tuner.fleet.cluster import Cluster
@@ -80,6 +84,41 @@ def fleet_of(
 
     with Fleet(cluster, target, threads, measures=measures) as fleet:
         yield fleet
+
+
+def searched_on(
+    cluster: Cluster | None,
+    target: Target,
+    threads: int,
+    search: Callable[[Fleet | None, bool], T],
+    *,
+    measures: bool,
+) -> T:
+    """What a search comes to with the fleet of a cluster.
+
+    Where a Ray of the job's own ends under it, another is started and the search goes on there.
+
+    Args:
+        search: is given the fleet, and whether it is to resume what it began before.
+
+    Raises:
+        ClusterLost: a Ray that is not ours to start ended; or ours did, and nothing was done with
+            any of the last `_RAYS` of it.
+    """
+    again, idle = False, 0
+    while True:
+        with fleet_of(cluster, target, threads, measures=measures) as fleet:
+            try:
+                return search(fleet, again)
+            except ClusterLost as error:
+                assert cluster is not None and fleet is not None, "there is no Ray to be lost"
+                idle = 0 if fleet.answered else idle + 1
+                if not cluster.is_own or idle >= _RAYS:
+                    raise
+                LOG.warning("%s: it is started again", str(error).partition(";")[0])
+        with _own_signals():
+            cluster.restart()
+        again = True
 
 
 def hosts_of(cluster: Cluster, target: Target, threads: int) -> dict[str, Target]:

@@ -7,7 +7,7 @@ everything again, and asked again for what it owed: its answers are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,10 +63,12 @@ class RayChoosers:
 
     Args:
         count: actors. They take turns with the workers on their cores, and reserve none.
+        check: raises where Ray is not there; asked before anything is asked of it.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, check: Callable[[], None]) -> None:
         self._count = count
+        self._check = check
         self._class = ray.remote(num_cpus=0)(ChoosingActor)
         self._setup: Any = None
         self._actors: list[_Actor] = []
@@ -81,6 +83,7 @@ class RayChoosers:
 
     def follow(self, trials: Sequence[Any]) -> None:
         if trials:
+            self._check()
             self._log += trials
             told = ray.put(list(trials))
             for actor in self._actors:
@@ -104,6 +107,7 @@ class RayChoosers:
         while True:
             if cancel is not None and cancel.cancelled:
                 raise Cancelled
+            self._check()
             if not ray.wait([ticket.ref], timeout=_POLL_S)[0]:
                 continue
             try:

@@ -2,6 +2,11 @@
 
     with Cluster.open(place_of("2")) as cluster: ...
 
+Ray may end under a job: its node manager dies with any of its agents, and nothing in Ray tells a
+driver so, whose next call may wait for minutes or end the process. `check` asks the two processes
+that everything goes through whether they answer; it is to be asked before anything is asked of Ray.
+One that was stopped for a while still does.
+
 A Ray of our own asks for a token that only this process and its children know, writes its files
 into a folder of its own, and is ended by its keeper whatever becomes of us.
 """
@@ -19,14 +24,14 @@ from typing import Any
 import ray
 
 from tilesmith.search_space.errors import InputError, JobError
-from tilesmith.tuner.fleet.places import Place, known_address
-from tilesmith.tuner.fleet.settings import for_children
+from tilesmith.tuner.fleet.places import ClusterLost, Place, known_address
+from tilesmith.tuner.fleet.settings import for_children, start_seconds
 
 _OBJECT_STORE_BYTES = 80_000_000
 """The least that Ray takes: what is sent are texts."""
 _CONNECT_S = 10.0
-_KEEPER_S = 90.0
 _END_S = 5.0
+_PROBE_S = 0.2
 
 _PRINTS = getattr(ray._private.worker, "print_to_stdstream", None)
 
@@ -38,9 +43,57 @@ class Cluster:
         workers: how many there are to be, where the Ray is our own; None: as many as it has cores.
     """
 
-    def __init__(self, workers: int | None, keeper: subprocess.Popen[bytes] | None) -> None:
+    def __init__(
+        self, workers: int | None, keeper: subprocess.Popen[bytes] | None, address: str = ""
+    ) -> None:
         self.workers = workers
         self._keeper = keeper
+        self._address = address
+        self.is_lost = False
+        """Whether Ray was seen to have ended; nothing must be asked of it any more."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is ours to start again."""
+        return self.workers is not None
+
+    def check(self) -> None:
+        """See that Ray is there.
+
+        Raises:
+            ClusterLost: it is not.
+        """
+        gone = self._gone()
+        if gone:
+            self.is_lost = True
+            what = "Ray ended under the job" if self.is_own else "the Ray cluster is gone"
+            raise ClusterLost(
+                f"{what}: {gone}; every trial that was finished is kept, and the same job with "
+                "--resume goes on"
+            )
+
+    def _gone(self) -> str:
+        """Which of Ray's processes does not answer; "" if all do."""
+        if self._keeper is not None and self._keeper.poll() is not None:
+            return "its keeper died"
+        node = ray._private.worker._global_node
+        if node is None:  # by Ray Client
+            address = self._address.removeprefix("ray://")
+            return "" if not address or _listens(address) else f"nobody answers at '{address}'"
+        if not _listens(node.raylet_socket_name):
+            return "the manager of this node (raylet) died"
+        return "" if _listens(node.gcs_address) else "its head (gcs_server) died"
+
+    def restart(self) -> None:
+        """Start a Ray of our own again.
+
+        Raises:
+            JobError: it cannot be.
+        """
+        assert self.workers is not None, "others' clusters are not ours to start"
+        self.close()
+        fresh = _started(self.workers)
+        self._keeper, self.is_lost = fresh._keeper, False
 
     @classmethod
     def open(cls, place: Place) -> Cluster:
@@ -53,7 +106,7 @@ class Cluster:
         if place.workers is not None:
             return _started(place.workers)
         _connect(place.address)
-        return cls(None, None)
+        return cls(None, None, place.address)
 
     def __enter__(self) -> Cluster:
         return self
@@ -91,17 +144,39 @@ def _started(workers: int) -> Cluster:
     )
     try:
         assert keeper.stdin is not None and keeper.stdout is not None
-        asked = {"workers": workers, "memory": _OBJECT_STORE_BYTES}
+        asked = {"workers": workers, "memory": _OBJECT_STORE_BYTES, "start_s": start_seconds()}
         keeper.stdin.write(json.dumps(asked).encode() + b"\n")
         keeper.stdin.flush()
         told = json.loads(keeper.stdout.readline() or b'{"error": "its keeper died"}')
         if "error" in told:
-            raise JobError(f"Ray could not be started on this machine: {told['error']}")
+            raise JobError(
+                f"Ray could not be started on this machine: {told['error']}; where it is only "
+                "busy, TILESMITH_RAY_START_SECONDS gives it more time"
+            )
         _init(told["address"], _node_ip_address="127.0.0.1")
     except BaseException:
         _end(keeper)
         raise
     return Cluster(workers, keeper)
+
+
+def _listens(address: str) -> bool:
+    """Whether a process listens at HOST:PORT or at the path of a socket.
+
+    Only a refusal, or that the socket is not there, says that it does not: who is busy or stopped
+    is slow to answer.
+    """
+    host, _, port = address.rpartition(":")
+    is_path = address.startswith("/")
+    with socket.socket(socket.AF_UNIX if is_path else socket.AF_INET) as probe:
+        probe.settimeout(_PROBE_S)
+        try:
+            probe.connect(address if is_path else (host, int(port)))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+    return True
 
 
 def _end(keeper: subprocess.Popen[bytes] | None) -> None:

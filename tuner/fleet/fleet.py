@@ -44,7 +44,14 @@ _NOBODY_S, _TURN_S = 300.0, 1.0
 """Seconds that a job without a worker waits for one, of which a turn counts so many at most: this
 process may be stopped for a while, or the machine asleep."""
 
+_CHECK_S = 0.5
+"""Seconds between two looks at whether Ray is there."""
+
 Answer = dict[str, Any]
+
+
+def _nothing() -> None:
+    """What there is to check without a cluster."""
 
 
 class Fleet:
@@ -69,6 +76,10 @@ class Fleet:
     ) -> None:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._workers = None if cluster is None else cluster.workers
+        self._cluster = cluster
+        self._checked = float("-inf")
+        self.answered = 0
+        """Trials that were done."""
         self._pool = pool or WorkerPool(setup, self._workers)
         self._dispatch = Dispatch(rules)
         self._requests: dict[int, Request] = {}
@@ -84,13 +95,15 @@ class Fleet:
         self.close()
 
     def close(self) -> None:
-        """Let go of the workers."""
-        self._pool.close()
+        """Let go of the workers; those of a Ray that is lost are gone."""
+        if self._cluster is None or not self._cluster.is_lost:
+            self._pool.close()
 
     def choosers(self) -> RayChoosers:
         """Who makes proposals on this cluster: on each core at most one."""
         cores = self._workers or int(ray.cluster_resources().get("CPU", 1))
-        return RayChoosers(max(1, min(cores, _CHOOSERS)))
+        check = self._cluster.check if self._cluster is not None else _nothing
+        return RayChoosers(max(1, min(cores, _CHOOSERS)), check)
 
     def begin(self, requests: Iterable[Request], kind: Kind = TRIAL) -> list[int]:
         """Have requests run; their numbers, to `wait` for."""
@@ -171,7 +184,14 @@ class Fleet:
 
     # -- inside -----------------------------------------------------------------------------------
     def _turn(self, timeout_s: float) -> None:
-        """Send what can be sent, and hear what happened, waiting for it so long at most."""
+        """Send what can be sent, and hear what happened, waiting for it so long at most.
+
+        Raises:
+            ClusterLost: Ray is not there any more.
+        """
+        if self._cluster is not None and time.monotonic() - self._checked >= _CHECK_S:
+            self._cluster.check()
+            self._checked = time.monotonic()
         self._send()
         now = time.monotonic()
         for event in self._pool.events(now, min(timeout_s, self._dispatch.next_look(now))):
@@ -202,6 +222,7 @@ class Fleet:
                 about = {"worker": piece.worker, "sent": sent, "received": since_boot()}
                 for number, answer in zip(piece.trials, answers, strict=True):
                     if number in new:
+                        self.answered += 1
                         self._answers[number] = {**answer, **about}
                         del self._requests[number]
             case Refused(ticket, reason):

@@ -5,8 +5,8 @@
 Ray's own processes outlive a driver that was killed. The keeper is their ancestor: it adopts what
 they leave behind (a Linux "subreaper"), waits for the end of its stdin, which comes when its parent
 closes it or dies in whatever way, then kills every descendant and removes their folder. First line
-in: {"workers", "memory"}; first line out: {"address"} or {"error"}. It imports nothing but the
-standard library, and Ctrl-C at the terminal does not reach it.
+in: {"workers", "memory", "start_s"}; first line out: {"address"} or {"error"}. It imports nothing
+but the standard library, and Ctrl-C at the terminal does not reach it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
-_LONGEST_START_S = 60.0
 _AGAIN_S = 0.02
 
 
@@ -71,16 +70,22 @@ def _started(asked: dict[str, Any], folder: str) -> dict[str, str]:
             stderr=log,
             env={**os.environ, "TMPDIR": folder},
         )
-    until = time.monotonic() + _LONGEST_START_S
+    until = time.monotonic() + asked["start_s"]
     while (code := process.poll()) is None:
         if time.monotonic() > until:
-            return {"error": f"it did not start within {_LONGEST_START_S:g} s"}
+            return {"error": f"it did not start within {asked['start_s']:g} s; {_last(output)}"}
         if select.select([sys.stdin], [], [], _AGAIN_S)[0]:
             return {"error": "nobody waits for it any more"}  # the end of our stdin
     if code:
-        last = output.read_text(errors="replace").strip().splitlines()
-        return {"error": last[-1] if last else f"exit status {code}"}
+        return {"error": f"it ended with exit status {code}; {_last(output)}"}
     return {"address": f"127.0.0.1:{port}"}
+
+
+def _last(output: Path) -> str:
+    """The last that Ray said while it started."""
+    lines = [line.strip() for line in output.read_text(errors="replace").splitlines()]
+    last = [line for line in lines if line][-1:]
+    return f"the last it said was '{last[0]}'" if last else "it has not said anything yet"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.errors import InputError, JobError
 from tilesmith.tuner.builders import cores
 
 
@@ -23,6 +23,10 @@ class Place:
 
     workers: int | None
     address: str = ""
+
+
+class ClusterLost(JobError):  # noqa: N818  (nobody's mistake)
+    """Ray ended while a job used it; a Ray of the job's own can be started again."""
 
 
 def place_of(asked: str) -> Place:

@@ -12,12 +12,33 @@ import secrets
 import sys
 from pathlib import Path
 
+from tilesmith.search_space.errors import InputError
 from tilesmith.tuner.fleet.places import Place
 
 _PATIENCE = {"RAY_health_check_failure_threshold": "10000"}
 """On one machine no node goes away without the others: one that is silent was stopped, or slept."""
 _PRIORITY = {"RAY_worker_niceness": "0"}
 """Workers measure: at Ray's own niceness of 15 anything else that runs would be in their times."""
+
+
+_START = "TILESMITH_RAY_START_SECONDS"
+_START_S = 180.0
+
+
+def start_seconds() -> float:
+    """How long a Ray of our own may take to start; on a busy machine it takes a minute.
+
+    Raises:
+        InputError: the variable holds no such number.
+    """
+    asked = os.environ.get(_START, "")
+    try:
+        seconds = float(asked or _START_S)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86400:
+        raise InputError(f"{_START} is '{asked}', not a number of seconds above 0, a day at most")
+    return seconds
 
 
 def set_up_for(place: Place) -> None:
