@@ -109,12 +109,11 @@ def test_exact_functions_are_exact(function: str) -> None:
 @pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
 @pytest.mark.parametrize("function", ["sin", "cos"])
 def test_large_angles_are_angles(function: str, vector: bool) -> None:
-    x = np.concatenate([magnitudes(1e4, 1e9), -magnitudes(1e4, 1e9)])
+    x = either(1e4, 3.4e38)
     exact = getattr(np, function)(x.astype(np.float64))
     assert np.abs(compiled(function, x, vector) - exact).max() < 2e-7
     x = np.array([np.inf, -np.inf, np.nan], np.float32)
     assert np.isnan(compiled(function, x, vector)).all()
-    assert np.abs(compiled(function, magnitudes(1e9, 3e38), vector)).max() <= 1
 
 
 INVERSES = {
