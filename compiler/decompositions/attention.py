@@ -6,7 +6,7 @@
 Earlier keys and values come before the new ones, and are outputs 1 and 2 with these. Sequences of
 fewer key heads than query heads repeat them; a single query of each shares its keys among the rows
 of one product instead. What is added to the scores is `attention_masks`'. A query that sees no key
-has a result of 0; where masks are computed at run time, so has one whose scores are not numbers.
+has a result of 0; what is not a number in queries or keys stays.
 """
 
 from __future__ import annotations
@@ -126,9 +126,10 @@ def _weighed(
     scores = composer.pointwise("Add", scores, mask) if mask else scores
     stages.append(scores)
     weights = composer.apply("Softmax", scores, shape=shape, axis=-1)
-    if guard:
-        undefined = composer.pointwise("IsNaN", weights, dtype="bool")
-        weights = composer.pointwise("Where", undefined, composer.number(0.0), weights)
+    if guard:  # a score of minus infinity has no weight: beside others, and where all are so
+        lowest = composer.number(float(np.finfo(np.float32).min))
+        left_out = composer.pointwise("Less", scores, lowest, dtype="bool")
+        weights = composer.pointwise("Where", left_out, composer.number(0.0), weights)
     stages.append(weights)
     mixed = (*shape[:3], composer.dims(value)[3])
     result = composer.apply("MatMul", weights, value, shape=mixed)

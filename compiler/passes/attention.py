@@ -19,12 +19,13 @@ from tilesmith.compiler.passes.attention_masks import (
     mask_of,
     spread,
 )
-from tilesmith.compiler.passes.elementwise import formula_in, is_elementwise
+from tilesmith.compiler.passes.elementwise import is_elementwise
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.formula import operand
+from tilesmith.search_space.formula import formula_text, number, operand
 from tilesmith.search_space.ir.scalar import call
+from tilesmith.search_space.operators.attention import LOWEST
 from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
 
@@ -35,8 +36,9 @@ class FuseAttention(Pass):
         s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
         y = attention(q, k, v, mask)                                        after
 
-    So does attention whose weights are guarded, `where(is_nan(p), 0, p)`, as exporters write it
-    for queries that every key is masked from. Keys that were transposed for the product are taken
+    So does attention whose weights are guarded for queries that every key is masked from: by
+    `where(is_nan(p), 0, p)`, as exporters write it, or by `where(s + mask < lowest, 0, p)`, which
+    keeps what is not a number (`_guard`). Keys that were transposed for the product are taken
     as they were before; a transposition that is still needed is merged with the one there was; a
     mask may be spread over sequences, heads and queries (`attention_masks`); keys and values that
     several heads share are not repeated (`attention_groups`).
@@ -72,16 +74,20 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
         return
     between: list[Node] = []
     weights = _sole_producer(rewriter, node.inputs[0], between)
-    guarded = weights is not None and _is_guard(weights)
-    if guarded and weights is not None:
-        between.append(weights)
-        weights = _sole_producer(rewriter, weights.inputs[0], between)
+    guard, guarding = 0, None
+    if weights is not None and (guard := _guard(weights)):
+        guarding = weights
+        between.append(guarding)
+        weights = _sole_producer(rewriter, guarding.inputs[-1], between)
     if weights is None or weights.workload is None or weights.workload.operator != "softmax":
         return
-    scores, mask = _masked_scores(rewriter, weights.inputs[0], between)
+    beside = guarding if guard == 2 else None
+    if beside and _origin(rewriter, beside.inputs[0]) != _origin(rewriter, weights.inputs[0]):
+        return
+    scores, mask = _masked_scores(rewriter, weights.inputs[0], between, beside)
     if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
         return
-    found = _workload(scores.workload, mix, mask, guarded)
+    found = _workload(scores.workload, mix, mask, guard)
     if found is None or not accepts(found):
         return
     keys, values, made = scores.inputs[1], node.inputs[1], list[Node]()
@@ -99,21 +105,40 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
         drop_unread(rewriter, unread)
 
 
-def _is_guard(node: Node) -> bool:
-    """Whether a kernel makes what is no number 0."""
+def _guard(node: Node) -> int:
+    """Whether a kernel makes weights 0 that are no numbers (1), or those of scores that are minus
+    infinity (2: where other keys are left, these are 0 already)."""
     found = node.workload
-    return found is not None and is_elementwise(node) and formula_in(found) == _GUARD
+    if found is None or not is_elementwise(node) or found.text("types"):
+        return 0
+    return _GUARDS.get(found.text("expression"), 0)
 
 
-_GUARD = call("where", call("is_nan", operand(0)), 0.0, operand(0))
+_GUARDS = {
+    formula_text(call("where", call("is_nan", operand(0)), 0.0, operand(0))): 1,
+    formula_text(call("where", call("less", operand(0), number(LOWEST)), 0.0, operand(1))): 2,
+}
+
+
+def _origin(rewriter: Rewriter, name: str) -> str:
+    """The tensor that `name` is a view of."""
+    while (node := rewriter.producer(name)) is not None and is_view(node):
+        if node.attribute("offset", 0):
+            break
+        name = node.inputs[0]
+    return name
 
 
 def _masked_scores(
-    rewriter: Rewriter, name: str, between: list[Node]
+    rewriter: Rewriter, name: str, between: list[Node], beside: Node | None
 ) -> tuple[Node | None, Mask | None]:
-    """The product behind scores, and what is added to it: by a kernel, or as it is written."""
+    """The product behind scores, and what is added to it: by a kernel, or as it is written.
+
+    Args:
+        beside: what may read the scores, too.
+    """
     passed: list[Node] = []
-    node = _sole_producer(rewriter, name, passed)
+    node = _sole_producer(rewriter, name, passed, beside)
     if node is None:
         return None, None
     if _is_product(node):
@@ -151,11 +176,15 @@ def _written_with(scores: Node) -> Mask | None:
     return mask_of(scores.inputs[-1], spread(own, whole), found)
 
 
-def _sole_producer(rewriter: Rewriter, name: str, between: list[Node]) -> Node | None:
-    """The kernel behind a tensor and views of it, if nothing else reads what it makes."""
+def _sole_producer(
+    rewriter: Rewriter, name: str, between: list[Node], beside: Node | None = None
+) -> Node | None:
+    """The kernel behind a tensor and views of it, if nothing else (but `beside`) reads what it
+    makes."""
     while True:
         producer = rewriter.producer(name)
-        if producer is None or rewriter.only_consumer(name) is None:
+        readers = [node for node in rewriter.consumers(name) if node is not beside]
+        if producer is None or len(readers) != 1 or rewriter.is_output(name):
             return None
         if not is_view(producer):
             return producer
@@ -181,10 +210,10 @@ def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
     )
 
 
-def _workload(scores: Workload, mix: Workload, mask: Mask | None, guarded: bool) -> Workload | None:
+def _workload(scores: Workload, mix: Workload, mask: Mask | None, guard: int) -> Workload | None:
     parameters: dict[str, ParameterValue] = {name: scores.integer(name) for name in "mnk"}
     parameters["heads"] = scores.integer("batch")
-    parameters["guard"] = int(guarded)
+    parameters["guard"] = guard
     if mask is not None:
         parameters |= {"mask": mask.kind, "batch": mask.batch, "heads": mask.heads}
     if mix.integer("n") != scores.integer("k"):

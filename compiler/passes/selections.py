@@ -19,14 +19,14 @@ LOW = -1e9
 class AddSelections(Pass):
     """Scores that a softmax leaves out are lowered by addition, not by selection.
 
-        p = Softmax(Where(keep, s, low))          before: low is one number, -1e9 or less
-        p = Softmax(Add(s, Where(keep, 0, low)))  after
+        p = Softmax(Where(keep, s, low))             before: low is one number, -1e9 or less
+        p = Softmax(Add(s, Where(keep, 0, lowest)))  after: minus infinity, or the least number
 
     so that the selection is made once, of the mask alone, and attention with a mask is one pattern.
 
-    Contract: any graph in. Values are equal: the sum of a score and so low a number is that number
-    as far as its exponential can tell (scores in fp32 are below 64 in a row that is left out as a
-    whole).
+    Contract: any graph in. Values are equal where scores are numbers below 1e30: the sum of such a
+    score and the least number is that number, so that keys which are left out as a whole weigh
+    alike, and beside others nothing. What is no number at a key that is left out stays so.
     """
 
     name = "add-selections"
@@ -57,9 +57,10 @@ def _add(rewriter: Rewriter, softmax: Node) -> None:
     if rewriter.constant(kept) is not None or info.dims != rewriter.info(node.outputs[0]).dims:
         return
     zero = rewriter.add_constant("kept", np.array(0.0, dtype=np.float32), "float32")
-    lowest = rewriter.add_constant("left_out", np.array(low, dtype=np.float32), "float32")
+    lowest = -np.inf if np.isneginf(low) else np.finfo(np.float32).min
+    left_out = rewriter.add_constant("left_out", np.array(lowest, np.float32), "float32")
     chosen = rewriter.add_tensor(f"{node.outputs[0]}.mask", info.dtype, mask.dims)
-    choices = (keep, lowest, zero) if inverted else (keep, zero, lowest)
+    choices = (keep, left_out, zero) if inverted else (keep, zero, left_out)
     rewriter.replace(
         (node,),
         replace(node, inputs=choices, outputs=(chosen,)),

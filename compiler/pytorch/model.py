@@ -28,6 +28,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.onnx.arrays import one_line, typed_only
 from tilesmith.compiler.onnx.file import ModelFile, read_model
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.pytorch.attention import translations
 from tilesmith.compiler.pytorch.program import Signature, flattened
 from tilesmith.compiler.torch_tensors import array_of
 from tilesmith.search_space.errors import DependencyError, InputError, ModelError
@@ -179,8 +180,9 @@ def _written(
     names = [source.name for source in signature.sources]
     try:
         model = torch.onnx.export(
-            program, dynamo=True, optimize=False, verbose=False, input_names=names
-        ).model
+            program, dynamo=True, optimize=False, verbose=False, input_names=names,
+            custom_translation_table=translations(),
+        ).model  # fmt: skip
     except Exception as error:
         raise ModelError(
             f"'{name}' cannot be written in ONNX operators: {_cause(error)}"

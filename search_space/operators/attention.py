@@ -9,7 +9,8 @@ sequence (`each`). On Trainium-like cores scores never leave the chip; on CPUs t
 queries stay in the caches of the thread that made them.
 
 A query whose every key is left out (a mask of minus infinities) has no softmax: its results are not
-numbers, or, with a guard, zero, as if its weights were.
+numbers. A guard makes them zero, as if its weights were: those that are not numbers, whatever made
+them so (1), or only those of such a query (2), where what is not a number in queries or keys stays.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Attention(Template):
         Parameter("batch", "independent sequences", 1, varies=True),
         Parameter("mask", "added to the scores", "none", choices=("none", *MASKS)),
         Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
-        Parameter("guard", "1: results of queries without a softmax are 0", 0, minimum=0),
+        Parameter("guard", "0 for results of 1: no numbers, 2: queries of no key", 0, minimum=0),
     )
     examples: ClassVar[tuple[str, ...]] = (
         "attention m=19 n=33 k=7 heads=2",
@@ -59,6 +60,7 @@ class Attention(Template):
         "attention m=24 n=33 k=8 batch=2 heads=2 mask=each dtype=bfloat16",
         "attention m=40 n=128 k=130 heads=2 scale=0.25",
         "attention m=21 n=35 k=8 heads=2 mask=shared guard=1",
+        "attention m=21 n=35 k=8 heads=2 mask=full guard=2",
         "attention m=128 n=128 k=64 heads=3 dtype=bfloat16",
         "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
         "attention m=40 n=35 k=8 heads=2 mask=full dtype=float16",
@@ -67,6 +69,7 @@ class Attention(Template):
         "attention m=[s] n=[s] k=16 heads=2 batch=[b] mask=row",
         "attention m=[s] n=[t] k=20 v=33 heads=3 mask=full",
         "attention m=1 n=[t] k=8 heads=[h] mask=shared guard=1",
+        "attention m=[s] n=[t] k=8 heads=2 mask=full guard=2",
     )
 
     def check(self, workload: Workload) -> None:
@@ -74,9 +77,9 @@ class Attention(Template):
             raise WorkloadError(
                 f"operator 'attention': dtype={workload.dtype}; one of {', '.join(DTYPES)}"
             )
-        if workload.integer("guard") > 1:
+        if workload.integer("guard") > 2:
             raise WorkloadError(
-                f"operator 'attention': guard={workload.integer('guard')}; 0 or 1 is expected"
+                f"operator 'attention': guard={workload.integer('guard')}; 0, 1 or 2 is expected"
             )
         text = workload.text("scale")
         try:
@@ -125,10 +128,12 @@ class Attention(Template):
         if kind != "none":
             missing = tuple(i for i, name in enumerate("bhmn") if name not in MASKS[kind])
             scores = scores + np.expand_dims(inputs["mask"], missing)
-        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        top = scores.max(axis=-1, keepdims=True)
+        powers = np.exp(scores - top)
         weights = powers / powers.sum(axis=-1, keepdims=True)
         if workload.integer("guard"):
-            weights = np.where(np.isnan(weights), 0, weights)
+            no_number = np.isneginf(top) if workload.integer("guard") == 2 else np.isnan(weights)
+            weights = np.where(no_number, 0, weights)
         return np.asarray(weights @ inputs["v"])
 
     def compute(self, workload: Workload, turn: str = "keys") -> ComputeDefinition:
@@ -161,7 +166,8 @@ class Attention(Template):
         if kind != "none":
             where = {"b": b.var, "h": h.var, "m": i.var, "n": j.var}
             masked = call("add", masked, Load("mask", tuple(where[name] for name in MASKS[kind])))
-        power = call("exp", call("subtract", at("z", *pair), at("top", i)))
+        top = greatest(workload, at("top", i))
+        power = call("exp", call("subtract", at("z", *pair), top))
         mixed = call("multiply", at("p", *pair), at("v", j, e))
         result = guarded(workload, at("t", i), call("multiply", at("o", i, e), at("t", i)))
         stages = (
@@ -182,9 +188,22 @@ class Attention(Template):
         return ComputeDefinition("attention", tensors, stages)
 
 
-def guarded(workload: Workload, total: Scalar, result: Scalar) -> Scalar:
-    """A result of a query whose powers (or their sum) are `total`: 0 where that is not a number and
-    there is a guard."""
-    if not workload.integer("guard"):
-        return result
-    return call("where", call("equal", total, total), result, 0.0)
+LOWEST = float(np.finfo(np.float32).min)
+"""Below it is minus infinity alone."""
+
+
+def greatest(workload: Workload, top: Scalar) -> Scalar:
+    """What is subtracted from the scores of a query: where no key is left and there is a guard for
+    that, a number, so that powers and their sum are 0."""
+    return call("maximum", top, LOWEST) if workload.integer("guard") == 2 else top
+
+
+def guarded(workload: Workload, ratio: Scalar, result: Scalar) -> Scalar:
+    """A result of a query, the reciprocal of whose sum of powers is `ratio`: 0 where that is not a
+    number, or infinite, as the guard says."""
+    match workload.integer("guard"):
+        case 1:
+            return call("where", call("equal", ratio, ratio), result, 0.0)
+        case 2:
+            return call("where", call("is_inf", ratio), 0.0, result)
+    return result

@@ -168,3 +168,29 @@ def test_what_cannot_be_compiled_is_said_in_a_sentence() -> None:
         ts.torch_model(lambda x: x, (x,))
     with pytest.raises(ts.ModelError, match=r"on meta; dense tensors on the CPU"):
         array_of(torch.empty(2, device="meta"))
+
+
+@pytest.mark.parametrize("kind", ["truth", "infinite", "finite", "shared heads", "half"])
+def test_attention_with_a_mask_is_pytorchs(kind: str) -> None:
+    """A query that sees no key has a result of 0, with masks of infinities; what is no number in
+    keys stays."""
+    rng = np.random.default_rng(0)
+    heads = 4 if kind == "shared heads" else 2
+    q, k, v = (
+        torch.tensor(rng.standard_normal((1, n, 4, 8)), dtype=torch.float32) for n in (heads, 2, 2)
+    )
+    k[0, 1, 2, 3] = torch.nan
+    mask = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    mask[..., 3, :] = False
+    if kind in ("infinite", "finite"):
+        low = -torch.inf if kind == "infinite" else torch.finfo(torch.float32).min
+        mask = torch.zeros(mask.shape).masked_fill(~mask, low)
+    args = (q, k, v, mask)
+    if kind == "half":
+        args = (q.half(), k.half(), v.half(), mask)
+    attention = nn.functional.scaled_dot_product_attention
+    module = Of(lambda _, *a: attention(*a[:3], attn_mask=a[3], enable_gqa=heads == 4))
+    tolerance = 2e-3 if kind == "half" else 1e-5
+    with torch.no_grad():
+        found, wanted = ts.from_torch(module, args)(*args), module(*args)
+    close(found, wanted, equal_nan=True, rtol=tolerance, atol=tolerance)

@@ -22,7 +22,7 @@ from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.integer_products import product_stage
 from tilesmith.search_space.ir.expression import Expr, as_expr, const, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, call, load
-from tilesmith.search_space.operators.attention import Attention, guarded
+from tilesmith.search_space.operators.attention import Attention, greatest, guarded
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import (
     LpuScheduler,
@@ -105,7 +105,7 @@ class AttentionOnRows:
             where = {"b": b.var, "h": h.var, "m": i.var, "n": j.var}
             score = call("add", score, Load("mask", tuple(where[name] for name in MASKS[kind])))
         top = load("top", b.var, h.var, i.var, j.var % LANES)
-        power = call("exp", call("subtract", at("z", i, j), top))
+        power = call("exp", call("subtract", at("z", i, j), greatest(workload, top)))
         total = load("os", b.var, h.var, const(width), i.var)
         stages = (
             product_stage(

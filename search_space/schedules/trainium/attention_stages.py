@@ -34,7 +34,7 @@ from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, const, minimum
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, rewrite
-from tilesmith.search_space.operators.attention import guarded
+from tilesmith.search_space.operators.attention import LOWEST, guarded
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.spaces.config import Config
@@ -48,9 +48,10 @@ takes out; it overflows, or all of a query's vanish, only if rounding moves a sc
 327,000 on. In bf16, which reaches further than fp16, scores stand in PSUM as eighths."""
 
 
-MOST = 3e38
+MOST = -LOWEST
 """Of negated scores the greatest that counts: keys left out are infinitely far from it, so a block
-that a mask leaves out whole has powers of 0, not of infinity less infinity."""
+that a mask leaves out whole has powers of 0, not of infinity less infinity. Masks of the least
+finite number are not beyond it: keys that are all left out by it are weighed alike."""
 
 
 class AttentionStages:
@@ -144,10 +145,13 @@ class AttentionStages:
         total = "whole" if block else "o"
         sums = Load(total, (b.var, h.var, m.var, const(self.width)))
         result: Scalar = call("divide", at(total, h, m, e), sums)
-        if not block:
-            result = guarded(self.workload, sums, result)
-        elif self.workload.integer("guard"):
+        guard = self.workload.integer("guard")
+        if guard == 2:
+            result = call("where", call("equal", sums, 0.0), 0.0, result)
+        elif block and guard:
             result = call("where", call("greater", sums, 0.0), result, 0.0)
+        else:
+            result = guarded(self.workload, sums, result)
         stages.map("row", (h, m, e), result)
         stages.map("y", (h, m, e), at("row", h, m, e))
         return ComputeDefinition("attention", self._tensors(), tuple(stages.found))
@@ -169,8 +173,9 @@ class AttentionStages:
         stages.map(f"{name}.turned", split, stages.at(f"{name}.strip", *split))
 
     def bounded(self, block: int) -> bool:
-        """Whether a block of keys may be left out whole by a mask: see `MOST`."""
-        return bool(block) and (self.mask != "none" or bool(self.workload.integer("guard")))
+        """Whether keys of a block, or all, may be left out whole by a mask: see `MOST`."""
+        guard = self.workload.integer("guard")
+        return guard == 2 or (bool(block) and (self.mask != "none" or bool(guard)))
 
     @property
     def eighth(self) -> float:
