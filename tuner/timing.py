@@ -155,12 +155,12 @@ def _sampled(
 
 def _watched(kernel: Loaded, sample: Callable[[Loaded], float]) -> tuple[float, bool]:
     """A sample, and whether this thread kept its core meanwhile."""
-    before = _interruptions()
+    before = interruptions()
     seconds = sample(kernel)
-    return seconds, _interruptions() == before
+    return seconds, interruptions() == before
 
 
-def _interruptions() -> int:
+def interruptions() -> int:
     """How often the system has taken this thread off its core; 0 where it does not tell."""
     which = getattr(resource, "RUSAGE_THREAD", None)
     return 0 if which is None else resource.getrusage(which).ru_nivcsw

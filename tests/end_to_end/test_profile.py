@@ -24,7 +24,7 @@ from tilesmith.display.profile_page import page
 from tilesmith.display.profile_report import OperatorTime, ProfileReport
 from tilesmith.jobs import profile_advice
 from tilesmith.jobs.profile_advice import advised, tune_command
-from tilesmith.jobs.profiling import shared_core
+from tilesmith.jobs.profile_notes import shared_core
 from tilesmith.jobs.request import Request
 
 
@@ -209,8 +209,11 @@ def test_only_short_runs_are_little_beside_their_call(plain: float, said: bool) 
 
 
 def test_a_shared_core_is_told_of() -> None:
-    assert shared_core(0.97, 100.0) == () == shared_core(1.8, 100.0)
-    (said,) = shared_core(0.25, 100.0)
+    assert shared_core(0.97, 9.0, 100.0) == () == shared_core(1.8, 0.0, 100.0)
+    (said,) = shared_core(0.25, 0.01, 100.0)
+    assert "had 25% of a core" in said and "had the core to themselves" in said
+    assert "by itself" not in said, "the middle runs of a short model were not interrupted"
+    (said,) = shared_core(0.25, 1.5, 100.0)
     assert "25% of a core" in said and "about 25 us" in said
 
 

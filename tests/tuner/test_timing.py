@@ -37,7 +37,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch, kernel: Kernel, interrupted: list[
 
     monkeypatch.setattr(timing, "once", watched_once)
     monkeypatch.setattr(timing, "cold_once", watched_once)
-    monkeypatch.setattr(timing, "_interruptions", lambda: state["interruptions"])
+    monkeypatch.setattr(timing, "interruptions", lambda: state["interruptions"])
     monkeypatch.setattr(timing.time, "perf_counter", lambda: state["now"])
 
 

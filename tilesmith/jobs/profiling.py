@@ -18,6 +18,7 @@ from tilesmith.jobs.compiling import at_one_size, executable_of
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.profile_advice import advised
+from tilesmith.jobs.profile_notes import notes, shared_core
 from tilesmith.jobs.request import Asked, Request
 from tilesmith.jobs.seeded_inputs import seeded_inputs
 from tilesmith.jobs.subjects import is_model
@@ -30,10 +31,11 @@ from tilesmith.search_space.target import HOST, Target
 from tilesmith.search_space.template import compute_of, template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import SimulationResult, simulators
+from tilesmith.tuner.timing import interruptions
 
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
-    from tilesmith.compiler.profiling import Event, Profile
+    from tilesmith.compiler.profiling import Event
     from tilesmith.compiler.program import KernelStep, Recipe
     from tilesmith.compiler.step_times import StepTimes
     from tilesmith.jobs.subjects import Model
@@ -132,9 +134,11 @@ def _measured(
     recipe = executable.recipe
     target = simulators[recipe.target.family].calibrated(recipe.target, True)
     with pinned(recipe.threads):
-        wall, worked = time.perf_counter(), time.process_time()
+        wall, worked, taken = time.perf_counter(), time.process_time(), interruptions()
         found = looked_at(executable, inputs, seconds, runs)
-        had = (time.process_time() - worked) / (time.perf_counter() - wall)
+        wall = time.perf_counter() - wall
+        had = (time.process_time() - worked) / wall
+        breaks = (interruptions() - taken) * found.total_us * 1e-6 / wall
         counts, why = _counted(executable, inputs)
     oracle = _Oracle(target)
     ops = [_operator(times, recipe, oracle) for times in found.steps]
@@ -154,7 +158,7 @@ def _measured(
         found.kept,
         _BETWEEN,
         counts,
-        notes=(*_notes(recipe, found), *shared_core(had, found.total_us), *why),
+        notes=(*notes(recipe, found), *shared_core(had, breaks, found.total_us), *why),
     )
     return report, found.events
 
@@ -176,48 +180,6 @@ def _counted(executable: Executable, inputs: Any) -> tuple[dict[str, float], tup
     if counters.why:
         return counts, (f"the kernel gives no hardware counters here: {counters.why}",)
     return counts, ()
-
-
-_SHARED = 0.85
-"""Share of one core below which a profile says that it was not alone."""
-
-_UNSTEADY = 0.1
-"""Spread of the middle half of the runs from which a profile says so."""
-
-
-def _notes(recipe: Recipe, found: Profile) -> tuple[str, ...]:
-    notes = []
-    if found.threads < recipe.threads:
-        notes.append(
-            f"{found.threads} of {recipe.threads} threads had a core for themselves and took "
-            "part; on more cores times are others"
-        )
-    if found.every > 1:
-        notes.append(
-            f"of the iterations of loops one in {found.every} was looked at, each in its turn: "
-            "kernels there take little more than a look; what the others took together is shared "
-            "out as in those"
-        )
-    if found.spread > _UNSTEADY:
-        notes.append(
-            f"even the runs that count differ by {found.spread:.0%}: something else runs on these "
-            "cores, and times of operators are as unsteady; 'tilesmith doctor' looks at the noise"
-        )
-    return tuple(notes)
-
-
-def shared_core(had: float, total_us: float) -> tuple[str, ...]:
-    """A sentence where others ran on the cores meanwhile.
-
-    Args:
-        had: seconds of processor time in a second, of all threads; none of it while others run.
-    """
-    if had >= _SHARED:
-        return ()
-    return (
-        f"this process had {had:.0%} of a core while it was profiled: others run on it, and a run "
-        f"by itself takes about {had * total_us:.0f} us; shares and peaks are as far off",
-    )
 
 
 # -- what was foretold --------------------------------------------------------------------------

@@ -44,9 +44,6 @@ _NOBODY_S, _TURN_S = 300.0, 1.0
 """Seconds that a job without a worker waits for one, of which a turn counts so many at most: this
 process may be stopped for a while, or the machine asleep."""
 
-_CHECK_S = 0.5
-"""Seconds between two looks at whether Ray is there."""
-
 Answer = dict[str, Any]
 
 
@@ -77,10 +74,10 @@ class Fleet:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._workers = None if cluster is None else cluster.workers
         self._cluster = cluster
-        self._checked = float("-inf")
         self.answered = 0
         """Trials that were done."""
-        self._pool = pool or WorkerPool(setup, self._workers)
+        self._check = _nothing if cluster is None else cluster.check
+        self._pool = pool or WorkerPool(setup, self._workers, self._check)
         self._dispatch = Dispatch(rules)
         self._requests: dict[int, Request] = {}
         self._answers: dict[int, Answer] = {}
@@ -102,8 +99,7 @@ class Fleet:
     def choosers(self) -> RayChoosers:
         """Who makes proposals on this cluster: on each core at most one."""
         cores = self._workers or int(ray.cluster_resources().get("CPU", 1))
-        check = self._cluster.check if self._cluster is not None else _nothing
-        return RayChoosers(max(1, min(cores, _CHOOSERS)), check)
+        return RayChoosers(max(1, min(cores, _CHOOSERS)), self._check)
 
     def begin(self, requests: Iterable[Request], kind: Kind = TRIAL) -> list[int]:
         """Have requests run; their numbers, to `wait` for."""
@@ -189,9 +185,6 @@ class Fleet:
         Raises:
             ClusterLost: Ray is not there any more.
         """
-        if self._cluster is not None and time.monotonic() - self._checked >= _CHECK_S:
-            self._cluster.check()
-            self._checked = time.monotonic()
         self._send()
         now = time.monotonic()
         for event in self._pool.events(now, min(timeout_s, self._dispatch.next_look(now))):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,10 +102,15 @@ class WorkerPool:
     Args:
         setup: of actors, see `actor.WorkerActor`.
         most: workers in all; None: as many as the cluster has cores.
+        check: raises where Ray is not there. Asked before every look: a question to a head that is
+            gone waits for a minute, and then ends the process.
     """
 
-    def __init__(self, setup: dict[str, Any], most: int | None) -> None:
+    def __init__(
+        self, setup: dict[str, Any], most: int | None, check: Callable[[], None] | None = None
+    ) -> None:
         self._setup = setup
+        self._check = check
         self._most = most
         self._cores = setup["threads"] if setup.get("measures") else 1
         self._actor = ray.remote(max_restarts=-1, num_cpus=self._cores)(WorkerActor)
@@ -163,6 +168,8 @@ class WorkerPool:
     # -- nodes ------------------------------------------------------------------------------------
     def _look(self) -> list[Event]:
         """Take new nodes in use, and give up workers whose node is gone."""
+        if self._check is not None:
+            self._check()
         listed: list[dict[str, Any]] = ray.nodes()
         self._nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
         found: list[Event] = []
