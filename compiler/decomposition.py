@@ -8,7 +8,7 @@ then runs on the host. Adding an operator is one file with a rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, kernel, view
+from tilesmith.compiler.graph import (
+    INTERNAL_DOMAIN,
+    Graph,
+    Node,
+    TensorInfo,
+    attributes_of,
+    kernel,
+    view,
+)
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
@@ -290,6 +298,8 @@ def take_apart(
         return None
     if not typed and (len(infos) != 1 or not is_computable(infos[0])):
         return None
+    if _is_much_of_little(infos, [rewriter.info(name) for name in node.reads]):
+        return None
     composer = Composer(rewriter, node)
     try:
         result = rules[node.operator](composer, node)
@@ -305,3 +315,15 @@ def take_apart(
     results = (result,) if isinstance(result, str) else result
     rewriter.replace(node, *composer.parts(results))
     return node.writes[0]
+
+
+_LARGE, _HUGE = 1 << 30, 1 << 34
+"""Bytes from which on results are large, or larger than what decompositions are for."""
+
+
+def _is_much_of_little(results: Sequence[TensorInfo], operands: Sequence[TensorInfo]) -> bool:
+    """Whether parts might hold constants as large as a result that is too large to be one: what is
+    made of nothing (an identity, a grid, the weights of an interpolation) is such a constant."""
+    made = sum(info.nbytes for info in results)
+    given = sum(info.nbytes for info in operands if info.known)
+    return made > _HUGE or (made > _LARGE and made > 8 * given)

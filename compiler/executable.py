@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from tilesmith.codegen.memory import aligned_copy, aligned_empty
+from tilesmith.codegen.memory import aligned_copy, aligned_empty, machine_bytes
 from tilesmith.compiler.areas import NOTHING, Bytes, Memory
 from tilesmith.compiler.artifact import (
     Reader,
@@ -34,7 +34,7 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.emitting import Emitting
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.input_check import InputCheck
-from tilesmith.compiler.pool import Area, Pool
+from tilesmith.compiler.pool import Area, Pool, no_room
 from tilesmith.compiler.presented import Presented
 from tilesmith.compiler.program import HostStep, Recipe, Report
 from tilesmith.compiler.value_types import own
@@ -87,6 +87,11 @@ class Executable(Presented, Emitting):
         self._hosts = {id(step): self._host_call(step) for step in hosts}
         self._key = object()
         """What areas know it by: they do not keep it alive."""
+        self._needed = recipe.arena_bytes + sum(
+            ref.info.nbytes for ref in recipe.outputs if ref.info.known
+        )
+        if self._needed > machine_bytes():  # results are the caller's, beside the arena
+            raise no_room(recipe.name, self._needed)
         self._pool = pool or Pool(recipe.threads)
         if pool is None:
             with self.workspace():  # what cannot be linked is told now
@@ -148,6 +153,8 @@ class Executable(Presented, Emitting):
         area = pool.take()
         try:
             made = self._in(area).run(given, copy)
+        except MemoryError as error:
+            raise no_room(self.name, self._needed) from error
         finally:
             pool.give(area)
         for update in self.recipe.updates:

@@ -33,10 +33,15 @@ def arena_of(name: str, nbytes: int) -> Bytes:
     try:
         return aligned_bytes(max(64, nbytes))
     except MemoryError as error:
-        raise JobError(
-            f"'{name}' needs {nbytes / 2**30:.4g} GiB for its tensors, more "
-            "than this machine gives; try a smaller batch"
-        ) from error
+        raise no_room(name, nbytes) from error
+
+
+def no_room(name: str, nbytes: int) -> JobError:
+    """The error for a model whose tensors this machine cannot hold."""
+    return JobError(
+        f"'{name}' needs {nbytes / 2**30:.4g} GiB for its tensors, more than this machine gives; "
+        "try a smaller batch"
+    )
 
 
 def cores() -> int:

@@ -27,6 +27,9 @@ from tilesmith.search_space.workload import shape_text
 _MOST_BYTES = 1 << 40
 """Of one tensor; more no machine that runs a model holds, and sizes stay far below 2^63."""
 
+_MOST_AXES = 64
+"""Of one tensor, as in numpy."""
+
 _WHOLE = 1 << 31
 """Integer attributes are smaller: ONNX's inference keeps some of them in 32 bits."""
 
@@ -312,6 +315,8 @@ def check_size(info: TensorInfo, where: str) -> None:
     """
     if info.shape is None:
         return
+    if len(info.shape) > _MOST_AXES:
+        raise ModelError(f"{where} has {len(info.shape)} axes; at most {_MOST_AXES} are possible")
     if any(extent < 0 for extent in info.shape):
         raise ModelError(
             f"{where} has the shape {shape_text(info.shape)}; no extent may be negative"

@@ -19,7 +19,9 @@ from onnx import helper, inliner, version_converter
 
 from tilesmith.compiler.expansion import OPTIMISERS, expansion_of
 from tilesmith.compiler.onnx.arrays import ArrayReader, one_line
+from tilesmith.compiler.onnx.functions import check_functions
 from tilesmith.compiler.onnx.mapped import read_mapped
+from tilesmith.compiler.onnx.texts import check_texts
 from tilesmith.search_space.errors import ModelError
 
 _FIRST_OPSET = 7
@@ -54,6 +56,7 @@ def read_model(model: str | Path | onnx.ModelProto) -> ModelFile:
             be converted.
     """
     proto, folder, name, held = _load(model)
+    check_texts(proto, name)
     proto = _inline(proto, name)
     _check(proto, folder, name)
     return ModelFile(_modern(proto, name), folder, name, held)
@@ -101,6 +104,7 @@ def _load(
 def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     if not proto.functions:
         return proto
+    check_functions(proto, name)
     try:
         return inliner.inline_local_functions(proto)
     except Exception as error:
@@ -174,9 +178,6 @@ def _check_operators(proto: onnx.ModelProto, name: str) -> None:
             f"{newest}; update the package 'onnx', or export the model with an older opset"
         )
     for node in _nodes(proto.graph):
-        names: tuple[Any, ...] = (*node.input, *node.output, node.name, node.op_type, node.domain)
-        if any(isinstance(text, bytes) for text in names):  # what protobuf makes of such a name
-            raise ModelError(f"'{name}' has a name that is not UTF-8; it may be damaged")
         known = onnx.defs.has(node.op_type, opsets.get(node.domain, 1), node.domain)
         if node.domain not in ("", "ai.onnx") and not known:
             if expansion_of(node.op_type, node.domain, version) is not None:
