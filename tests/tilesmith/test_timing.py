@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tilesmith.jobs import timing
-from tilesmith.jobs.timing import Timing, interleave, pinned
+from tilesmith.jobs.timing import Timing, at_once, interleave, pinned
 
 
 @pytest.fixture
@@ -82,3 +82,34 @@ def test_percentiles_are_runs_that_happened() -> None:
     assert (told["p50_ms"], told["p90_ms"], told["p99_ms"]) == (50.0, 90.0, 99.0)
     assert told["runs"] == 100 and abs(told["runs_per_s"] - 100 / 5.05) < 1e-9
     assert Timing((0.002,)).percentile_ms(99) == 2.0
+
+
+def test_calls_at_once_share_the_runs_and_overlap() -> None:
+    together = threading.Barrier(3, timeout=20)
+    counts = [0, 0, 0]
+
+    def call(number: int) -> Callable[[], None]:
+        def one() -> None:
+            counts[number] += 1
+            if counts[number] == 2:  # the first is the warm-up, one after the other
+                together.wait()
+
+        return one
+
+    timing = at_once([call(n) for n in range(3)], runs=9)
+    assert len(timing.samples) == 9 and sum(counts) == 12 and not together.broken
+    assert timing.wall_s and timing.runs_per_s == pytest.approx(9 / timing.wall_s)
+
+
+def test_so_many_runs_of_each_and_warm_ups_before() -> None:
+    counts = {"a": 0, "b": 0}
+
+    def count(name: str) -> Callable[[], None]:
+        def one() -> None:
+            counts[name] += 1
+
+        return one
+
+    timings = interleave({name: count(name) for name in counts}, 0.0, runs=250, warm_up=4)
+    assert [len(t.samples) for t in timings.values()] == [250, 250]
+    assert min(counts.values()) >= 254

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +12,8 @@ from tilesmith.commands.files import time_limit_option
 from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
     database_option,
+    fill_option,
+    inputs_option,
     json_option,
     precision_option,
     request_of,
@@ -24,6 +26,7 @@ from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.failures import Failure
+    from tilesmith.jobs.comparison import Pace
     from tilesmith.jobs.reports import Comparison
     from tilesmith.jobs.request import Shapes
 
@@ -45,8 +48,27 @@ _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s
     metavar="MODEL.onnx",
     help="The model that others run, where MODEL.tsm's own is gone or was moved.",
 )
+@inputs_option
+@fill_option
+@click.option(
+    "--warm-up",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Runs before any is timed; the first three never are.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    help="Runs that are timed of each; as many as --time-limit allows.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 256),
+    default=1,
+    help="Runs in flight at the same time, each on --threads threads of its own.",
+)
 @time_limit_option(
-    "How long to measure.",
+    "How long to measure, where --runs does not say.",
     "seconds",
     type=Quantity(min=0.1),
     default=3.0,
@@ -62,11 +84,16 @@ def bench(
     models: tuple[str, ...],
     against: tuple[str, ...],
     source: str | None,
+    inputs: tuple[tuple[str, str], ...],
+    fill: str | None,
+    warm_up: int,
+    runs: int | None,
+    concurrency: int,
     seconds: float,
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Time each MODEL on seeded random inputs, threads pinned to cores.
+    """Time each MODEL, on seeded random inputs unless --input or --fill, threads pinned to cores.
 
     Several are timed one after the other and stand in one table; --json lists them as `models`;
     each takes of the --shape what it has. One that cannot be timed costs the others nothing.
@@ -74,15 +101,20 @@ def bench(
     --precision outputs are compared with those in fp32, too: on the calibration data where it is
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
+    from tilesmith.display.arrays import read_arrays
+    from tilesmith.jobs.comparison import Pace
     from tilesmith.jobs.varying import shapes_of_each
 
+    given = Given(read_arrays(inputs), fill, Pace(warm_up, runs, concurrency), seconds)
     if source is not None and len(set(models)) > 1:
         raise click.UsageError("--model is what others run for one MODEL; several were given")
+    if inputs and len(set(models)) > 1:
+        raise click.UsageError("--input is of one MODEL; several were given")
     distinct = list(dict.fromkeys(models))
     shapes = shapes_of_each(distinct, dict(asked.pop("shapes")))
 
     def timed(name: str, own: Shapes) -> Comparison:
-        return _timed(name, against, source, seconds, {**asked, "shapes": own})
+        return _timed(name, against, source, given, {**asked, "shapes": own})
 
     if len(distinct) > 1:
         _time_several(dict(zip(distinct, shapes, strict=True)), timed, as_json)
@@ -96,15 +128,25 @@ def bench(
         note(f"{result.ratio:.3f} of the fastest peer's time")
 
 
+@dataclass(frozen=True)
+class Given:
+    """What models are timed on, and how."""
+
+    arrays: Mapping[str, Any]
+    fill: str | None
+    pace: Pace
+    seconds: float
+
+
 def _timed(
-    model: str, against: tuple[str, ...], source: str | None, seconds: float, asked: dict[str, Any]
+    model: str, against: tuple[str, ...], source: str | None, given: Given, asked: dict[str, Any]
 ) -> Comparison:
     """One model's timing; a sentence says what is wrong with it."""
     from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.accuracy import beside_fp32
     from tilesmith.jobs.comparison import compare, source_of
     from tilesmith.jobs.compiling import at_one_size, executable_of
-    from tilesmith.jobs.seeded_inputs import seeded_inputs
+    from tilesmith.jobs.seeded_inputs import given_or_filled
     from tilesmith.search_space.errors import InputError
 
     request = request_of(model, asked)
@@ -115,8 +157,10 @@ def _timed(
             f"timed; 'tilesmith simulate {model}' tells what the model costs on it"
         )
     path = source_of(executable, model, source) if against else None
-    inputs = seeded_inputs(request, executable)
-    result = compare(executable, inputs, against, path, seconds, request.precision)
+    inputs = given_or_filled(request, executable, given.arrays, given.fill)
+    result = compare(
+        executable, inputs, against, path, given.seconds, request.precision, given.pace
+    )
     return replace(result, beside_fp32=beside_fp32(request, executable))
 
 

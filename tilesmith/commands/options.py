@@ -255,6 +255,14 @@ inputs_option = click.option(
 )
 
 
+fill_option = click.option(
+    "--fill",
+    type=click.Choice(["random", "zeros", "ones", "iota"]),
+    help="What inputs hold that no array is given for: seeded random numbers, or 0, 1, 2, ... "
+    "(iota, from 0 again at 128). Random unless given, where there is no --input.",
+)
+
+
 def running_options(command: Command) -> Command:
     """What every command that runs one model takes, last in its help."""
     for option in (json_option, shape_option, precision_option, runtime_threads_option):

@@ -10,11 +10,12 @@ import click
 from tilesmith.commands.files import output_option
 from tilesmith.commands.help import Explained
 from tilesmith.commands.options import (
+    fill_option,
     inputs_option,
     request_of,
     running_options,
 )
-from tilesmith.display.output import note, print_json, table
+from tilesmith.display.output import duration, note, print_json, table
 
 
 @click.command(cls=Explained)
@@ -24,18 +25,27 @@ from tilesmith.display.output import note, print_json, table
     "Where to write the outputs: one as .npy, any number by name as .npz.",
     metavar="OUT.npy|OUT.npz",
 )
+@fill_option
+@click.option("--print-time", is_flag=True, help="Tell how long compiling and the run took.")
 @running_options
 def run(
     model: str,
     inputs: tuple[tuple[str, str], ...],
     output: Path | None,
+    fill: str | None,
+    print_time: bool,
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Run MODEL once and print (or write) its outputs."""
+    """Run MODEL once and print (or write) its outputs.
+
+    With --print-time the time of that first run is told; 'tilesmith bench' measures many.
+    """
+    import time
+
     from tilesmith.display.arrays import check_array_file, read_arrays, summary_of, write_arrays
     from tilesmith.jobs.compiling import at_one_size, executable_of
-    from tilesmith.jobs.seeded_inputs import seeded_inputs
+    from tilesmith.jobs.seeded_inputs import given_or_filled
     from tilesmith.search_space.files import check_output
 
     if output is not None:
@@ -43,20 +53,30 @@ def run(
         check_output(output, *filter(None, read))
     given = read_arrays(inputs)
     request = request_of(model, asked)
+    began = time.perf_counter()
     executable = executable_of(request)
+    made_s = time.perf_counter() - began
     if output is not None:
         check_array_file(output, [info.name for info in executable.outputs])
-    if not given and executable.inputs:
-        given = seeded_inputs(request, at_one_size(executable, request.shapes or {}))
-        note(f"no --input given: seeded random numbers for {', '.join(given)}")
+    if executable.inputs and (fill or not given):
+        whole = given_or_filled(request, at_one_size(executable, request.shapes or {}), given, fill)
+        if fill is None:
+            note(f"no --input given: seeded random numbers for {', '.join(whole)}")
+        given = whole
+    began = time.perf_counter()
     outputs = executable.run(given)
+    run_s = time.perf_counter() - began
     if output is not None:
         write_arrays(output, outputs)
     described = {name: summary_of(value) for name, value in outputs.items()}
     if as_json:
-        print_json({"outputs": described, "output": None if output is None else str(output)})
+        times = {"run_us": run_s * 1e6, "compile_s": made_s} if print_time else {}
+        where = None if output is None else str(output)
+        print_json({"outputs": described, "output": where, **times})
     else:
         click.echo(_summary(described))
+        if print_time:
+            note(f"made ready in {duration(made_s)}, ran in {duration(run_s)}")
 
 
 def _summary(described: dict[str, dict[str, Any]]) -> str:

@@ -47,8 +47,13 @@ def check_array_file(path: Path, names: Sequence[str]) -> None:
     """Refuse a file's name that does not fit what is to be written, before anything is run.
 
     Raises:
-        InputError: `.npy`, and there is not one array.
+        InputError: neither `.npy` nor `.npz`; `.npy`, and there is not one array.
     """
+    if path.suffix not in (".npy", ".npz", ""):
+        raise InputError(
+            f"'{path}' ends in '{path.suffix}', which is not written; arrays go to .npy (one) or "
+            ".npz (any number, by name)"
+        )
     if path.suffix == ".npy" and len(names) != 1:
         raise InputError(
             f"'{path}' would hold one array, and the model has {len(names)} outputs "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from tilesmith.jobs.compiling import source_text
 from tilesmith.jobs.peers import Contender, load_peer, precision_of
 from tilesmith.jobs.reports import Comparison
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.timing import Timing, at_once, interleave, pinned
 from tilesmith.search_space.errors import ModelError
 
 if TYPE_CHECKING:
@@ -25,6 +26,36 @@ _SHARES = 5
 """How often the share of host nodes is taken; the median is reported."""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How a model is timed, in the terms of onnxruntime_perf_test.
+
+    Attributes:
+        warm_up: untimed runs before (of ours each contender has three at least).
+        runs: timed runs of each contender, in place of a time limit (its `-r`).
+        concurrency: runs in flight at once, each with inputs and outputs of its own (its `-c`).
+    """
+
+    warm_up: int = 0
+    runs: int | None = None
+    concurrency: int = 1
+
+    def timed(
+        self, calls: Mapping[str, Sequence[Callable[[], object]]], budget_s: float, threads: int
+    ) -> dict[str, Timing]:
+        """Each contender's timing; a single call each takes turns with the others."""
+        if self.concurrency == 1:
+            alone = {name: own[0] for name, own in calls.items()}
+            return interleave(
+                alone, budget_s, threads=threads, warm_up=self.warm_up, runs=self.runs
+            )
+        share = budget_s / len(calls)
+        return {n: at_once(own, share, self.warm_up, self.runs) for n, own in calls.items()}
+
+
+ONE_BY_ONE = Pace()
+
+
 def compare(
     executable: Executable,
     inputs: Arrays,
@@ -32,6 +63,7 @@ def compare(
     model: Path | None = None,
     budget_s: float = 3.0,
     precision: str = "fp32",
+    pace: Pace = ONE_BY_ONE,
 ) -> Comparison:
     """Time the executable and its peers on the same inputs, threads and cores, in one run.
 
@@ -40,6 +72,7 @@ def compare(
         against: names in `PEERS`.
         model: the ONNX file the peers run; needed with `against`.
         precision: that peers which have it compute a floating model in; the others use fp32.
+        pace: how often, and how many at once; several take no turns with peers, which run after.
 
     Raises:
         DependencyError: a peer is not installed.
@@ -47,21 +80,27 @@ def compare(
     """
     assert model is not None or not against, "peers need the ONNX model"
     threads = executable.recipe.threads
-    with pinned(threads):
-        peers = [
-            load_peer(name, model, inputs, threads, precision_of(name, precision))
-            for name in against
-            if model
+    with pinned(threads * pace.concurrency):
+        several = [
+            [
+                load_peer(name, model, inputs, threads, precision_of(name, precision))
+                for name in against
+                if model
+            ]
+            for _ in range(pace.concurrency)
         ]
-        bound = executable.bind(inputs)
-        contenders = {"tilesmith": bound.run, **{p.name: p.infer for p in peers}}
-        timings = interleave(contenders, budget_s, threads=threads)
+        bounds = [executable.bind(inputs) for _ in range(pace.concurrency)]
+        bound, peers = bounds[0], several[0]
+        calls: dict[str, list[Callable[[], object]]] = {"tilesmith": [b.run for b in bounds]}
+        calls |= {p.name: [each[n].infer for each in several] for n, p in enumerate(peers)}
+        timings = pace.timed(calls, budget_s, threads)
         share = statistics.median(bound.host_share() for _ in range(_SHARES))
         outputs = bound.outputs()
     errors = [difference(outputs, peer) for peer in peers]
     return Comparison(
         own=timings.pop("tilesmith"),
         threads=threads,
+        concurrency=pace.concurrency,
         host_share=share,
         host_operators=tuple((node.name, node.runtime) for node in executable.host_nodes),
         peers=timings,

@@ -292,6 +292,7 @@ class Comparison:
     Attributes:
         own: our timing.
         threads: threads each side used.
+        concurrency: runs of each side in flight at once.
         host_share: the part of our time, from 0 to 1, that operators on the host take.
         host_operators: those operators, and what runs each.
         peers: the others' timings by name.
@@ -310,6 +311,7 @@ class Comparison:
     max_abs_err: float | None = None
     max_rel_err: float | None = None
     beside_fp32: Accuracy | None = None
+    concurrency: int = 1
 
     @property
     def ratio(self) -> float | None:
@@ -322,6 +324,7 @@ class Comparison:
         return {
             **self.own.to_json(),
             "threads": self.threads,
+            "concurrency": self.concurrency,
             "host_share": self.host_share,
             "host_operators": [
                 {"name": name, "runtime": runtime} for name, runtime in self.host_operators

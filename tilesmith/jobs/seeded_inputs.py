@@ -1,11 +1,12 @@
-"""Inputs for whoever gives none: seeded random numbers, that fit where they become shapes."""
+"""Inputs for whoever gives none: seeded random numbers that fit where they become shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.jobs.compiling import random_inputs
@@ -31,6 +32,43 @@ def seeded_inputs(request: Request, executable: Executable) -> dict[str, NDArray
     known = {info.name: info.dims for info in executable.inputs}
     model = request.resolved().model
     return fitting_inputs(model, graph_of(model, known))
+
+
+def given_or_filled(
+    request: Request,
+    executable: Executable,
+    given: Mapping[str, NDArray[Any]],
+    fill: str | None = None,
+) -> dict[str, NDArray[Any]]:
+    """The arrays given, and others for the inputs that have none.
+
+    Args:
+        executable: at one size.
+        fill: one of `FILLS`, for what is not given; None: random, if nothing is given at all.
+
+    Raises:
+        InputError: as `seeded_inputs`.
+    """
+    if fill is None and given:
+        return dict(given)
+    made = seeded_inputs(request, executable)
+    if fill not in (None, "random"):
+        made = {name: FILLS[fill](array) for name, array in made.items()}
+    return {**made, **given}
+
+
+def _iota(like: NDArray[Any]) -> NDArray[Any]:
+    """0, 1, 2, ...; from 0 again at 128, which every type of number holds exactly or wraps."""
+    return (np.arange(like.size) % 128).astype(like.dtype).reshape(like.shape)
+
+
+FILLS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "random": lambda like: like,
+    "zeros": np.zeros_like,
+    "ones": np.ones_like,
+    "iota": _iota,
+}
+"""What an input may hold that no array is given for."""
 
 
 def fitting_inputs(model: Model, graph: Graph, seed: int = 0) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,8 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,14 @@ some milliseconds, on the cores that are needed now."""
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall-clock samples of one contender, in seconds, in the order taken."""
+    """Wall-clock samples of one contender, in seconds, in the order taken.
+
+    Attributes:
+        wall_s: that all runs took together, where several ran at once; else their sum.
+    """
 
     samples: tuple[float, ...]
+    wall_s: float | None = None
 
     @property
     def median_ms(self) -> float:
@@ -40,8 +46,8 @@ class Timing:
 
     @property
     def runs_per_s(self) -> float:
-        """Runs one after the other that a second holds, by their mean."""
-        return len(self.samples) / sum(self.samples)
+        """Runs that a second holds: one after the other, by their mean, or so many at once."""
+        return len(self.samples) / (self.wall_s or sum(self.samples))
 
     def percentile_ms(self, percent: float) -> float:
         """What so many percent of the runs take at most: the nearest rank, a run that happened."""
@@ -92,6 +98,8 @@ def interleave(
     budget_s: float = 3.0,
     least_rounds: int = 5,
     threads: int = 1,
+    warm_up: int = 0,
+    runs: int | None = None,
 ) -> dict[str, Timing]:
     """Time every contender in turns.
 
@@ -104,21 +112,66 @@ def interleave(
         budget_s: rounds are played until this many seconds are over.
         least_rounds: but never fewer than this.
         threads: that contenders use.
+        warm_up: untimed calls of each before the first round.
+        runs: timed calls of each, in place of `budget_s` and `least_rounds`.
     """
+    for call in contenders.values():
+        for _ in range(warm_up):
+            call()
     settle_s = _SETTLE_S if threads > 1 else 0.0
     blocks = {name: _block(call) for name, call in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     end = time.perf_counter() + budget_s
     rounds = 0
-    while rounds < least_rounds or time.perf_counter() < end:
+    while _goes_on(samples, runs) if runs else rounds < least_rounds or time.perf_counter() < end:
         for name, call in contenders.items():
             settled = time.perf_counter() + settle_s
             call()
             while time.perf_counter() < settled:
                 call()
-            samples[name].extend(_timed(call) for _ in range(blocks[name]))
+            wanted = blocks[name] if runs is None else min(blocks[name], runs - len(samples[name]))
+            samples[name].extend(_timed(call) for _ in range(wanted))
         rounds += 1
     return {name: Timing(tuple(taken)) for name, taken in samples.items()}
+
+
+def _goes_on(samples: Mapping[str, list[float]], runs: int) -> bool:
+    return any(len(taken) < runs for taken in samples.values())
+
+
+def at_once(
+    calls: Sequence[Callable[[], object]],
+    budget_s: float = 3.0,
+    warm_up: int = 0,
+    runs: int | None = None,
+) -> Timing:
+    """Time calls that run at the same time, each over and over on a thread of its own.
+
+    Args:
+        calls: as many as are to be in flight; they must not disturb each other.
+        budget_s: no call begins later than so many seconds.
+        warm_up: untimed calls of each before.
+        runs: timed calls in all, in place of `budget_s`.
+
+    Raises:
+        Exception: what a call raised.
+    """
+    for call in calls:
+        for _ in range(max(1, warm_up)):
+            call()
+    left = None if runs is None else iter(range(runs))
+    begin = time.perf_counter()
+    end = begin + budget_s
+
+    def work(call: Callable[[], object]) -> list[float]:
+        taken: list[float] = []
+        while next(left, None) is not None if left else time.perf_counter() < end:
+            taken.append(_timed(call))
+        return taken
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        samples = [one for taken in pool.map(work, calls) for one in taken]
+    return Timing(tuple(samples), time.perf_counter() - begin)
 
 
 def _timed(call: Callable[[], object]) -> float:
