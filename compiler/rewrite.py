@@ -203,7 +203,8 @@ class Rewriter:
                 if round_ := next((p for p in waiting if p in opened), None):
                     raise VerificationError(
                         f"{round_.describe()} of '{self.graph.name}' would need its own result; "
-                        "this is a fault of a pass: --verify-passes says of which"
+                        "this is a fault of a pass: 'tilesmith compile MODEL --verify-passes' "
+                        "says of which"
                     )
                 stack.extend(reversed(waiting))
         return tuple(done)

@@ -24,7 +24,7 @@ OTHERWISE = {
     "shape": "shapes=",
     "input": "inputs=",
     "emit": "kind=",
-    "vary": "variations=",
+    "model": "source=",
 }
 """Options whose argument has another name."""
 

@@ -98,6 +98,10 @@ class Target:
     facts: tuple[tuple[str, Fact], ...]
     doc: str = ""
 
+    def __repr__(self) -> str:
+        """In a line: its facts are in `facts`, and shown by `tilesmith targets NAME`."""
+        return f"<Target '{self.name}' of {self.family}, {len(self.facts)} facts>"
+
     @classmethod
     def of(cls, name: str, family: str, facts: Mapping[str, Fact], doc: str = "") -> Target:
         checked = {key: fact.check(name, key) for key, fact in facts.items()}

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from tilesmith.api import compile, load, quantize, replay, simulate, tune
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.exploration.exploring import explore
     from tilesmith.exploration.sweeping import sweep
     from tilesmith.frameworks import from_jax, from_stablehlo, from_torch, jax_model, torch_model
+    from tilesmith.jobs.benching import bench
     from tilesmith.jobs.measuring import measure
     from tilesmith.jobs.numerics import bisect, compare
     from tilesmith.jobs.profiling import profile
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tilesmith.jobs.shipping import emit_library
     from tilesmith.jobs.space_analysis import space
     from tilesmith.jobs.targets import resolve_target
+    from tilesmith.planning.serving.asking import plan
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
         ConfigError,
@@ -58,16 +61,19 @@ _HOMES = {
     "TilesmithError": "tilesmith.search_space.errors",
     "Workload": "tilesmith.search_space.workload",
     "WorkloadError": "tilesmith.search_space.errors",
+    "bench": "tilesmith.jobs.benching",
     "bisect": "tilesmith.jobs.numerics",
     "compare": "tilesmith.jobs.numerics",
     "compile": "tilesmith.api",
     "emit_library": "tilesmith.jobs.shipping",
+    "explore": "tilesmith.exploration.exploring",
     "from_jax": "tilesmith.frameworks",
     "from_stablehlo": "tilesmith.frameworks",
     "from_torch": "tilesmith.frameworks",
     "jax_model": "tilesmith.frameworks",
     "load": "tilesmith.api",
     "measure": "tilesmith.jobs.measuring",
+    "plan": "tilesmith.planning.serving.asking",
     "profile": "tilesmith.jobs.profiling",
     "quantize": "tilesmith.api",
     "replay": "tilesmith.api",
@@ -96,16 +102,19 @@ __all__ = [
     "VaryingExecutable",
     "Workload",
     "WorkloadError",
+    "bench",
     "bisect",
     "compare",
     "compile",
     "emit_library",
+    "explore",
     "from_jax",
     "from_stablehlo",
     "from_torch",
     "jax_model",
     "load",
     "measure",
+    "plan",
     "profile",
     "quantize",
     "replay",

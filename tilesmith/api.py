@@ -161,9 +161,12 @@ def compile(
         CodegenError: a schedule could not be turned into code.
     """
     from tilesmith.jobs.compiling import build_executable
+    from tilesmith.jobs.origins import remember
 
     request = Request(model, target, here(database), **asked)
-    return build_executable(request.resolved(), require_tuned)
+    executable = build_executable(request.resolved(), require_tuned)
+    remember(executable, model)
+    return executable
 
 
 @takes(AskedOfQuantising)
@@ -245,7 +248,8 @@ def simulate(
     fidelities, a model costs the sum of its operators.
 
     Args:
-        subject: as `tune`; or the path of an artifact, whose own target counts, with `settings`.
+        subject: as `tune`; or an executable, or the path of an artifact, whose own target counts,
+            with `settings`.
         database: where tuned schedules are looked up; operators it lacks use the default.
         fidelity: "roofline", "analytical" or "timeline"; None: the timeline for a model on an
             accelerator, else analytical.

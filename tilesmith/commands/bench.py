@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,7 +25,6 @@ from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.failures import Failure
-    from tilesmith.jobs.comparison import Pace
     from tilesmith.jobs.reports import Comparison
     from tilesmith.jobs.request import Shapes
 
@@ -85,10 +83,6 @@ def bench(
     against: tuple[str, ...],
     source: str | None,
     inputs: tuple[tuple[str, str], ...],
-    fill: str | None,
-    warm_up: int,
-    runs: int | None,
-    concurrency: int,
     seconds: float,
     as_json: bool,
     **asked: Any,
@@ -102,10 +96,12 @@ def bench(
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
     from tilesmith.display.arrays import read_arrays
+    from tilesmith.jobs.benching import BenchOptions, benched
     from tilesmith.jobs.comparison import Pace
     from tilesmith.jobs.varying import shapes_of_each
 
-    given = Given(read_arrays(inputs), fill, Pace(warm_up, runs, concurrency), seconds)
+    pace = Pace(*(asked.pop(name) for name in ("warm_up", "runs", "concurrency")))
+    options = BenchOptions(read_arrays(inputs), asked.pop("fill"), against, source, seconds, pace)
     if source is not None and len(set(models)) > 1:
         raise click.UsageError("--model is what others run for one MODEL; several were given")
     if inputs and len(set(models)) > 1:
@@ -114,7 +110,7 @@ def bench(
     shapes = shapes_of_each(distinct, dict(asked.pop("shapes")))
 
     def timed(name: str, own: Shapes) -> Comparison:
-        return _timed(name, against, source, given, {**asked, "shapes": own})
+        return benched(request_of(name, {**asked, "shapes": own}), options)
 
     if len(distinct) > 1:
         _time_several(dict(zip(distinct, shapes, strict=True)), timed, as_json)
@@ -126,42 +122,6 @@ def bench(
     click.echo(_summary(result))
     if result.ratio is not None:
         note(f"{result.ratio:.3f} of the fastest peer's time")
-
-
-@dataclass(frozen=True)
-class Given:
-    """What models are timed on, and how."""
-
-    arrays: Mapping[str, Any]
-    fill: str | None
-    pace: Pace
-    seconds: float
-
-
-def _timed(
-    model: str, against: tuple[str, ...], source: str | None, given: Given, asked: dict[str, Any]
-) -> Comparison:
-    """One model's timing; a sentence says what is wrong with it."""
-    from tilesmith.compiler.backend import measures_models
-    from tilesmith.jobs.accuracy import beside_fp32
-    from tilesmith.jobs.comparison import compare, source_of
-    from tilesmith.jobs.compiling import at_one_size, executable_of
-    from tilesmith.jobs.seeded_inputs import given_or_filled
-    from tilesmith.search_space.errors import InputError
-
-    request = request_of(model, asked)
-    executable = at_one_size(executable_of(request), request.shapes or {})
-    if not measures_models(executable.recipe.target, "hardware"):
-        raise InputError(
-            f"target '{executable.recipe.target.name}' is not in this machine, so nothing can be "
-            f"timed; 'tilesmith simulate {model}' tells what the model costs on it"
-        )
-    path = source_of(executable, model, source) if against else None
-    inputs = given_or_filled(request, executable, given.arrays, given.fill)
-    result = compare(
-        executable, inputs, against, path, given.seconds, request.precision, given.pace
-    )
-    return replace(result, beside_fp32=beside_fp32(request, executable))
 
 
 def _time_several(

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilesmith.commands.help import Explained, Option
 from tilesmith.commands.options import Listed, json_option
-from tilesmith.commands.serving_options import (
-    Numbers,
-    check_options,
-    is_point,
-    planned,
-    serving_options,
-)
+from tilesmith.commands.serving_options import Numbers, serving_options
 from tilesmith.commands.values import NameList, Setting
 from tilesmith.display.output import print_json, table
 
@@ -66,20 +61,17 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
     Several values (1,2,4 or all) make a sweep, of which the Pareto fronts are shown. With
     --requests-per-second or --arrivals, the fewest chips are found that serve that load.
     """
-    from tilesmith.planning.constants import with_serving_settings
-    from tilesmith.planning.quantisation import stored_precision
-    from tilesmith.planning.reading import read_architecture
-    from tilesmith.search_space.mesh import load_mesh
+    from tilesmith.planning.serving.asking import is_point, planned, read
+    from tilesmith.planning.serving.job import Outputs
 
-    check_options(asked)
-    architecture = read_architecture(model)
-    asked["weights"] = asked["weights"] or (stored_precision(architecture),)
-    settings = dict(asked["settings"])
-    meshes = [with_serving_settings(load_mesh(n), settings) for n in dict.fromkeys(mesh_names)]
+    architecture, meshes = read(model, mesh_names, asked, dict(asked["settings"]))
     if is_point(asked, len(meshes)):
         _point(architecture, meshes[0], asked, as_json)
         return
-    found = planned(architecture, meshes, asked)
+    words = click.get_current_context().find_root().obj or []
+    command = shlex.join(["tilesmith", *words])
+    files = Outputs(asked["csv_file"], asked["page"], asked["prices"], command)
+    found = planned(architecture, meshes, asked, files)
     if as_json:
         print_json(found.to_json())
     else:
@@ -89,28 +81,14 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
 def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_json: bool) -> None:
     """One deployment under one load."""
     from tilesmith.planning.estimate import estimate
+    from tilesmith.planning.serving.asking import deployment_of, load_of
 
-    deployment, load = _deployment(mesh, asked), _load(asked)
+    deployment, load = deployment_of(mesh, asked), load_of(asked)
     found = estimate(architecture, deployment, load)
     if as_json:
         print_json({**_asked(architecture, deployment, load), **found.to_json()})
     else:
         click.echo(_report(architecture, deployment, found))
-
-
-def _deployment(mesh: Mesh, asked: dict[str, Any]) -> Deployment:
-    from tilesmith.planning.deployment import Deployment
-
-    names = ("tensor", "pipeline", "expert", "data", "weights", "cache")
-    return Deployment(mesh, **{name: asked[name][0] for name in names if asked[name]})
-
-
-def _load(asked: dict[str, Any]) -> Load:
-    from tilesmith.planning.deployment import Load
-
-    names = {"batch": "batch", "input": "input_tokens", "output": "output_tokens"}
-    given = {to: asked[name][0] for name, to in names.items() if asked[name]}
-    return Load(**given, max_sequence=asked["max_sequence"] or 0)
 
 
 def _asked(architecture: Architecture, deployment: Deployment, load: Load) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilesmith.jobs.compiling import at_one_size, build_executable, executable_of
 from tilesmith.jobs.graphs import graph_of
 from tilesmith.jobs.seeded_inputs import fitting_inputs
-from tilesmith.jobs.subjects import is_artifact
+from tilesmith.jobs.subjects import executable_words, is_artifact, is_compiled
 from tilesmith.search_space.errors import (
     DependencyError,
     InputError,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
     from tilesmith.compiler.wrong_instruction import WrongInstruction
     from tilesmith.jobs.request import Request, Resolved, Shapes
-    from tilesmith.jobs.subjects import Model
+    from tilesmith.jobs.subjects import Model, Subject
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -49,7 +49,7 @@ class CompareOptions:
         reference: one of `REFERENCES`; None: the first that is installed.
         tolerance: of the largest relative error of a float32 tensor; None: the usual.
         replaced: the tensor whose reference value is to be put in; "": of the suspect.
-        model: the ONNX file of an artifact, where it is not beside it.
+        model: what an artifact or executable was compiled from, where that is not beside it.
         seed: of random inputs.
     """
 
@@ -57,7 +57,7 @@ class CompareOptions:
     reference: str | None = None
     tolerance: float | None = None
     replaced: str = ""
-    model: str | None = None
+    model: Model | None = None
     seed: int = 0
 
 
@@ -157,10 +157,8 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
     given = dict(options.inputs or {})
     notes: list[str] = []
     if is_artifact(request.subject):
-        from tilesmith.jobs.comparison import source_of
-
         executable = at_one_size(executable_of(request), request.shapes or {})
-        model: Model = source_of(executable, str(request.subject), options.model)
+        model = _source(request.subject, executable, options.model)
     else:
         asked = request.resolved()
         model = asked.model
@@ -180,6 +178,17 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
         notes.append(f"no inputs given: seeded random numbers for {', '.join(given)}")
     notes += bodies_of(graph)
     return Ready(model, executable, graph, given, tuple(notes))
+
+
+def _source(subject: Subject, executable: Executable, given: Model | None) -> Model:
+    """What an artifact or executable was compiled from; `ModelError` where nobody knows."""
+    from tilesmith.jobs.comparison import source_of
+    from tilesmith.jobs.origins import model_of
+
+    known = model_of(subject) if given is None and is_compiled(subject) else given
+    if known is not None and not isinstance(known, str | Path):
+        return known
+    return source_of(executable, executable_words(subject), known)
 
 
 def _built(asked: Resolved) -> Executable:

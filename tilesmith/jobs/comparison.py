@@ -128,7 +128,7 @@ def difference(ours: Arrays, peer: Contender) -> tuple[float, float]:
     return absolute, relative
 
 
-def source_of(executable: Executable, model: str, given: str | None) -> Path:
+def source_of(executable: Executable, model: str, given: str | Path | None) -> Path:
     """The ONNX file that other runtimes are to run.
 
     Args:
@@ -154,6 +154,10 @@ def source_of(executable: Executable, model: str, given: str | None) -> Path:
     for folder in (Path(model).parent, Path()):
         if name and (found := folder / name).is_file() and source_text(found).endswith(held):
             return found
+    if not name:
+        raise ModelError(
+            f"which model '{model}' was compiled from is not known; name it with --model MODEL.onnx"
+        )
     raise ModelError(
         f"the model '{name}' that '{model}' was compiled from is neither beside it nor here; "
         "name it with --model MODEL.onnx"

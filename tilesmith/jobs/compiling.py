@@ -17,7 +17,13 @@ from tilesmith.jobs.graphs import graph_of, updates_of
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport, VariantReport
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import WeightedWorkload, is_artifact, is_model, workloads_of
+from tilesmith.jobs.subjects import (
+    WeightedWorkload,
+    is_artifact,
+    is_compiled,
+    is_model,
+    workloads_of,
+)
 from tilesmith.jobs.untuned import untuned_in
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
@@ -202,7 +208,7 @@ def source_text(model: Path) -> str:
 
 
 def executable_of(request: Request) -> Executable | VaryingExecutable:
-    """Load an artifact, or compile a model (by its suffix it is known which).
+    """Load an artifact, take what is loaded, or compile a model (by its suffix it is known which).
 
     Raises:
         InputError: an artifact for another number of threads, or other shapes, than asked for.
@@ -214,7 +220,8 @@ def executable_of(request: Request) -> Executable | VaryingExecutable:
     from tilesmith.compiler.varying.loading import load
     from tilesmith.jobs.varying import shape_words, sizes_for
 
-    loaded = load(str(request.subject))
+    given = request.subject
+    loaded = given if is_compiled(given) else load(str(given))
     if request.threads not in (None, loaded.recipe.threads):
         raise InputError(
             f"'{request.subject}' was compiled for --threads {loaded.recipe.threads}; "

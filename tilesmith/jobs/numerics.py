@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tilesmith.compiler.comparison.report import ComparisonReport
     from tilesmith.jobs.bisecting import BisectReport
     from tilesmith.jobs.comparing import Arrays
-    from tilesmith.jobs.subjects import Model
+    from tilesmith.jobs.subjects import Compiled, Model
 
 
 @takes(Asked)
 def compare(
-    model: Model,
+    model: Model | Compiled,
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
@@ -32,12 +32,13 @@ def compare(
     reference: str | None = None,
     tolerance: float | None = None,
     replace: str = "",
+    source: Model | None = None,
     **asked: Unpack[Asked],
 ) -> ComparisonReport:
     """Compare every tensor of a compiled model with a reference's.
 
     Args:
-        model: as `compile` takes it, or the path of an artifact whose model is beside it.
+        model: as `compile` takes it; or an executable, or the path of an artifact.
         database: where tuned schedules are looked up, as `compile`.
         inputs: arrays by name; None: seeded random ones.
         reference: "onnxruntime" (no optimisation on), "onnx" (`onnx.reference`) or "float64"; None:
@@ -45,6 +46,8 @@ def compare(
         tolerance: largest relative error of a float32 tensor that is rounding; None: 1e-3.
         replace: a tensor whose reference value is put in, to see what becomes of the outputs; "":
             of the suspect.
+        source: the model that an executable or artifact was compiled from, where that is no file
+            beside it (an executable knows the file it was compiled from here).
 
     Raises:
         InputError: no such reference or tensor, or inputs that do not fit.
@@ -53,7 +56,7 @@ def compare(
     """
     from tilesmith.jobs.comparing import CompareOptions, compared
 
-    options = CompareOptions(inputs, reference, tolerance, replace)
+    options = CompareOptions(inputs, reference, tolerance, replace, source)
     return compared(Request(model, target, here(database), **asked), options)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.profiling import Event
     from tilesmith.compiler.program import KernelStep, Recipe
     from tilesmith.compiler.step_times import StepTimes
-    from tilesmith.jobs.subjects import Model
+    from tilesmith.jobs.subjects import Compiled, Model
 
 CONVERSION = "layout_transform"
 """The operator that brings a tensor into another layout."""
@@ -60,23 +60,25 @@ class Profiled:
 
 @takes(Asked)
 def profile(
-    model: Model,
+    model: Model | Compiled,
     inputs: Mapping[str, Any] | None = None,
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
-    seconds: float = 2.0,
+    time_limit: float = 2.0,
     runs: int | None = None,
+    seconds: float | None = None,
     **asked: Unpack[Asked],
 ) -> ProfileReport:
     """Measure every operator inside a running model, beside what the simulator foretold of it.
 
     Args:
-        model: as `compile`; or the path of an artifact.
+        model: as `compile`; or an executable, or the path of an artifact.
         inputs: arrays by name; seeded random ones if None.
         database: where tuned schedules are looked up, as `compile`.
-        seconds: how long to look, runs that nobody looks at included.
+        time_limit: seconds to look, runs that nobody looks at included.
         runs: how many runs to look at, whatever time it takes.
+        seconds: what `time_limit` was called.
         asked: `threads`, `precision`, `shapes`, `settings`, as `tune`.
 
     Returns:
@@ -88,7 +90,8 @@ def profile(
         JobError: a run failed.
     """
     request = Request(model, target, here(database), **asked)
-    return profiled(request, inputs, seconds, runs).report
+    limit = time_limit if seconds is None else seconds
+    return profiled(request, inputs, limit, runs).report
 
 
 def profiled(

@@ -133,6 +133,10 @@ class AskedOfSharding(TypedDict, total=False):
     """What `shard` may be asked for; see `ShardRequest`."""
 
     degrees: Mapping[str, int]
+    data: int
+    expert: int
+    tensor: int
+    pipeline: int
     cores: int | None
     specs: Mapping[str, str]
     optimise: bool
@@ -153,14 +157,18 @@ def shard(model: Model, mesh: str | Mesh, **asked: Unpack[AskedOfSharding]) -> S
 
     Args:
         mesh: the machine: a mesh by name, or a .toml file.
-        asked: fields of `ShardRequest`: `degrees` ({"data": 4, "tensor": 8}), `cores`, `specs`
+        asked: `data`, `expert`, `tensor` and `pipeline`, cores along these axes (`degrees` is all
+            of them: {"data": 4, "tensor": 8}), and fields of `ShardRequest`: `cores`, `specs`
             ({"x": "data,-,tensor"}), `optimise`, `timeline` and so on.
 
     Raises:
         InputError: model, mesh, or what is asked of them (and its kinds).
         DependencyError: OR-tools is needed and not installed.
     """
-    return sharded(ShardRequest(model, mesh, **asked))
+    rest: dict[str, Any] = {**asked}
+    axes = {name: rest.pop(name) for name in (*AXES, PIPELINE) if name in rest}
+    degrees = {**rest.pop("degrees", {}), **axes}
+    return sharded(ShardRequest(model, mesh, degrees, **rest))
 
 
 def sharded(request: ShardRequest) -> Sharded:

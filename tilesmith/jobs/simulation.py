@@ -15,7 +15,7 @@ from pathlib import Path
 from tilesmith.codegen.structures import space_of
 from tilesmith.jobs.compiling import at_one_size, build_fixed, parts_of
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import is_artifact, is_model
+from tilesmith.jobs.subjects import is_artifact, is_compiled, is_model
 from tilesmith.jobs.targets import check_schedulable
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import check_output
@@ -108,7 +108,9 @@ def simulate_artifact(
     from tilesmith.compiler.program import HostStep, KernelStep
     from tilesmith.compiler.varying.loading import load
 
-    recipe = at_one_size(load(str(request.subject)), request.shapes or {}).recipe
+    given = request.subject
+    loaded = given if is_compiled(given) else load(str(given))
+    recipe = at_one_size(loaded, request.shapes or {}).recipe
     if request.chips not in (1, recipe.chips):
         raise InputError(
             f"'{request.subject}' was compiled for {recipe.chips} chips, not {request.chips}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.workload import Workload
@@ -13,10 +13,13 @@ from tilesmith.search_space.workload import Workload
 if TYPE_CHECKING:
     import onnx
 
+    from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.varying.executable import VaryingExecutable
 
     Model = str | Path | onnx.ModelProto | FrontEndModel
-    Subject = Model | Workload | Sequence[Workload]
+    Compiled = Executable | VaryingExecutable
+    Subject = Model | Compiled | Workload | Sequence[Workload]
 
 _ARTIFACT_SUFFIX = ".tsm"
 
@@ -61,9 +64,21 @@ def is_model(subject: Subject) -> bool:
     return not isinstance(subject, Workload | list | tuple)
 
 
+def is_compiled(subject: object) -> TypeGuard[Executable | VaryingExecutable]:
+    """Whether the subject is an executable in memory (asked without importing the compiler)."""
+    return hasattr(subject, "recipe")
+
+
 def is_artifact(subject: Subject) -> bool:
-    """Whether the subject is the path of a compiled model."""
-    return isinstance(subject, str | Path) and str(subject).endswith(_ARTIFACT_SUFFIX)
+    """Whether the subject is a compiled model: the path of one, or in memory."""
+    if isinstance(subject, str | Path):
+        return str(subject).endswith(_ARTIFACT_SUFFIX)
+    return is_compiled(subject)
+
+
+def executable_words(subject: Subject) -> str:
+    """The file of an artifact; of an executable in memory, the one it might be saved as here."""
+    return f"{subject.name}{_ARTIFACT_SUFFIX}" if is_compiled(subject) else str(subject)
 
 
 def file_word(path: str | Path) -> str:
@@ -81,5 +96,7 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
         return tuple(word for workload in subject for word in ("--op", workload.key))
     from tilesmith.compiler.front_end import FrontEndModel
 
+    if is_compiled(subject):
+        return (subject.name or "model",)
     named = subject if isinstance(subject, FrontEndModel) else subject.graph  # type: ignore[union-attr]
     return (named.name or "model",)

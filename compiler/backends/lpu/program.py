@@ -84,7 +84,7 @@ def _view(memory: Memory, held: Held) -> NDArray[Any]:
 
 _LOG = logging.getLogger(__name__)
 
-Key = tuple[int, int, str, int]
+Key = tuple[int, int, Target, int]
 Placed = tuple[Joined, Schedule]
 _programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
 Likes = dict[tuple[bytes, str, str], Options]
@@ -129,7 +129,7 @@ def linked(
     """
     target = target or recipe.target
     known = _programs.setdefault(recipe, {})
-    key = id(steps[0]), len(steps), repr(target), len(tries)
+    key = id(steps[0]), len(steps), target, len(tries)
     if key not in known:
         codes = codes_of(recipe, steps)
         first, last = entering(recipe, steps), leaving(recipe, steps)

@@ -29,15 +29,15 @@ from tilesmith.search_space.target import Target
 from tilesmith.simulator.dispatch import SimulationResult
 from tilesmith.simulator.telling import tell
 
-_cutters: WeakKeyDictionary[Recipe, dict[str, Cutter]] = WeakKeyDictionary()
+_cutters: WeakKeyDictionary[Recipe, dict[Target, Cutter]] = WeakKeyDictionary()
 
 
 def _cutter(recipe: Recipe, target: Target) -> Cutter:
     """What cuts a recipe for a chip: what it scheduled once is kept."""
     known = _cutters.setdefault(recipe, {})
-    if repr(target) not in known:
-        known[repr(target)] = Cutter(recipe, target)
-    return known[repr(target)]
+    if target not in known:
+        known[target] = Cutter(recipe, target)
+    return known[target]
 
 
 @dataclass(frozen=True)
