@@ -41,7 +41,7 @@ class TuneOptions:
             knows for that; 0: each is chosen here, knowing all before it. As for `in_flight`.
         rivals: top candidates measured again in turns before one is published.
         started: when the caller began to prepare the job (`time.monotonic`), which its time limit
-            counts from, though half of it is left at least; None: when it is handed over.
+            counts from; None: when it is handed over.
     """
 
     trials: int | None = 1000
@@ -109,6 +109,8 @@ class Progress:
         elapsed_s, left_s: seconds since the start, and until the time limit or the estimated end.
         tasks: reports of all tasks, by this way of measuring.
         workers: who measures, where that is several.
+        screening: whether these trials are simulated to choose what is measured then.
+        doing: what is done beside trials, while none are; "" while there are.
         default_s, best_s: the weighted sums over tasks whose default works, seconds.
     """
 
@@ -119,6 +121,8 @@ class Progress:
     left_s: float | None
     tasks: tuple[TaskReport, ...]
     workers: tuple[WorkerReport, ...] = ()
+    screening: bool = False
+    doing: str = ""
 
     @property
     def default_s(self) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilesmith.search_space.errors import InputError, TilesmithError
 from tilesmith.search_space.model_evaluator import Placed
@@ -33,6 +33,7 @@ from tilesmith.tuner.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSummary
 from tilesmith.tuner.publish import confirm
+from tilesmith.tuner.rate import Rate
 from tilesmith.tuner.reporting import failures, final_report, report
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.search import Search, SearchJob
@@ -111,6 +112,7 @@ class _Phase:
     search: Search
     limit: int | None
     screening: bool
+    rate: Rate = field(default_factory=Rate)
 
 
 class _Job:
@@ -156,6 +158,7 @@ class _Job:
         if saved is None:
             self.is_open = True
             if self.model is not None and not self.phases[-1].search.runner.deterministic:
+                self._show(self.phases[-1], "building and timing the untuned model")
                 self._placed = self.model.foretold()
             self._begin()
             return
@@ -215,7 +218,7 @@ class _Job:
             if self.cancel.cancelled or self._time_is_up():
                 break
             confirm(phase.search, task, self._options.rivals, self.cancel)
-            self._show(phase)
+            self._show(phase, "measuring the best again, in turns")
 
     def _run_phase(self, phase: _Phase) -> str:
         """Rounds until something ends them; says what."""
@@ -299,21 +302,29 @@ class _Job:
         """What is best inside the whole model."""
         if self.model is None:
             return NOTHING
-        return self.model.settled(self.phases[self._active].search)
+        phase = self.phases[self._active]
+        self._show(phase, "comparing schedules inside the model")
+        return self.model.settled(phase.search)
 
     # -- reports ----------------------------------------------------------------------------------
-    def _show(self, phase: _Phase) -> None:
+    def _show(self, phase: _Phase, doing: str = "") -> None:
+        phase.rate.note(time.monotonic(), phase.search.trials)
         if self.on_progress is None:
             return
         search, elapsed = phase.search, time.monotonic() - self._start
         left = None
         if self._options.time_limit_s is not None:
             left = max(0.0, self._options.time_limit_s - elapsed)
-        elif phase.limit is not None and search.trials:
-            left = elapsed * max(0, phase.limit - search.trials) / search.trials
+        elif phase.limit is not None:
+            left = phase.rate.seconds(phase.limit - search.trials)
         reports = tuple(report(search, task) for task in search.tasks)
         way, workers = search.runner.measured_by, tuple(search.runner.workers())
-        self.on_progress(Progress(way, search.trials, phase.limit, elapsed, left, reports, workers))
+        self.on_progress(
+            Progress(
+                way, search.trials, phase.limit, elapsed, left, reports, workers,
+                phase.screening, doing,
+            )
+        )  # fmt: skip
 
     def summary(self, in_place: InPlace) -> TuningSummary:
         """What the job came to; tasks the last runner never reached are reported by an earlier."""
@@ -359,13 +370,7 @@ def _current(saved: Json) -> Json:
 
 def _started(options: TuneOptions) -> float:
     """When a job began, as its time limit counts."""
-    now = time.monotonic()
-    if options.started is None:
-        return now
-    prepared = now - options.started
-    if options.time_limit_s is not None:
-        prepared = min(prepared, options.time_limit_s / 2)
-    return now - prepared
+    return time.monotonic() if options.started is None else options.started
 
 
 def _best_configs(search: Search) -> list[list[Config]]:

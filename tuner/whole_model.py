@@ -26,6 +26,9 @@ from tilesmith.tuner.task_search import TaskSearch
 _BUILDS, _RUNS = 1.0, 80
 """What its confirmation takes: as many times as long as the untuned model took to be built, and as
 many runs of its distinct kernels. Two models are built, of schedules whose code is mostly there."""
+_GRACE = 0.05
+"""Share of the time limit that the confirmation may end after it; it is left out where it would
+take longer."""
 _MOST = 0.4
 """Share of the time limit that is kept back at most."""
 
@@ -53,15 +56,19 @@ class WholeModel:
         limit = self._options.time_limit_s
         if limit is None:
             return 0.0
-        needed = min(_BUILDS * self._looked_s + _RUNS * self._model_s, _MOST * limit)
-        return max(self._evaluator.share * limit, needed)
+        return max(self._evaluator.share * limit, min(self._needed_s, _MOST * limit))
+
+    @property
+    def _needed_s(self) -> float:
+        """What the confirmation will take, as far as is known."""
+        return _BUILDS * self._looked_s + _RUNS * self._model_s
 
     def foretold(self) -> Mapping[Workload, Placed]:
         """What workloads take untuned, so that none needs a trial to be told unimportant; only
         where time is what is short."""
-        if self._options.time_limit_s is None:
-            return {}
-        begun = time.monotonic()
+        limit, begun = self._options.time_limit_s, time.monotonic()
+        if limit is None or begun - self._started > _MOST * limit:
+            return {}  # where getting ready took so long, there is no time for it
         found = self._evaluator.foretold()
         self._looked_s = time.monotonic() - begun
         self._model_s = sum(result.latency or 0.0 for _, result in found.values())
@@ -73,6 +80,8 @@ class WholeModel:
             return NOTHING
         evaluator = self._evaluator
         limit, now = self._options.time_limit_s, time.monotonic()
+        if limit is not None and now + self._needed_s > self._started + (1 + _GRACE) * limit:
+            return NOTHING
         deadline, most = now + evaluator.share * (now - self._started), float("inf")
         if limit is not None:
             deadline = self._started + limit

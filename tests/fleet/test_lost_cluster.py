@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 import tilesmith as ts
 from tilesmith.jobs import workers
 from tilesmith.search_space.errors import InputError, JobError
-from tilesmith.tuner.fleet.keeper import descendants
+from tilesmith.tuner.fleet.keeper import descendants, end_without_keeper
 from tilesmith.tuner.fleet.places import ClusterLost
 from tilesmith.tuner.fleet.settings import start_seconds
 
@@ -153,3 +155,19 @@ def test_a_job_outlives_its_ray_and_makes_the_same_trials(tmp_path: Path) -> Non
 
     assert tuned(tmp_path / "killed.db", 1, kill) == tuned(tmp_path / "whole.db", None)
     assert len(killed) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_a_ray_whose_keeper_was_killed_is_ended_by_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "tilesmith-ray-x"
+    folder.mkdir()
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    mine, other = subprocess.Popen([*sleeps, f"--temp-dir={folder}"]), subprocess.Popen(sleeps)
+    until = time.monotonic() + 300  # its title is its own only once it runs
+    while str(folder).encode() not in Path(f"/proc/{mine.pid}/cmdline").read_bytes():
+        assert time.monotonic() < until
+    end_without_keeper(str(folder))
+    assert mine.wait(300) == -signal.SIGKILL
+    assert other.poll() is None and not folder.exists()
+    other.kill()
+    other.wait()

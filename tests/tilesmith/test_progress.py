@@ -138,3 +138,12 @@ def test_a_terminal_of_ipython_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -
     assert not in_notebook()
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert not in_notebook()
+
+
+def test_the_headline_counts_in_words_that_fit() -> None:
+    at = Progress("simulator", 1, 64, 1.0, 58654.0, (), screening=True)
+    assert "1 of 64 simulated to choose trials" in headline(at)
+    assert headline(at).endswith("16:17:34 left")
+    assert "1 of 1 trial," in headline(Progress("hardware", 1, 1, 1.0, None, ()))
+    busy = Progress("hardware", 8, 8, 1.0, None, (), doing="comparing schedules inside the model")
+    assert "8 of 8 trials, comparing schedules inside the model" in headline(busy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
@@ -13,13 +14,15 @@ from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.evaluator import InPlace, reranked
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.evaluator import NOTHING, InPlace, reranked
 from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import MemoryLedger
 from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.publish import contenders
 from tilesmith.tuner.session import tune
 from tilesmith.tuner.task import TuningTask
+from tilesmith.tuner.whole_model import WholeModel
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")
 TWO = Workload.parse("matmul m=32 n=64 k=48")
@@ -212,6 +215,20 @@ def test_no_comparison_begins_that_would_end_after_the_time_limit(
         TuneOptions(trials=40, time_limit_s=10), Judging(judge, evaluator=FourSeconds()),
     )  # fmt: skip
     assert summary.in_place.compared == 2
+
+
+def test_a_confirmation_that_would_end_long_after_the_time_limit_is_left_out() -> None:
+    class Endless(Conversions):
+        def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
+            raise AssertionError("it was known to take too long")
+
+    options = TuneOptions(trials=20, time_limit_s=60)
+    begun = time.monotonic()
+    whole = WholeModel(Endless(), options, begun, CancelToken())
+    whole._looked_s = 90.0
+    assert whole.settled(None) is NOTHING  # type: ignore[arg-type]
+    late = WholeModel(Endless(), options, begun - 30.0, CancelToken())
+    assert late.foretold() == {}, "getting ready took half of the time"
 
 
 def test_without_a_time_limit_trials_pay_for_comparisons_that_repeat() -> None:

@@ -57,10 +57,12 @@ class _Lines:
 
     def __init__(self) -> None:
         self._due = time.monotonic()
+        self._doing = ""
 
     def __call__(self, progress: Progress) -> None:
-        if time.monotonic() < self._due:
+        if time.monotonic() < self._due and progress.doing in ("", self._doing):
             return
+        self._doing = progress.doing
         self._due = time.monotonic() + _LINE_EVERY_S
         print(headline(progress), file=sys.stderr, flush=True)
 
@@ -72,8 +74,10 @@ def headline(progress: Progress) -> str:
     parts = [
         progress.measured_by,
         f"{started} of {len(progress.tasks)} tasks",
-        f"{progress.trials}{limit} trial{'s' if limit or progress.trials != 1 else ''}",
+        f"{progress.trials}{limit} {_unit(progress)}",
     ]
+    if progress.doing:
+        parts.append(progress.doing)
     if progress.workers:
         ready = sum(worker.state in ("idle", "busy") for worker in progress.workers)
         parts.append(f"{ready} of {len(progress.workers)} workers")
@@ -185,6 +189,15 @@ def _cells(task: TaskReport) -> dict[str, str]:
     }
 
 
+def _unit(progress: Progress) -> str:
+    """What is counted: trials, or what is simulated to choose them."""
+    if progress.screening:
+        return "simulated to choose trials"
+    many = progress.trials_limit != 1 if progress.trials_limit is not None else progress.trials != 1
+    return "trials" if many else "trial"
+
+
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -63,6 +63,7 @@ class Told:
             "measured_by": latest.measured_by,
             "trials": latest.trials,
             "trials_limit": latest.trials_limit,
+            "doing": latest.doing,
             "elapsed_s": round(latest.elapsed_s, 3),
             "left_s": None if latest.left_s is None else round(latest.left_s, 3),
             "trials_per_s": round(trials / seconds, 3) if seconds > 0 else None,

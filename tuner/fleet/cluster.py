@@ -24,6 +24,7 @@ from typing import Any
 import ray
 
 from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.tuner.fleet.keeper import end_without_keeper
 from tilesmith.tuner.fleet.places import ClusterLost, Place, known_address
 from tilesmith.tuner.fleet.settings import for_children, start_seconds
 
@@ -49,6 +50,7 @@ class Cluster:
         self.workers = workers
         self._keeper = keeper
         self._address = address
+        self._folder = ""
         self.is_lost = False
         """Whether Ray was seen to have ended; nothing must be asked of it any more."""
 
@@ -93,7 +95,7 @@ class Cluster:
         assert self.workers is not None, "others' clusters are not ours to start"
         self.close()
         fresh = _started(self.workers)
-        self._keeper, self.is_lost = fresh._keeper, False
+        self._keeper, self._folder, self.is_lost = fresh._keeper, fresh._folder, False
 
     @classmethod
     def open(cls, place: Place) -> Cluster:
@@ -119,7 +121,7 @@ class Cluster:
         with contextlib.suppress(Exception):  # Ray may be what failed
             ray.shutdown()
         _let_print(_PRINTS)
-        _end(self._keeper)
+        _end(self._keeper, self._folder)
         self._keeper = None
 
 
@@ -157,7 +159,9 @@ def _started(workers: int) -> Cluster:
     except BaseException:
         _end(keeper)
         raise
-    return Cluster(workers, keeper)
+    cluster = Cluster(workers, keeper)
+    cluster._folder = told["folder"]
+    return cluster
 
 
 def _listens(address: str) -> bool:
@@ -179,8 +183,8 @@ def _listens(address: str) -> bool:
     return True
 
 
-def _end(keeper: subprocess.Popen[bytes] | None) -> None:
-    """Have a keeper end all that it started."""
+def _end(keeper: subprocess.Popen[bytes] | None, folder: str = "") -> None:
+    """Have a keeper end all that it started; done here in the place of one that was killed."""
     if keeper is None:
         return
     for stream in (keeper.stdin, keeper.stdout):
@@ -188,7 +192,8 @@ def _end(keeper: subprocess.Popen[bytes] | None) -> None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        keeper.wait(_END_S)
+        if keeper.wait(_END_S) and folder:
+            end_without_keeper(folder)
 
 
 def _connect(address: str) -> None:

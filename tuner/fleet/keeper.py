@@ -5,8 +5,8 @@
 Ray's own processes outlive a driver that was killed. The keeper is their ancestor: it adopts what
 they leave behind (a Linux "subreaper"), waits for the end of its stdin, which comes when its parent
 closes it or dies in whatever way, then kills every descendant and removes their folder. First line
-in: {"workers", "memory", "start_s"}; first line out: {"address"} or {"error"}. It imports nothing
-but the standard library, and Ctrl-C at the terminal does not reach it.
+in: {"workers", "memory", "start_s"}; first line out: {"address", "folder"} or {"error"}. It imports
+nothing but the standard library, and Ctrl-C at the terminal does not reach it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _started(asked: dict[str, Any], folder: str) -> dict[str, str]:
             return {"error": "nobody waits for it any more"}  # the end of our stdin
     if code:
         return {"error": f"it ended with exit status {code}; {_last(output)}"}
-    return {"address": f"127.0.0.1:{port}"}
+    return {"address": f"127.0.0.1:{port}", "folder": folder}
 
 
 def _last(output: Path) -> str:
@@ -107,6 +107,15 @@ def end_descendants() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(_AGAIN_S)
+
+
+def end_without_keeper(folder: str) -> None:
+    """End a Ray whose keeper was killed: what names its folder; workers end with these."""
+    for entry in Path("/proc").iterdir() if Path("/proc/self/stat").exists() else ():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and folder.encode() in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def descendants(process: int) -> list[int]:
