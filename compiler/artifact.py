@@ -13,7 +13,8 @@ disk), none may be compressed or overlap another, so that reading never takes mo
 file has bytes; what was changed since it was written is refused by its digest, every size is
 checked against the manifest, every offset against its region, and whatever does not fit is refused
 with a sentence. The digest finds accidents and edits, not forgery: the code inside runs natively,
-so load artifacts only from people you would run a program from.
+as a shared library's does, so load artifacts only from people you would run a program from, or
+with the key that they sign theirs with (`compiler.signature`).
 
 Invariants: `read_artifact(write_artifact(r))` equals `r`, for every recipe; equal recipes are
 written as equal bytes (no time or host of writing is in them).
@@ -28,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tilesmith.compiler import signature
 from tilesmith.compiler.artifact_file import (
     CONSTANTS,
     DIGEST,
@@ -144,19 +146,32 @@ def read_artifact(path: Path) -> Recipe:
     return read_by(path, Reader.recipe)
 
 
-def read_by(path: Path | bytes, read: Callable[[Reader], Read], *, mapped: bool = True) -> Read:
+def read_by(
+    path: Path | bytes,
+    read: Callable[[Reader], Read],
+    *,
+    mapped: bool = True,
+    trusted_key: str | Path | None = None,
+) -> Read:
     """What `read` makes of an artifact; errors as `read_artifact`.
 
     Args:
-        path: of its file; or its bytes.
+        path: of its file; or its bytes, which this process has made or verified.
         mapped: whether its weights may stay in the file (`compiler.artifact_file`).
+        trusted_key: the public key that has to have signed the file, whose weights are then read
+            as they were verified; None: the environment's, if it names one.
     """
     if isinstance(path, bytes):
         with zipfile.ZipFile(io.BytesIO(path)) as archive:
             return read(Reader(archive, "in memory", len(path), mapped))
     if not path.exists():
         raise ModelError(f"artifact '{path}' does not exist")
+    key = signature.trusted_key(trusted_key)
     try:
+        if key is not None:
+            content = signature.verified(path, key)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return read(Reader(archive, path.name, len(content), mapped=False))
         with zipfile.ZipFile(ending(path)) as archive:
             return read(Reader(archive, path.name, path.stat().st_size, mapped))
     except OSError as error:

@@ -217,19 +217,29 @@ def quantize(
 
 
 @takes()
-def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecutable:
+def load(
+    path: str | Path, *, mapped: bool = True, trusted_key: str | Path | None = None
+) -> Executable | VaryingExecutable:
     """Load an artifact that `Executable.save` or `tilesmith compile` wrote.
+
+    It holds native code: load it as you would load a shared library, from people you trust, or
+    with the key that they sign theirs with.
 
     Args:
         mapped: let weights stay in the file, shared by all processes that load it; it must be
             replaced then, not overwritten in place. False makes copies in memory.
+        trusted_key: PEM file of the Ed25519 public key that has to have signed the artifact
+            (`tilesmith sign`); weights are then read as they were verified. None: the one that
+            $TILESMITH_TRUSTED_KEY names, if it does.
 
     Raises:
-        ModelError: no artifact, a damaged one, or one for another instruction set.
+        ModelError: no artifact, a damaged one, one for another instruction set, or one that is not
+            signed so.
+        InputError: the key cannot be read.
     """
     from tilesmith.compiler.varying.loading import load
 
-    return load(path, mapped=mapped)
+    return load(path, mapped=mapped, trusted_key=trusted_key)
 
 
 @takes(Asked)

@@ -47,6 +47,7 @@ _COMMANDS = {
     "targets": "tilesmith.commands.targets:targets",
     "collectives": "tilesmith.commands.collectives:collectives",
     "operators": "tilesmith.commands.operators:operators",
+    "sign": "tilesmith.commands.sign:sign",
     "doctor": "tilesmith.commands.doctor:doctor",
     "completion": "tilesmith.commands.completion:completion",
 }

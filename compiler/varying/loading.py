@@ -12,18 +12,21 @@ from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.compiler.varying.recipe import VaryingRecipe
 
 
-def load(path: str | Path, *, mapped: bool = True) -> Executable | VaryingExecutable:
+def load(
+    path: str | Path, *, mapped: bool = True, trusted_key: str | Path | None = None
+) -> Executable | VaryingExecutable:
     """Read what `save` wrote.
 
     Args:
         mapped: whether weights may stay in the file, shared by all who load it, as long as nobody
             overwrites it in place.
+        trusted_key: as `compiler.artifact.read_by`.
 
     Raises:
-        ModelError: missing, damaged, not an artifact, or of a newer format.
+        ModelError: missing, damaged, not an artifact, of a newer format, or not signed so.
         TargetError: it needs an instruction set this machine does not have.
     """
-    recipe = read_by(Path(path), recipe_in, mapped=mapped)
+    recipe = read_by(Path(path), recipe_in, mapped=mapped, trusted_key=trusted_key)
     return VaryingExecutable(recipe) if isinstance(recipe, VaryingRecipe) else Executable(recipe)
 
 

@@ -101,7 +101,7 @@ def test_words_are_completed(shell: Path) -> None:
     def words(*line: str) -> list[str]:
         return [item.value for item in completed(*line)]
 
-    assert words("si") == ["simulate"]
+    assert words("si") == ["simulate", "sign"]
     assert words("db", "pr") == ["prune"]
     assert words("compile", "--prec") == ["--precision"]
     assert words("compile", "--precision", "b") == ["bf16"]

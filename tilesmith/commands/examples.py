@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilesmith compare model.onnx --input x=x.npy --sort worst",
         "tilesmith compare model.tsm --reference float64 --tolerance 1e-4",
     ),
+    "sign": ("tilesmith sign model.tsm --key key.pem",),
     "bisect": ("tilesmith bisect model.onnx --input x=x.npy --folder fault",),
     "measure": ("tilesmith measure --op 'matmul m=512 n=512 k=512' --database tuning.db",),
     "space": ("tilesmith space --op 'matmul m=512 n=512 k=512' --samples 2000",),
