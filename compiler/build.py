@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from tilesmith.codegen.structures import MOST_TRIED, WITHOUT_CODE, others_of
 from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.executable import Executable
@@ -29,12 +30,7 @@ from tilesmith.compiler.settling.in_model import Choices, assignments, between_k
 from tilesmith.compiler.settling.settlement import Settled, UnconvertibleError, settle
 from tilesmith.compiler.settling.tables import share_tables
 from tilesmith.compiler.updates import with_updates
-from tilesmith.search_space.errors import (
-    CodegenError,
-    ModelError,
-    VerificationError,
-    WorkloadError,
-)
+from tilesmith.search_space.errors import CodegenError, ModelError, WorkloadError
 from tilesmith.search_space.rounds import Rounds
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -190,11 +186,15 @@ def _check_size(graph: Graph, target: Target, chips: int) -> None:
 def _settled(
     graph: Graph, chooser: Chooser
 ) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
-    """Schedules and code; where a family falls back, kernels without code go to the host."""
-    rounds = Rounds(f"giving kernels of '{graph.name}' to the host", len(_computed(graph)) + 1)
+    """Schedules and code; where a family falls back, kernels without code get other schedules, and
+    those that have none go to the host."""
+    turns: dict[Workload, Iterator[Config]] = {}
+    most = len(_computed(graph)) * (MOST_TRIED + 1) + 1
+    rounds = Rounds(f"giving kernels of '{graph.name}' other schedules or to the host", most)
     while True:
         rounds.another()
-        refused: set[Workload] = set()
+        refused: dict[Workload, Config] = {}
+        unfit: frozenset[Workload] = frozenset()
         try:
             settled = share_tables(settle(graph, chooser), chooser)
             kernels = compile_kernels(settled, chooser.target, refused)
@@ -202,10 +202,18 @@ def _settled(
                 return settled, kernels
             error = CodegenError(f"no code came of {', '.join(sorted(w.key for w in refused))}")
         except UnconvertibleError as stuck:
-            refused, error = set(stuck.workloads), stuck
-        if not backend_of(chooser.target).falls_back or not _computed(graph) & refused:
+            unfit, error = stuck.workloads, stuck
+        if not backend_of(chooser.target).falls_back or not _computed(graph) & {*refused, *unfit}:
             raise error
-        graph = apply(graph, (FallBack(chooser.target, frozenset(refused)),))
+        others: dict[Workload, Config] = {}
+        for workload, config in refused.items():
+            if workload not in turns:
+                turns[workload] = others_of(workload, chooser.target, config)
+            if (other := next(turns[workload], None)) is not None:
+                others[workload] = other
+        chooser = chooser.with_choices(others)
+        if unfit := unfit | (refused.keys() - others.keys()):
+            graph = apply(graph, (FallBack(chooser.target, unfit),))
 
 
 def _computed(graph: Graph) -> set[Workload]:
@@ -213,12 +221,13 @@ def _computed(graph: Graph) -> set[Workload]:
 
 
 def compile_kernels(
-    settled: Settled, target: Target, refused: set[Workload] | None = None
+    settled: Settled, target: Target, refused: dict[Workload, Config] | None = None
 ) -> dict[tuple[Workload, Config], Compiled]:
     """Code of every distinct (workload, configuration).
 
     Args:
-        refused: takes workloads that no code came of, where the target's family can fall back.
+        refused: takes workloads that no code came of, and by which configuration, where the
+            target's family can fall back.
     """
     backend = backend_of(target)
     compiled: dict[tuple[Workload, Config], Compiled] = {}
@@ -230,10 +239,10 @@ def compile_kernels(
                 begun = time.perf_counter()
                 try:
                     compiled[key] = backend.compile(option.workload, target, option.config)
-                except (CodegenError, VerificationError, WorkloadError):
+                except (*WITHOUT_CODE, WorkloadError):
                     if refused is None or not backend.falls_back:
                         raise
-                    refused.add(option.workload)
+                    refused[option.workload] = option.config
                 took = (time.perf_counter() - begun) * 1e3
                 _LOG.debug("code of %s (%s): %.1f ms", *key, took)
     took = time.perf_counter() - start

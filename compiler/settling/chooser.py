@@ -88,9 +88,16 @@ class Chooser:
         """One that uses these, too, whatever the records say; its own choices come first."""
         if not changed:
             return self
-        choices = {**changed, **self._choices}
+        return self.with_choices({**changed, **self._choices})
+
+    def with_choices(self, changed: Mapping[Workload, Config]) -> Chooser:
+        """One that uses these rather than its own choices of the same workloads."""
         return Chooser(
-            self.target, self.database, self.threads, choices, measured_only=self.measured_only
+            self.target,
+            self.database,
+            self.threads,
+            {**self._choices, **changed},
+            measured_only=self.measured_only,
         )
 
     def prepare(self, workloads: Iterable[Workload]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.isa.bursts import Schedule
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.structures import default_of, first_that_works, space_of
 from tilesmith.search_space.errors import (
     CodegenError,
     ConfigError,
@@ -129,7 +130,9 @@ class LpuSimulator(FamilySimulator):
         if fidelity == "roofline" and trace is None:
             return _roofline_result(workload, target)
         check_slices(target)
-        config = config or _default(workload, target)
+        if config is None:
+            made = partial(selected, workload, target)
+            config, _ = first_that_works(workload, target, _default(workload, target), made)
         if fidelity == "analytical" and trace is None:
             found = estimate(selected(workload, target, config).dataflow, Chip.of(target))
             return _analytical_result(workload, target, config, found)

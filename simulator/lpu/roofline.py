@@ -7,14 +7,13 @@ what is known of a chip whose slices and clock are not public.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.schedules.lpu.machine import has_slices
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.compulsory import compulsory_bytes
 
 PRODUCTS = ("matmul", "conv2d", "attention")
 """Operators whose operations MXM does."""
@@ -40,16 +39,6 @@ class Roofline:
 
     def cycles(self, seconds: float) -> int:
         return round(seconds * self.ghz * 1e9)
-
-
-def compulsory_bytes(workload: Workload) -> int:
-    """Bytes of every operand and of the result, once (of a copy's operand, what it can use)."""
-    template = template_of(workload.operator)
-    operands = (*template.operands(workload), template.output(workload))
-    sizes = [prod(o.shape) * size_of(o.dtype) for o in operands]
-    if template.flops(workload) == 0:
-        sizes = [min(size, sizes[-1]) for size in sizes]
-    return sum(sizes)
 
 
 def roofline(workload: Workload, target: Target) -> Roofline:

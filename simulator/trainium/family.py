@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.structures import default_of, first_that_works, space_of
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
 from tilesmith.codegen.trainium.selection.from_program import Plans, generate
@@ -41,6 +41,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.compulsory import compulsory_bytes
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
@@ -56,7 +57,7 @@ from tilesmith.simulator.trainium.drawing import draw, span_of
 from tilesmith.simulator.trainium.estimate import RESOURCES, Array, Estimate
 from tilesmith.simulator.trainium.features import COLUMNS, VERDICT, features
 from tilesmith.simulator.trainium.hardware_cost import array_settings, hardware_cost
-from tilesmith.simulator.trainium.roofline import compulsory_bytes, roofline
+from tilesmith.simulator.trainium.roofline import roofline
 from tilesmith.simulator.trainium.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
 
 KEPT = 256
@@ -301,15 +302,18 @@ class TrainiumSimulator(FamilySimulator):
         core, alone = Core.of(target), fidelity == "roofline" and trace is None
         if config is not None:
             _space(workload, target).validate(config)
-        elif alone:  # asks nothing of the space, which may take longer than all else
+        if alone:  # asks nothing of the space, which may take longer than all else
             scheduler_of(workload, target)
             _check_size(workload, target)
-        if alone:
             return _roofline_result(workload, core)
-        config = config or _default(workload, target)
         if fidelity == "analytical" and trace is None:
-            return _analytical_result(workload, target, config, core)
-        played = timeline(staged_stream(workload, target, config))
+            return _analytical_result(workload, target, config or _default(workload, target), core)
+        made = partial(staged_stream, workload, target)
+        if config is not None:
+            stream = made(config)
+        else:
+            config, stream = first_that_works(workload, target, _default(workload, target), made)
+        played = timeline(stream)
         notes = draw(played, trace, _spans(played, workload, config)) if trace else ()
         if fidelity != "timeline":
             notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
@@ -356,9 +360,8 @@ def _result(
 def _roofline_result(workload: Workload, core: Core) -> SimulationResult:
     found = roofline(workload, core)
     shares = {"tensor": found.compute / found.latency, "dma": found.memory / found.latency}
-    return _result(
-        workload, core, "roofline", found.latency, found.compute, found.bound, shares, {}
-    )
+    times = found.latency, found.compute
+    return _result(workload, core, "roofline", *times, found.bound, shares, {})
 
 
 def _analytical_result(

@@ -10,12 +10,11 @@ Every program is slower, which the tests check.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.compulsory import compulsory_bytes, nbytes_of
 
 PRODUCTS = ("matmul", "conv2d", "attention")
 """Operators whose operations the tensor engine does."""
@@ -38,16 +37,6 @@ class Roofline:
         return "tensor" if self.compute >= self.memory else "dma"
 
 
-def compulsory_bytes(workload: Workload) -> int:
-    """Bytes of every operand and of the result, once (of a copy's operand, what it can use)."""
-    template = template_of(workload.operator)
-    operands = (*template.operands(workload), template.output(workload))
-    sizes = [prod(o.shape) * size_of(o.dtype) for o in operands]
-    if template.flops(workload) == 0:  # a copy reads no more of an operand than it writes
-        sizes = [min(size, sizes[-1]) for size in sizes]
-    return sum(sizes)
-
-
 def roofline(workload: Workload, core: Core) -> Roofline:
     """The roofline of a workload."""
     flops = template_of(workload.operator).flops(workload)
@@ -59,7 +48,6 @@ def roofline(workload: Workload, core: Core) -> Roofline:
     memory, start = compulsory_bytes(workload) / bandwidth, core.dma_start_ns
     if not flops:
         return Roofline(compute, memory, start)
-    output = template_of(workload.operator).output(workload)
-    stored = prod(output.shape) * size_of(output.dtype) / bandwidth
+    stored = nbytes_of(template_of(workload.operator).output(workload)) / bandwidth
     hidden = min(start, max(0.0, 2 * stored - max(compute, memory)))
     return Roofline(compute, memory, 2 * start - hidden)

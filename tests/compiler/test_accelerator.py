@@ -10,10 +10,18 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
-from tilesmith.codegen.structures import default_of, inside_of, space_of, structure_program
+from tilesmith.codegen.structures import (
+    MOST_TRIED,
+    default_of,
+    inside_of,
+    space_of,
+    structure_program,
+)
+from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.compiler.artifact import read_artifact
-from tilesmith.compiler.backends.trainium.backend import staged_kernel
+from tilesmith.compiler.backend import Compiled, backend_of
+from tilesmith.compiler.backends.trainium.backend import TrainiumBackend, staged_kernel
 from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
@@ -23,11 +31,13 @@ from tilesmith.compiler.host.costs import compute_time, operations, transfer_tim
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.program import HostStep
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.search_space.errors import InputError, ModelError, TargetError
+from tilesmith.search_space.errors import CodegenError, InputError, ModelError, TargetError
 from tilesmith.search_space.scheduler import find_scheduler
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import SimulationResult
 
 TRN1 = load_target("trn1")
 
@@ -324,3 +334,65 @@ def test_means_run_on_the_core(name: str) -> None:
     executable, inputs = built(model), inputs_of(import_model(model))
     assert executable.report.host == 0
     assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
+
+
+EMBEDDED = model_of(
+    "g (int64[1, 8] ids) => (float[1, 8, 24] y) { e = Gather(table, ids) y = Relu(e) }",
+    table=random(9000, 24),
+)
+
+
+@pytest.mark.parametrize("name", ["inf2", "lpu1"])
+def test_a_roofline_counts_the_rows_of_a_table_that_are_picked(name: str) -> None:
+    """The whole table alone would take longer than the model does."""
+    target = load_target(name)
+    found = simulate_of(target, build(import_model(EMBEDDED), target))
+    assert found.details["model_roofline_us"] <= found.latency_us
+    if name != "lpu1":  # whose roofline is of products alone
+        moved = 2 * 8 * 24 * 4 + 8 * 8
+        bandwidth = Core.of(target).hbm_bytes_per_ns
+        least = moved / bandwidth / 1e3
+        assert least <= found.details["model_roofline_us"] < least + 4
+
+
+def simulate_of(target: Target, executable: Executable) -> SimulationResult:
+    return backend_of(target).simulate(executable.recipe)
+
+
+def test_a_kernel_without_code_gets_another_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next ones in turn; on the host is only what has none."""
+    failed: list[tuple[Workload, Config]] = []
+    compiled = TrainiumBackend.compile
+
+    def limited(
+        self: TrainiumBackend, workload: Workload, target: Target, config: Config
+    ) -> Compiled:
+        if workload.operator == "matmul" and len(failed) < 2:
+            failed.append((workload, config))
+            raise CodegenError("the tiles do not fit")
+        return compiled(self, workload, target, config)
+
+    monkeypatch.setattr(TrainiumBackend, "compile", limited)
+    model = model_of("g (float[40, 96] x) => (float[40, 64] y) { y = MatMul(x, w) }",
+                     w=random(96, 64))  # fmt: skip
+    executable = build(import_model(model), TRN1)
+    assert not any(isinstance(step, HostStep) for step in executable.recipe.steps)
+    assert len(set(failed)) == 2
+    inputs = {"x": random(40, 96, seed=2)}
+    assert_close(executable.run(inputs), expected(model, inputs))
+
+
+def test_a_kernel_that_no_schedule_gives_code_of_runs_on_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[Config] = []
+
+    def none(self: TrainiumBackend, workload: Workload, target: Target, config: Config) -> Compiled:
+        tried.append(config)
+        raise CodegenError("the tiles do not fit")
+
+    monkeypatch.setattr(TrainiumBackend, "compile", none)
+    model = model_of("g (float[4, 96] x) => (float[4, 96] y) { y = Relu(x) }")
+    executable = build(import_model(model), TRN1)
+    assert [type(step) for step in executable.recipe.steps] == [HostStep]
+    assert 1 < len(set(tried)) <= MOST_TRIED + 1

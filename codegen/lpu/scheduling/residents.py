@@ -3,12 +3,19 @@
 Blocks are placed otherwise when the first chain that touches them is, on slices whose ports are
 free then. Constants alone take words that nothing was written to before, so that where they fill
 MEM, temporaries of early chains would leave them too little: they are placed first, each on the
-emptiest slices of the emptier hemisphere.
+emptiest slices of the emptier hemisphere. Where they take less, that is done only if a schedule
+fails without: a place that waits for ports makes a shorter one.
 """
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import Dataflow
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes
+from tilesmith.codegen.lpu.scheduling.dependences import reads_of, writes_of
 from tilesmith.codegen.lpu.scheduling.memory import Words
 from tilesmith.search_space.errors import NoRoomError
 
@@ -16,8 +23,39 @@ TIGHT = 0.7
 """Of MEM's words, from which on constants are placed first."""
 
 
-def place_constants(board: Board) -> None:
-    """Place a program's constants, if they take most of MEM.
+def check_room(flow: Dataflow, chip: Chip) -> None:
+    """Refuse a program that no schedule fits: all that stays in MEM to the end, and beside it the
+    rows of a temporary of which a chain reads or writes most, take more words than there are.
+
+    Raises:
+        NoRoomError: they do.
+    """
+    stays: dict[str, NDArray[np.bool_]] = {}
+    most, where = 0, ""
+    for chain in flow.chains:
+        passing = 0
+        for name, rows in (*reads_of(chain), *writes_of(chain)):
+            if name not in flow.tensors:  # zeros
+                continue
+            tensor = flow.tensors[name]
+            if tensor.role == "temporary":
+                passing = max(passing, len(np.unique(rows)) * tensor.bytes_an_element)
+            else:
+                stays.setdefault(name, np.zeros(tensor.rows, np.bool_))[rows] = True
+        most, where = max((most, where), (passing, chain.name))
+    words = sum(
+        int(rows.sum()) * flow.tensors[name].bytes_an_element for name, rows in stays.items()
+    )
+    room = chip.slices * 2 * chip.bank_words
+    if words + most > room:
+        raise NoRoomError(
+            f"MEM is full: weights, inputs and outputs take {words} words, chain '{where}' {most} "
+            f"more, and there are {room}; compute it in parts or on several chips (--chips)"
+        )
+
+
+def place_constants(board: Board, always: bool = False) -> None:
+    """Place a program's constants, if they take most of MEM, or always.
 
     Raises:
         CodegenError: they do not fit.
@@ -30,7 +68,7 @@ def place_constants(board: Board) -> None:
     words = {n: board.layouts[n].tensor.rows * board.layouts[n].tensor.bytes_an_element
              for n in constants}  # fmt: skip
     chip = board.chip
-    if sum(words.values()) < TIGHT * chip.slices * 2 * chip.bank_words:
+    if not always and sum(words.values()) < TIGHT * chip.slices * 2 * chip.bank_words:
         return
     for name in sorted(constants, key=lambda name: -words[name]):
         layout = board.layouts[name]

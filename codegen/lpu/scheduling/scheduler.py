@@ -38,11 +38,11 @@ from tilesmith.codegen.lpu.scheduling.requests import (
     chain_request,
     load_request,
 )
-from tilesmith.codegen.lpu.scheduling.residents import place_constants
+from tilesmith.codegen.lpu.scheduling.residents import check_room, place_constants
 from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, probe, settle
 from tilesmith.codegen.lpu.scheduling.units import When, choices, weights_key
-from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.errors import CodegenError, NoRoomError
 
 Order = Literal["critical", "program"]
 
@@ -56,12 +56,14 @@ class Options:
         window: chains looked at for one that may start at once.
         ranks: of every chain, the smallest first, in place of `order`.
         units: of chains, by number, if they are not to be searched for.
+        constants_first: place constants before all else, however little of MEM they take.
     """
 
     order: Order = "critical"
     window: int = 8
     ranks: tuple[int, ...] = ()
     units: Mapping[int, Choice] = field(default_factory=dict)
+    constants_first: bool = False
 
 
 Entry = tuple[tuple[int, float], int]
@@ -96,7 +98,7 @@ def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedu
     """Place a program on a chip.
 
     By the longest way, tiles of a product grow side by side; what does not fit MEM that way is
-    tried once more as given, one tile after the other.
+    tried once more with constants placed first, and as given, one tile after the other.
 
     Raises:
         CodegenError: a chain fits no unit, tensors do not fit into MEM.
@@ -111,19 +113,23 @@ def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Opt
     Raises:
         CodegenError: as `schedule`.
     """
+    check_room(flow, chip)
     try:
         scheduler = _Scheduler(flow, chip, options)
         found = scheduler.run()
     except UnfitError:
         raise
-    except CodegenError:
-        if options.order == "program" or options.ranks:
+    except CodegenError as error:
+        if options.ranks:
             raise
-        scheduler = _Scheduler(flow, chip, replace(options, order="program"))
-        found = scheduler.run()
+        if isinstance(error, NoRoomError) and not options.constants_first:
+            return ordered(flow, chip, replace(options, constants_first=True))
+        if options.order == "program":
+            raise
+        return ordered(flow, chip, replace(options, order="program"))
     turns = {number: turn for turn, number in enumerate(scheduler.chosen)}
     ranks = tuple(turns[number] for number in range(len(flow.chains)))
-    return found, Options(window=1, ranks=ranks, units=scheduler.chosen)
+    return found, replace(options, window=1, ranks=ranks, units=scheduler.chosen)
 
 
 class _Scheduler:
@@ -133,7 +139,7 @@ class _Scheduler:
         self.chains, self.order = list(chains), list(range(len(chains)))
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
-        place_constants(self.board)
+        place_constants(self.board, always=options.constants_first)
         self.emitter = Emitter(self.board)
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}

@@ -86,8 +86,11 @@ class Pointwise:
 
     def promise(self, view: Tile, value: float) -> None:
         """A reduction starts from `value`, unless its first step writes what it works on."""
-        self.promised.setdefault(view.allocation, []).append((view, value))
-        self.begun.pop(view.allocation, None)
+        earlier = self.promised.setdefault(view.allocation, [])
+        written = sum(map(_size, self.begun.pop(view.allocation, ())))
+        if len(earlier) == 1 and written >= _size(earlier[0][0]):
+            earlier.clear()  # kept: another part of the tile is another reduction's, as a column
+        earlier.append((view, value))
 
     def fulfil(self, out: Tile, whole: bool) -> bool:
         """Whether a step of a reduction into `out` may write instead of combine.

@@ -9,7 +9,6 @@ program ends.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -29,6 +28,7 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.compulsory import nbytes_of, read_bytes
 from tilesmith.simulator.trainium.timeline import timeline
 
 _LOG = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
         "linked %d kernels of %s: one program of %d instructions",
         len(steps), recipe.name, len(best.stream),
     )  # fmt: skip
-    return Program(steps, streams, best, _compulsory(steps, best, outside))
+    return Program(steps, streams, best, _compulsory(steps, parts, best, outside))
 
 
 def fastest(
@@ -140,27 +140,41 @@ def fastest_and_how(
     return linked, how
 
 
-def _compulsory(steps: Sequence[KernelStep], linked: Linked, outside: Sequence[Range]) -> int:
+def _compulsory(
+    steps: Sequence[KernelStep],
+    parts: Sequence[Part],
+    linked: Linked,
+    outside: Sequence[Range],
+) -> int:
     """Bytes that have to move: what the program reads first or others read, constants once.
 
-    Constants count as the model has them, however they are laid out for loading.
+    Constants count as the model has them, however they are laid out for loading; of constants and
+    inputs counts what is read (`simulator.compulsory`), of whichever kernels read one.
     """
-    moved = sum(
-        place.nbytes
-        for place, tensor in zip(linked.ranges, linked.stream.tensors, strict=True)
-        if place.region == "arena"
-        and (tensor.role == "input" or any(place.meets(other) for other in outside))
-    )
-    known = {}
-    for step in steps:
+    asked: dict[Range, int] = {}
+    constants: dict[tuple[Place, ...], int] = {}
+    for step, part in zip(steps, parts, strict=True):
         workload = Workload.parse(step.workload)
-        places = tuple(place for place in step.arguments if place.region == "constant")
-        known[places] = sum(
-            math.prod(operand.shape) * size_of(operand.dtype)
+        reads = read_bytes(workload)
+        for tensor, at in zip(part.stream.tensors, part.places, strict=True):
+            if at is not None:
+                asked[at] = asked.get(at, 0) + reads.get(tensor.name, at.nbytes)
+        known = [
+            operand
             for operand in template_of(workload.operator).operands(workload)
             if workload.is_constant(operand.name)
-        )
-    return moved + sum(known.values())
+        ]
+        places = tuple(place for place in step.arguments if place.region == "constant")
+        needed = constants.get(places, 0) + sum(reads[operand.name] for operand in known)
+        constants[places] = min(needed, sum(map(nbytes_of, known)))
+    moved = 0
+    for place, tensor in zip(linked.ranges, linked.stream.tensors, strict=True):
+        if place.region == "arena":
+            if any(place.meets(other) for other in outside):
+                moved += place.nbytes
+            elif tensor.role == "input":
+                moved += min(place.nbytes, asked.get(place, place.nbytes))
+    return moved + sum(constants.values())
 
 
 def part_of(step: KernelStep, stream: InstructionStream) -> Part:

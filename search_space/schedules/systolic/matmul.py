@@ -68,6 +68,10 @@ def with_path_out(compute: ComputeDefinition, dtype: str) -> Schedule:
     return Schedule(replace(compute, stages=stages)).cache_result(last.name, "tile")
 
 
+SHRINKING = ("m_tile", "n_tile")
+"""Tiles that need not fill the array where SBUF is small."""
+
+
 @schedules("matmul", on="systolic")
 class SystolicMatmul(Scheduler):
     """See the module's docstring."""
@@ -110,13 +114,20 @@ class SystolicMatmul(Scheduler):
         return SearchSpace((Subspace(STRUCTURE, knobs, (*whole, capacity)),))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        """Full array and bank; the largest square of tiles that SBUF holds."""
+        """Full array and bank, as far as SBUF holds their tiles; the largest square of these."""
         space = self.space(workload, target)
         (subspace,) = space.subspaces
         largest = {knob.name: knob.values[-1] for knob in subspace.knobs if not knob.structural}
         chosen = Config.of(
             dict(STRUCTURE), block_order="m,n", **{**largest, "m_block": 1, "n_block": 1}
         )
+        sizes = {knob.name: knob.values for knob in subspace.knobs if knob.name in SHRINKING}
+        while chosen not in space:
+            smaller = {n: [v for v in sizes[n] if int(v) < chosen.integer(n)] for n in SHRINKING}
+            name = max((n for n in SHRINKING if smaller[n]), key=chosen.integer, default="")
+            if not name:
+                space.validate(chosen)
+            chosen = Config.of({**chosen, name: smaller[name][-1]})
         for blocks in _counts(max(workload.integer("m"), workload.integer("n"))):
             for name in ("m_block", "n_block"):
                 wider = Config.of({**chosen, name: blocks})

@@ -68,7 +68,7 @@ class AttentionStages:
         self.width, self.scale = width, scale
         self.mask = workload.text("mask")
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
-        self.wide = target.integer("tensor.moving_free")
+        self.wide = min(target.integer("tensor.moving_free"), memories(target)["psum"].bank // 4)
         self.size = size_of(workload.dtype)
         self.capacity = memories(target)["sbuf"].bytes
         self.psum, self.bank = memories(target)["psum"].bytes, memories(target)["psum"].bank

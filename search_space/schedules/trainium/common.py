@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, minimum
+from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.ir.expression import ExprLike, as_expr, ceildiv, minimum
 from tilesmith.search_space.ir.scalar import Load, rewrite
 from tilesmith.search_space.scheduler import PreparingScheduler
 from tilesmith.search_space.schedules.trainium.machine import DTYPES
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -68,27 +69,35 @@ def partitioned(rank: int, axis: int, rows: int, *others: int) -> Layout:
     return Layout(dimensions)
 
 
-def in_parts(compute: ComputeDefinition, name: str, reduced: str, size: Expr) -> ComputeDefinition:
-    """A sum as that of `part`s (over a new axis `g`, the first), each over `size` elements of one
-    axis of the reduction, the last over what is left of it.
+def in_parts(
+    compute: ComputeDefinition, name: str, reduced: str, size: ExprLike
+) -> ComputeDefinition:
+    """A computation with one sum in parts, as `parted`."""
+    whole = compute.stage(name)
+    (k,) = (a for a in whole.reduce_axes if a.name == reduced)
+    pair = parted(whole, k, size)
+    stages = tuple(new for old in compute.stages for new in (pair if old is whole else (old,)))
+    return replace(compute, stages=stages)
+
+
+def parted(
+    whole: Stage, k: Axis, size: ExprLike, name: str = "part", loop: str = "g"
+) -> tuple[Stage, Stage]:
+    """A sum as that of parts (over a new axis `loop`, the first), each over `size` elements of one
+    axis of the reduction, the last over what is left of it; not rounded before they are added up.
 
         s[i] = sum_k x(i, k)  -->  part[g, i] = sum_ki x(i, g*size + ki);  s[i] = sum_g part[g, i]
     """
-    whole = compute.stage(name)
-    (k,) = (a for a in whole.reduce_axes if a.name == reduced)
-    g = axis("g", ceildiv(k.extent, size))
-    ki = axis(f"{reduced}i", minimum(size, k.extent - g.var * size))
-    index = {reduced: g.var * size + ki.var}
+    g = axis(loop, ceildiv(k.extent, size))
+    ki = axis(f"{k.name}i", minimum(size, k.extent - g.var * size))
+    index = {k.name: g.var * size + ki.var}
     part = replace(
         whole,
-        name="part",
+        name=name,
         axes=(g, *whole.axes),
+        dtype="float32" if is_floating(whole.dtype) else whole.dtype,
         reduce_axes=tuple(ki if a is k else a for a in whole.reduce_axes),
         value=rewrite(whole.value, lambda e: e.substitute(index)),
     )
-    element = Load("part", (g.var, *(a.var for a in whole.axes)))
-    total = replace(whole, value=element, reduce_axes=(g,))
-    stages = tuple(
-        new for old in compute.stages for new in ((part, total) if old is whole else (old,))
-    )
-    return replace(compute, stages=stages)
+    element = Load(name, (g.var, *(a.var for a in whole.axes)))
+    return part, replace(whole, value=element, reduce_axes=(g,))

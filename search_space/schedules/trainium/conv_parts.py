@@ -81,7 +81,7 @@ class PartsSpace(ConvSpace):
         wide = -(-g.out_width // self.columns) * self.columns
         width = self._span(const(wide), 1).constant or 1
         image = self._span(block, 0) * depth * (width * self.size * copies)
-        result = block * (wide * (4 + self.size * copies))
+        result = block * (wide * (4 + self.size) * copies)
         operands = sum(1 for s in self.workload.epilogue if s.kind.operand == "full")
         epilogue = self.size * STAGED * operands + (
             4 * TEMPORARIES if self.workload.epilogue else 0

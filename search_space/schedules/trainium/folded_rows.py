@@ -127,6 +127,8 @@ class FoldedRowsSpace:
 class _Folded(RowsSpace):
     """Rows of one block and one place beside each other at a time; transfers of whole blocks."""
 
+    has_pieces = False
+
     def schedule(self, structure: Config) -> Schedule:
         schedule = Schedule(self.compute)
         rows, beside = self.rows_axis.name, self.others[0].name

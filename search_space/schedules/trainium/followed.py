@@ -9,7 +9,8 @@ reduces its own; nothing is turned.
     for images, 128 of r:  load; reduce; store        (1 to 3 copies)
 
 A wider piece makes transfers of longer runs and fewer partitions busy. Elements of one sum stand
-`width` apart, at which the vector engine runs at half its rate.
+`width` apart, at which the vector engine runs at half its rate. Of an axis that no partition holds
+`piece` elements are there at a time, each such part reduced alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import replace
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
-from tilesmith.search_space.schedules.trainium.common import with_store
+from tilesmith.search_space.schedules.trainium.common import in_parts, with_store
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout
@@ -33,6 +34,9 @@ ALGORITHM = "followed"
 
 WIDEST = 2048
 """Elements that follow each other on a partition, at most."""
+
+PIECES = (4096, 1024, 256, 64)
+"""Elements of an axis in a part of it."""
 
 
 class FollowedSpace:
@@ -67,26 +71,40 @@ class FollowedSpace:
 
     def space(self) -> SearchSpace:
         """Widths and copies that fit."""
-        capacity = memories(self.target)["sbuf"].bytes
-        found = []
-        for width in self.widths:
-            for copies in (1, 2, 3):
-                rest = 4 * len(self.compute.stages) + self.size
-                limit = Constraint(
-                    const(copies * width * (self.along * self.size + rest)),
-                    capacity,
-                    "bytes of SBUF a partition that the tiles take",
-                    "choose fewer copies or a smaller width",
-                )
-                fixed = (("algorithm", ALGORITHM), ("copies", copies), ("width", width))
-                found.append(Subspace(fixed, (), (limit,)))
-        return SearchSpace(tuple(s for s in found if s.size))
+        found = [self._subspace(width, copies) for width in self.widths for copies in (1, 2, 3)]
+        kept = [s for s in found if s.size]
+        if not kept:
+            found = [
+                self._subspace(width, copies, piece)
+                for width in self.widths
+                for copies in (1, 2, 3)
+                for piece in PIECES
+                if piece < self.along
+            ]
+            kept = [s for s in found if s.size]
+        return SearchSpace(tuple(kept))
+
+    def _subspace(self, width: int, copies: int, piece: int = 0) -> Subspace:
+        parts = -(-self.along // piece) if piece else 0
+        rest = max(4, self.size) * (len(self.compute.stages) + parts) + self.size
+        limit = Constraint(
+            const(copies * width * ((piece or self.along) * self.size + rest)),
+            memories(self.target)["sbuf"].bytes,
+            "bytes of SBUF a partition that the tiles take",
+            "choose fewer copies or a smaller width",
+        )
+        cut = (("piece", piece),) if piece else ()
+        fixed = (("algorithm", ALGORITHM), ("copies", copies), *cut, ("width", width))
+        return Subspace(fixed, (), (limit,))
 
     def default(self) -> Config:
         """The width for which transfers, and the vector engine beside or after them, take least."""
         return min(
-            self.space(), key=lambda c: (self.cost(c.integer("width")), -c.integer("copies"))
-        )
+            self.space(),
+            key=lambda c: (
+                self.cost(c.integer("width")), -c.integer("copies"), -int(c.get("piece", 0))
+            ),
+        )  # fmt: skip
 
     def cost(self, width: int) -> float:
         """ns, roughly: of one block of partitions all is done in turn."""
@@ -103,16 +121,26 @@ class FollowedSpace:
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration."""
-        schedule = Schedule(self._dealt(structure.integer("width")))
+        compute, piece = self._dealt(structure.integer("width")), int(structure.get("piece", 0))
+        if piece:
+            name = self.compute.stages[0].name
+            (c,) = compute.stage(name).reduce_axes
+            compute = in_parts(compute, name, c.name, piece)
+        schedule = Schedule(compute)
         schedule = schedule.split("result", "r", self.partitions, "ro", "ri")
         schedule = schedule.reorder("result", ("b", "ro", "ri", "w"))
         for stage in schedule.compute.stages[:-1]:
-            others = tuple(range(2, len(stage.axes)))
-            schedule = schedule.compute_at(stage.name, "result", "ro", "sbuf")
-            schedule = schedule.set_layout(stage.name, Layout.permuted((1, 0, *others)))
+            names = [a.name for a in stage.axes]
+            on = names.index("r")
+            others = tuple(n for n in range(len(names)) if n != on)
+            place = ("part", "g") if piece and stage.name.endswith(".rows") else ("result", "ro")
+            schedule = schedule.compute_at(stage.name, *place, "sbuf")
+            schedule = schedule.set_layout(stage.name, Layout.permuted((on, *others)))
             if stage.reduce_axes:
-                names = [a.name for a in (*stage.reduce_axes, *stage.axes)]
-                schedule = schedule.reorder(stage.name, tuple(names))
+                over, lead = [a.name for a in stage.reduce_axes], names.count("g")
+                schedule = schedule.reorder(stage.name, (*names[:lead], *over, *names[lead:]))
+        if piece:
+            schedule = schedule.pipeline("part", "g", structure.integer("copies"))
         schedule = schedule.interleave("result", "b")
         return schedule.pipeline("result", "ro", structure.integer("copies"))
 

@@ -48,6 +48,8 @@ BYTES = 4
 class PsumRowsSpace(RowsSpace):
     """See the module's docstring; what is computed is as in `RowsSpace`."""
 
+    has_pieces = False
+
     def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
         super().__init__(compute, dtype, target)
         self.between: tuple[Stage, ...] = ()

@@ -2,7 +2,8 @@
 
 128 rows at a time come to SBUF, one on each partition; every stage works along the free axis while
 they are there, scalars of a row being one column; the result leaves in the rows' own order. Where
-a row is longer than SBUF allows, and nothing is reduced along it, it is cut into columns.
+a row is longer than SBUF allows, it is cut into columns; if something is reduced along it, into
+pieces (`long_rows`).
 
     rows:   for blocks of 128 rows (for columns):  load; stage after stage; store    (1 to 3 copies)
     whole:  for blocks of 128 rows:                the same of all that a row has, several axes
@@ -15,11 +16,14 @@ transfer of its own; the second repeats on chip what is read along one of them.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from tilesmith.search_space.ir.expression import const, minimum, var
 from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads, rewrite
 from tilesmith.search_space.schedules.trainium.common import with_store
 from tilesmith.search_space.schedules.trainium.flags import arithmetic
+from tilesmith.search_space.schedules.trainium.long_rows import ALGORITHM as PIECES
+from tilesmith.search_space.schedules.trainium.long_rows import LongRows
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -52,6 +56,9 @@ class RowsSpace:
         compute: its last stage has the rows first; other stages too, or are scalars of a row.
         dtype: of the result.
     """
+
+    has_pieces = True
+    """Whether rows that do not fit are reduced piece by piece."""
 
     def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
         if len(compute.output.axes) == 1 and not any(s.reduce_axes for s in compute.stages):
@@ -105,14 +112,22 @@ class RowsSpace:
         algorithms = ("rows", WHOLE) if self.has_short_rows else ("rows",)
         spaces = [self._subspace(name, copies) for name in algorithms for copies in (1, 2, 3)]
         kept = tuple(s for s in spaces if s.size)
+        if not kept and self.reduces and self.has_pieces:
+            kept = tuple(self.in_pieces.subspaces())
         return SearchSpace(kept or (spaces[0],))
+
+    @property
+    def in_pieces(self) -> LongRows:
+        """The same piece by piece."""
+        return LongRows(self.compute, self.partitions, self.capacity)
 
     def _subspace(self, algorithm: str, copies: int) -> Subspace:
         cuts = self.cut > 1 and algorithm != WHOLE
-        full = sum(len(s.axes) > 1 for s in self.compute.stages[:-1])
+        full = [s for s in self.compute.stages[:-1] if len(s.axes) > 1]
         width = minimum(var("columns"), self.cut) if cuts else const(self.length)
+        held = width * len(full) if not self.reduces else const(sum(map(_elements, full)))
         limit = Constraint(
-            width * (4 * full * copies)
+            held * (4 * copies)
             + minimum(width, PIECE) * (4 * TEMPORARIES)
             + minimum(width, STAGED * PIECE) * (4 * self.spread),
             self.capacity,
@@ -154,6 +169,8 @@ class RowsSpace:
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; `columns` stays a symbol."""
+        if structure["algorithm"] == PIECES:
+            return self.in_pieces.schedule(structure)
         schedule = Schedule(self.compute)
         name = self.rows_axis.name
         schedule = schedule.split("result", name, self.partitions, "ro", "ri")
@@ -206,6 +223,11 @@ def folded(compute: ComputeDefinition, target: Target) -> ComputeDefinition:
 def calls(value: Scalar) -> int:
     """Instructions of an expression, at most."""
     return 1 + sum(map(calls, value.arguments)) if isinstance(value, Call) else 0
+
+
+def _elements(stage: Stage) -> int:
+    """Of a row, in a stage's tile."""
+    return prod(a.extent.constant or 1 for a in stage.axes[1:])
 
 
 def _reduced(stage: Stage) -> set[str]:

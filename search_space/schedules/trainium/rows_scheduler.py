@@ -35,12 +35,15 @@ class RowsOnCore(CoreScheduler):
 @schedules("softmax", on="trainium")
 class SoftmaxOnCore(RowsOnCore):
     """Powers are computed twice by the scalar engine, which sums them on the way, so that the
-    vector engine, the busier one, does not."""
+    vector engine, the busier one, does not; only sums along a whole partition's run are."""
 
     def prepare(self, workload: Workload, target: Target) -> FoldedRowsSpace:
         template = template_of(workload.operator)
         assert isinstance(template, Softmax)
-        return FoldedRowsSpace(template.compute(workload, again=True), workload.dtype, target)
+        compute = template.compute(workload, again=True)
+        if len(compute.output.axes) > 2:
+            compute = template.compute(workload)
+        return FoldedRowsSpace(compute, workload.dtype, target)
 
 
 @schedules("layer_norm", "rms_norm", on="trainium")

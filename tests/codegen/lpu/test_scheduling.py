@@ -5,15 +5,16 @@ import pytest
 
 from tests.codegen.lpu.chains import chip, matmul
 from tilesmith.codegen.lpu.dataflow import ChainBuilder, Dataflow, Operation, Read, Rows, Tensor
-from tilesmith.codegen.lpu.isa.bursts import Op
+from tilesmith.codegen.lpu.isa.bursts import Op, Schedule
 from tilesmith.codegen.lpu.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.lpu.isa.text import to_text
+from tilesmith.codegen.lpu.scheduling import scheduler
 from tilesmith.codegen.lpu.scheduling.board import Board
 from tilesmith.codegen.lpu.scheduling.copies import ClashError, with_copy
 from tilesmith.codegen.lpu.scheduling.memory import Memory
-from tilesmith.codegen.lpu.scheduling.scheduler import Options, schedule
+from tilesmith.codegen.lpu.scheduling.scheduler import Options, ordered, schedule
 from tilesmith.codegen.lpu.verification.checker import check
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import ModelError, NoRoomError
 from tilesmith.simulator.lpu.functional import execute
 
 
@@ -128,3 +129,34 @@ def test_large_tensors_are_copied_in_blocks_that_find_room() -> None:
     assert layout.tensor.rows == rows and layout.block < chip().bank_words / 2
     assert [len(step.rows) for step in copying.steps if isinstance(step, Read)] == [rows]
     assert [s.rows.tensor for s in reading.steps if isinstance(s, Read)] == [name]
+
+
+def test_constants_come_first_where_temporaries_leave_them_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Words that a temporary had are no use to a constant, which is there from the start."""
+    flow, contents, expected = matmul(40, 320, 960, "int8")
+    run, tried = scheduler._Scheduler.run, list[Options]()
+
+    def limited(self: scheduler._Scheduler) -> Schedule:
+        tried.append(self.options)
+        placed = {name for name, _, _ in self.board.homes}
+        if "w" not in placed:
+            raise NoRoomError("no words that nobody wrote are left")
+        return run(self)
+
+    monkeypatch.setattr(scheduler._Scheduler, "run", limited)
+    placed, again = ordered(flow, chip(), Options())
+    assert [way.constants_first for way in tried] == [False, True]
+    np.testing.assert_array_equal(execute(placed, contents).tensors["y"], expected["y"])
+    assert to_bytes(ordered(flow, chip(), again)[0]) == to_bytes(placed) and len(tried) == 3
+
+
+def test_what_no_order_has_room_for_is_refused_before_any_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flow, _, _ = matmul(40, 320, 960, "int8")
+    small = chip(mem__words=12)
+    monkeypatch.setattr(scheduler, "_Scheduler", None)
+    with pytest.raises(NoRoomError, match=r"take 1240 words, .* 160 more, and there are 1056"):
+        ordered(flow, small, Options())
