@@ -135,11 +135,13 @@ class Board:
 
     def _side(self, tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
         layout = self.layouts[tensor]
-        if layout.inner or (layout.outer and wanted is None):
+        if layout.inner:
             return (True,)
         known = self.sides.get(self.side_key(tensor, row))
         if known is not None:
             return (known,)
+        if layout.outer and wanted is None:
+            return (True,)
         words, half = self.memory.words, self.chip.half
         taken = (sum(words[:half]), sum(words[half:]))
         if wanted is None and layout.tensor.role == "temporary":

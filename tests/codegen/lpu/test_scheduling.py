@@ -160,3 +160,12 @@ def test_what_no_order_has_room_for_is_refused_before_any_is_tried(
     monkeypatch.setattr(scheduler, "_Scheduler", None)
     with pytest.raises(NoRoomError, match=r"take 1240 words, .* 160 more, and there are 1056"):
         ordered(flow, small, Options())
+
+
+def test_a_sum_is_read_where_it_lies() -> None:
+    """By a chain that copies it, too, which has no plane of a hemisphere."""
+    board = Board.of(matmul(40, 320, 960, "int8")[0], chip())
+    assert board.layouts["sum 0.0"].outer
+    assert board.side("sum 0.0", 0, None) == (True,)
+    board.sides[board.side_key("sum 0.0", 0)] = False
+    assert board.side("sum 0.0", 0, None) == (False,)
