@@ -75,6 +75,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     FlattenVolumes(),
     Canonicalise(),
     MakeViews(),
+    ShareCommon(),
     FoldConstants(),
     RemoveDeadCode(),
 )

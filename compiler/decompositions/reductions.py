@@ -2,7 +2,7 @@
 reductions of flags, means of whole numbers.
 
 ReduceL2(x) = sqrt(sum(x * x))
-ReduceLogSumExp(x) = log(sum(exp(x - m))) + m  with m = max(x), so that nothing overflows
+ReduceLogSumExp(x) = log(sum(exp(x - m))) + m  with m = max(x), made finite: nothing overflows
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def reduce_log_sum_exp(composer: Composer, node: Node) -> str | None:
     top = _reduce(composer, node, "ReduceMax", x)
     if top is None:
         return None
-    finite = composer.pointwise("Max", top, composer.number(float(np.finfo(np.float32).min)))
+    limits = np.finfo(np.float32)
+    finite = composer.pointwise("Max", top, composer.number(float(limits.min)))
+    finite = composer.pointwise("Min", finite, composer.number(float(limits.max)))
     over = axes(node, len(composer.dims(x)), composer.value) or range(len(composer.dims(x)))
     kept = [1 if axis in over else extent for axis, extent in enumerate(composer.dims(x))]
     centred = composer.pointwise("Sub", x, composer.view(finite, tuple(kept)))

@@ -4,10 +4,12 @@ Output pixel i s + k - p sums x[i] w[k]. All pixels of one remainder r modulo th
 same taps k = r, r + s, ..., so each remainder is a convolution of x with its own, shorter filter;
 they are computed as s s times as many channels and interleaved, as DepthToSpace does:
 
-    y[q s + r - p] = sum_j x[q - j] w[j s + r]          j < ceil(kernel / s)
+    y[q s + r - p] = sum_j x[q - j] w[j s + r]          j s + r < kernel
 
-No multiplication by the zeros that a stride puts between pixels; a dilated filter that strides is
-one with zeros between its taps. Weights have to be constant; the rest stays on the host.
+No multiplication by the zeros that a stride puts between pixels, nor by zeros that fill filters up:
+where an image has infinities, zeros would make NaN of them. So remainders that have fewer taps than
+others are a convolution of their own, as are those of a dilated filter that strides. Weights have
+to be constant; the rest stays on the host.
 
 Where moving elements costs more than multiplying zeros (`spreading`), zeros are put between the
 pixels after all: the image is repeated to the nearest, times a mask, and convolved with the filter
@@ -18,6 +20,8 @@ image, so that it is laid out as the image is: no number has to be spread over i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,31 +47,117 @@ def conv_transpose(composer: Composer, node: Node) -> str | None:
     if weight is None or shifts is None or rank not in (1, 2, 3):
         return None
     before, _ = transposed_crops(dict(node.attributes), shape[2:], weight.shape[2:])
-    weight, dilations = _spread(weight, strides, dilations)
-    filters = _filters(weight, groups, strides)
-    taps = filters.shape[2:]
-    pads: list[tuple[int, int]] = []
-    rest: list[int] = []
-    for axis, (n, stride, dilation) in enumerate(zip(shape[2:], strides, dilations, strict=True)):
-        skipped, crop = divmod(before[axis], stride)
-        reach = (taps[axis] - 1) * dilation
-        needed = -(-(crop + result[2 + axis]) // stride)
-        pads.append((reach - skipped, needed - n + skipped))
-        rest.append(crop)
-    if min(min(pair) for pair in pads) < 0:
-        return None
-    phases = math.prod(strides)
-    sources = [node.inputs[0], composer.constant(filters)]
-    if bias:
-        sources.append(composer.constant(np.repeat(shifts, phases)))
-    wide = tuple(-(-(c + n) // s) for c, n, s in zip(rest, result[2:], strides, strict=True))
-    convolved = composer.apply(
-        "Conv", *sources, shape=(shape[0], result[1] * phases, *wide),
-        kernel_shape=tuple(taps), group=groups, dilations=dilations,
-        pads=tuple(side for pair in zip(*pads, strict=True) for side in pair),
-    )  # fmt: skip
-    whole = _interleaved(composer, convolved, strides) if phases > 1 else convolved
-    return _cropped(composer, whole, tuple(rest), result)
+    axes = [
+        _Axis(n, count, stride, dilation, *divmod(crop, stride))
+        for n, count, stride, dilation, crop in zip(
+            shape[2:], weight.shape[2:], strides, dilations, before, strict=True
+        )
+    ]
+    wide = tuple(
+        -(-(axis.crop + n) // axis.stride) for axis, n in zip(axes, result[2:], strict=True)
+    )
+    blocks = [axis.blocks() for axis in axes]
+    for axis, n, own in zip(axes, wide, blocks, strict=True):
+        if any(axis.left(block, n) < 1 for block in own if block.taps):
+            return None
+
+    def part(chosen: tuple[_Block, ...]) -> str:
+        """The remainders of one block along each axis: (n, channels, remainders, pixels)."""
+        phases = tuple(len(block.phases) for block in chosen)
+        whole = (shape[0], result[1], *phases, *wide)
+        if not all(block.taps for block in chosen):  # no pixel of the image reaches them
+            every = np.zeros(result[1], np.float32) if not bias else shifts
+            spread = every.reshape(1, -1, *[1] * (2 * rank))
+            return composer.constant(np.broadcast_to(spread, whole).astype(np.float32))
+        sides = [axis.pads(block, n) for axis, block, n in zip(axes, chosen, wide, strict=True)]
+        sources = [_cut(composer, node.inputs[0], sides)]
+        sources.append(composer.constant(_filters(weight, groups, axes, chosen)))
+        if bias:
+            sources.append(composer.constant(np.repeat(shifts, math.prod(phases))))
+        convolved = composer.apply(
+            "Conv", *sources, shape=(shape[0], result[1] * math.prod(phases), *wide),
+            kernel_shape=tuple(block.taps for block in chosen), group=groups,
+            dilations=tuple(block.step for block in chosen),
+            pads=tuple(max(0, side) for pair in zip(*sides, strict=True) for side in pair),
+        )  # fmt: skip
+        return composer.view(convolved, whole) if math.prod(strides) > 1 else convolved
+
+    def joined(chosen: tuple[_Block, ...]) -> str:
+        """All remainders of the axes that no block is chosen of yet."""
+        if len(chosen) == rank:
+            return part(chosen)
+        parts = [joined((*chosen, block)) for block in blocks[len(chosen)]]
+        return parts[0] if len(parts) == 1 else composer.concat(2 + len(chosen), *parts)
+
+    whole = joined(())
+    if math.prod(strides) > 1:
+        whole = _interleaved(composer, whole, rank)
+    return _cropped(composer, whole, tuple(axis.crop for axis in axes), result)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Neighbouring remainders whose pixels read as many taps, as far apart.
+
+    Attributes:
+        phases: the remainders.
+        first: how far before it the first pixel is that one reads; step: from one to the next.
+        taps: pixels it reads; 0 for none.
+    """
+
+    phases: tuple[int, ...]
+    first: int
+    step: int
+    taps: int
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis: its extent, the filter's, and how many strides and pixels are cropped first."""
+
+    extent: int
+    count: int
+    stride: int
+    dilation: int
+    skipped: int
+    crop: int
+
+    def blocks(self) -> list[_Block]:
+        """Tap k reaches pixel k d - r of the remainder r in steps of the stride."""
+        step = self.dilation // math.gcd(self.stride, self.dilation)
+        found: list[_Block] = []
+        for phase in range(self.stride):
+            taps = self.taps(phase)
+            first = taps[0] * self.dilation // self.stride if taps else 0
+            block = _Block((phase,), first, step if len(taps) > 1 else 1, len(taps))
+            if found and replace(found[-1], phases=(phase,)) == block:
+                block = replace(block, phases=(*found[-1].phases, phase))
+                found.pop()
+            found.append(block)
+        return found
+
+    def taps(self, phase: int) -> list[int]:
+        """The taps that pixels of a remainder read."""
+        return [k for k in range(self.count) if k * self.dilation % self.stride == phase]
+
+    def pads(self, block: _Block, wide: int) -> tuple[int, int]:
+        """Zeros before and behind the image for `wide` results; below 0, pixels that none reads."""
+        before = (block.taps - 1) * block.step + block.first - self.skipped
+        return before, wide - self.extent + self.skipped - block.first
+
+    def left(self, block: _Block, wide: int) -> int:
+        """Pixels of the image that are read, about."""
+        return self.extent + sum(min(0, side) for side in self.pads(block, wide))
+
+
+def _cut(composer: Composer, source: str, sides: list[tuple[int, int]]) -> str:
+    """An image without the pixels that sides below 0 leave out."""
+    if min(min(pair) for pair in sides) >= 0:
+        return source
+    shape = composer.dims(source)
+    starts = np.array((0, 0, *(max(0, -first) for first, _ in sides)))
+    ends = np.array(shape) - (0, 0, *(max(0, -last) for _, last in sides))
+    return composer.slice(source, starts, ends)
 
 
 @spreading.register("ConvTranspose")
@@ -102,41 +192,29 @@ def conv_of_spread(composer: Composer, node: Node) -> str | None:
     )  # fmt: skip
 
 
-def _spread(
-    weight: NDArray[Any], strides: tuple[int, ...], dilations: tuple[int, ...]
-) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """The filter with zeros between its taps along axes that stride, and the dilations left."""
-    steps = [d if s > 1 else 1 for s, d in zip(strides, dilations, strict=True)]
-    extents = [(n - 1) * step + 1 for n, step in zip(weight.shape[2:], steps, strict=True)]
-    whole = np.zeros((*weight.shape[:2], *extents), weight.dtype)
-    whole[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = weight
-    return whole, tuple(d // step for d, step in zip(dilations, steps, strict=True))
-
-
-def _filters(weight: NDArray[Any], groups: int, strides: tuple[int, ...]) -> NDArray[Any]:
-    """The filter of each remainder, flipped, as Conv takes them: (channels out of each group,
-    remainders), channels in of one group, taps."""
-    rank = weight.ndim - 2
-    taps = [-(-size // s) for size, s in zip(weight.shape[2:], strides, strict=True)]
-    room = [(0, t * s - k) for t, s, k in zip(taps, strides, weight.shape[2:], strict=True)]
-    whole = np.pad(weight, [(0, 0), (0, 0), *room])
-    cut = [n for tap, s in zip(taps, strides, strict=True) for n in (tap, s)]
-    parts = whole.reshape(groups, -1, weight.shape[1], *cut)
-    steps, phases = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+def _filters(
+    weight: NDArray[Any], groups: int, axes: Sequence[_Axis], blocks: Sequence[_Block]
+) -> NDArray[Any]:
+    """The filter of each remainder of blocks, flipped, as Conv takes them: (channels out of each
+    group, remainders), channels in of one group, taps."""
+    rank = len(axes)
+    parts = weight.reshape(groups, -1, *weight.shape[1:])
+    for at, (axis, block) in enumerate(zip(axes, blocks, strict=True)):
+        picked = np.array([axis.taps(phase)[::-1] for phase in block.phases])
+        parts = np.take(parts, picked, axis=3 + 2 * at)
+    phases, steps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
     ordered = parts.transpose(0, 2, *phases, 1, *steps)
-    flat = ordered.reshape(-1, parts.shape[1], *taps)
-    return np.ascontiguousarray(np.flip(flat, axis=tuple(range(2, 2 + rank))))
+    taps = ordered.shape[-rank:]
+    return np.ascontiguousarray(ordered.reshape(-1, parts.shape[1], *taps))
 
 
-def _interleaved(composer: Composer, source: str, strides: tuple[int, ...]) -> str:
-    """(n, c s s, h, w) -> (n, c, h s, w s)"""
-    n, channels, *extents = composer.dims(source)
-    rank, inner = len(strides), channels // math.prod(strides)
-    blocks = composer.view(source, (n, inner, *strides, *extents))
+def _interleaved(composer: Composer, source: str, rank: int) -> str:
+    """(n, c, s, s, h, w) -> (n, c, h s, w s)"""
+    n, channels, *rest = composer.dims(source)
     order = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
-    moved = composer.transpose(blocks, (0, 1, *order))
-    whole = tuple(extent * s for extent, s in zip(extents, strides, strict=True))
-    return composer.view(moved, (n, inner, *whole))
+    moved = composer.transpose(source, (0, 1, *order))
+    whole = tuple(s * extent for s, extent in zip(rest[:rank], rest[rank:], strict=True))
+    return composer.view(moved, (n, channels, *whole))
 
 
 def _cropped(

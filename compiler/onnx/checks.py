@@ -19,6 +19,7 @@ from onnx.defs import OpSchema
 from tilesmith.compiler.graph import Node, TensorInfo
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
 from tilesmith.compiler.onnx.shape_faults import SHAPE_FAULTS
+from tilesmith.compiler.onnx.words import word_faults
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.suggestions import did_you_mean
@@ -74,12 +75,6 @@ _BEHIND = {"Flatten": 1, "OneHot": 1, "ConcatFromSequence": None, "SequenceAt": 
 
 _PER_TENSOR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators whose `axis` says nothing where there is one scale for all, and may then be any."""
-
-_TEXTS = {
-    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
-    "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
-}
-"""Attributes that are one of a few words."""
 
 _TYPES: dict[int, str] = {
     AttributeProto.INT: "an integer", AttributeProto.FLOAT: "a number",
@@ -189,9 +184,9 @@ def _attribute_faults(
     if attribute.type != wanted:
         yield f"is not {_TYPES.get(wanted, 'of the type')} that {operator} takes"
         return
-    text = attribute.s.decode(errors="replace")
-    if name in _TEXTS and text not in _TEXTS[name]:
-        yield f"is '{text}'; it has to be one of {', '.join(filter(None, _TEXTS[name]))}"
+    texts = {AttributeProto.STRING: [attribute.s], AttributeProto.STRINGS: attribute.strings}
+    words = [text.decode(errors="replace") for text in texts.get(attribute.type, ())]
+    yield from word_faults(operator, name, words)
     integers = {AttributeProto.INT: [attribute.i], AttributeProto.INTS: attribute.ints}
     for value in integers.get(attribute.type, ()):
         yield from _integer_faults(name, operator, value)

@@ -196,3 +196,40 @@ def test_rows(name: str, length: int, axis: int, target: Target) -> None:
     with np.errstate(all="ignore"):
         wanted = reduce(x, axis=axis, keepdims=True) if reduce else expected(model, {"x": x})["y"]
     agree(run(model, target, x), wanted)
+
+
+TRANSPOSED = {
+    "fewer taps": ("strides=[2, 2]", 3), "no taps": ("strides=[3, 3], pads=[1, 0, 1, 0]", 2),
+    "as many taps": ("strides=[2, 2]", 4), "dilated": ("strides=[2, 3], dilations=[2, 2]", 2),
+    "cropped": ("strides=[2, 2], pads=[2, 1, 3, 2], output_padding=[1, 1]", 3),
+    "grouped": ("strides=[2, 1], group=2", 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolutions_spread_what_is_no_number_as_far_as_their_taps(name: str) -> None:
+    """No zero that is put between taps or beside them meets an infinity."""
+    attributes, size = TRANSPOSED[name]
+    rng = np.random.default_rng(0)
+    channels = 2 if "group" in attributes else 3
+    model = model_of(
+        f"g (float[1, 2, 6, 7] x) => (float[a, b, c, d] y) "
+        f"{{ y = ConvTranspose<{attributes}>(x, w, bias) }}",
+        w=rng.standard_normal((2, channels, size, size)).astype(np.float32),
+        bias=np.arange(channels * (2 if "group" in attributes else 1), dtype=np.float32),
+    )
+    for bad in (np.nan, np.inf, -np.inf, 1.0):
+        x = rng.standard_normal((1, 2, 6, 7)).astype(np.float32)
+        x[0, 1, 2, 3] = x[0, 0, 5, 6] = bad
+        agree(run(model, host_target(), x), expected(model, {"x": x})["y"])
+
+
+def test_logarithms_of_sums_of_infinite_powers() -> None:
+    rows = np.array(
+        [[np.inf, 1, 2], [-np.inf] * 3, [np.inf, -np.inf, 0], [np.nan, np.inf, 0], [3e38] * 3],
+        np.float32,
+    )
+    model = model_of("g (float[5, 3] x) => (float[5] y) { y = ReduceLogSumExp<keepdims=0>(x, a) }",
+                     opset=18, a=[1])  # fmt: skip
+    wanted = np.array([np.inf, -np.inf, np.inf, np.nan, 3e38], np.float32)
+    agree(run(model, host_target(), rows), wanted)
