@@ -7,14 +7,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
-# What tests wait for besides: continuous integration has `make test MORE=.venv/.more`.
-MORE ?=
+# A second environment on top of the first: `make test` goes on seeing what a newcomer has.
+EXTRAS := $(VENV)/extras
+# Hundreds of tests start the command line: bytecode is kept, or each of them would compile all again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci
+PYTEST_WORKERS := -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types layers docs tests format golden wheel clean
+.PHONY: help venv demo test test-extras made-up lint types layers docs tests format golden wheel clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-9s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-11s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
@@ -30,9 +33,12 @@ demo: $(STAMP)  ## tune ResNet-50 on this CPU for 3 minutes, compile it, compare
 test: $(STAMP)  ## everything continuous integration checks, two things at a time
 	@$(MAKE) --no-print-directory -j 2 tests lint layers types docs
 
-$(VENV)/.more: $(STAMP)
-	.ci/install
+$(EXTRAS)/.installed: $(STAMP) .ci/install
+	.ci/install $(EXTRAS)
 	@touch $@
+
+test-extras: $(EXTRAS)/.installed  ## install PyTorch, JAX, Ray, servers and an emulator; run the tests that need them
+	$(PYTEST) $(EXTRAS)/bin/python $(PYTEST_WORKERS) -m extra
 
 lint: $(STAMP)  ## ruff: style and formatting
 	$(BIN)/ruff check .
@@ -47,9 +53,14 @@ layers: $(STAMP)  ## import-linter: each package imports only those below it
 docs: $(STAMP)  ## the documentation site, into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# Hundreds of tests start the command line: bytecode is kept, or each of them would compile all again.
-tests: $(STAMP) $(MORE)  ## pytest
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+tests: $(STAMP)  ## pytest
+	$(PYTEST) $(BIN)/python $(PYTEST_WORKERS)
+
+made-up: $(STAMP)  ## the tests of CPUs again, as if this machine were another one of tests/hosts
+	for host in tests/hosts/*.toml; do \
+		TILESMITH_CPU=$$host $(PYTEST) $(BIN)/python $(PYTEST_WORKERS) tests/simulator/cpu tests/codegen \
+			--ignore tests/codegen/lpu --ignore tests/codegen/trainium || exit; \
+	done
 
 format: $(STAMP)  ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

@@ -2,8 +2,10 @@
 
 What the processor can do comes from LLVM, the caches from the operating system. Measured constants
 (clock, bandwidths, latencies) are calibratable facts with sane defaults; `simulator.cpu` fits them.
-`cpu_target` also describes CPUs we do not sit on, for cross-compilation. Invariant: a processor is
-given an instruction set that it has; one that has none we know is called by its own name.
+A file may say otherwise (`described.py`).
+`cpu_target` also describes CPUs we do not sit on, for cross-compilation. Invariants: a processor is
+given an instruction set that it has; one that has none we know is called by its own name; what
+describes another CPU is the same on every machine.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from tilesmith.codegen.described import description
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import (
     InstructionSet,
@@ -24,7 +28,7 @@ from tilesmith.search_space.instruction_set import (
 from tilesmith.search_space.target import Fact, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_DEFAULT_KIB = {1: 32, 2: 512, 3: 8192}
+_ASSUMED_THREADS, _ASSUMED_KIB, _ASSUMED_WAYS = 2, {1: 32, 2: 512, 3: 8192}, 8
 _ASK_FOR_TILES = (158, 0x1023, 18)
 """arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
 _VSCALE = """
@@ -42,11 +46,18 @@ def host_target() -> Target:
     """This machine: name "cpu", family "cpu"."""
     import llvmlite.binding as llvm
 
-    features, triple = llvm.get_host_cpu_features(), llvm.get_process_triple()
+    features, triple = host_features(), llvm.get_process_triple()
     chosen = host_instruction_set(triple, features)
-    return cpu_target(
-        "cpu", chosen.name, triple, llvm.get_host_cpu_name(), _permitted(features.flatten())
-    )
+    processor = description().processor or llvm.get_host_cpu_name()
+    flat = llvm.FeatureMap(features).flatten()
+    return cpu_target("cpu", chosen.name, triple, processor, _permitted(flat), here=True)
+
+
+def host_features() -> dict[str, bool]:
+    """Which of LLVM's features of processors this host has."""
+    import llvmlite.binding as llvm
+
+    return description().features(llvm.get_host_cpu_features())
 
 
 def _permitted(features: str) -> str:
@@ -72,8 +83,8 @@ def host_instruction_sets() -> tuple[str, ...]:
     """Names of all instruction sets that this host has, those first that it prefers."""
     import llvmlite.binding as llvm
 
-    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features()
-    return tuple(found.name for found in _had(triple, features))
+    triple = llvm.get_process_triple()
+    return tuple(found.name for found in _had(triple, host_features()))
 
 
 def _had(triple: str, features: Mapping[str, bool]) -> Iterator[InstructionSet]:
@@ -110,7 +121,13 @@ def _vscale(triple: str, features: str) -> int:
 
 
 def cpu_target(
-    name: str, isa: str, triple: str, processor: str = "generic", features: str | None = None
+    name: str,
+    isa: str,
+    triple: str,
+    processor: str = "generic",
+    features: str | None = None,
+    *,
+    here: bool = False,
 ) -> Target:
     """A CPU described by its vector instruction set.
 
@@ -119,12 +136,13 @@ def cpu_target(
         triple: LLVM triple, e.g. "aarch64-unknown-linux-gnu".
         processor: LLVM processor name, for instruction scheduling.
         features: LLVM feature string; None means the least that `isa` implies.
+        here: it is this machine: its caches and threads are read, not assumed.
 
     Raises:
         TargetError: nobody knows the instruction set.
     """
     chosen = instruction_set(isa)
-    read, assumed, sets = "operating system", "assumed", "instruction set"
+    assumed, sets = "assumed", "instruction set"
     facts = {
         "isa.name": Fact(isa, "LLVM", "V"),
         "isa.triple": Fact(triple, "LLVM", "V"),
@@ -132,7 +150,7 @@ def cpu_target(
         "isa.features": Fact(chosen.features if features is None else features, "LLVM", "V"),
         "vector.bytes": Fact(chosen.vector_bytes, sets, "V", "bytes", minimum=4, maximum=8192),
         "vector.registers": Fact(chosen.vector_registers, sets, "V", minimum=4, maximum=128),
-        "threads": Fact(os.cpu_count() or 1, read, "V", minimum=1, maximum=1024),
+        "threads": Fact(_ASSUMED_THREADS, assumed, minimum=1, maximum=1024),
         "line.bytes": Fact(64, assumed, minimum=16, maximum=256),
         "fma.ports": Fact(2, assumed, minimum=1, maximum=8),
         "fma.latency": Fact(4, assumed, unit="cycles", minimum=1, maximum=32),
@@ -140,11 +158,24 @@ def cpu_target(
         "issue.width": Fact(8, assumed, unit="operations/cycle", minimum=1, maximum=32),
         "reorder.buffer": Fact(450, assumed, unit="operations", minimum=16, maximum=4096),
     }
-    for level in (1, 2, 3):
-        kib, ways = _cache(level)
-        facts[f"l{level}.kib"] = Fact(kib, read, "V", "KiB", minimum=1, maximum=1 << 22)
-        facts[f"l{level}.ways"] = Fact(ways, read, "V", minimum=1, maximum=1024)
+    for level, kib in _ASSUMED_KIB.items():
+        facts[f"l{level}.kib"] = Fact(kib, assumed, unit="KiB", minimum=1, maximum=1 << 22)
+        facts[f"l{level}.ways"] = Fact(_ASSUMED_WAYS, assumed, minimum=1, maximum=1024)
+    if here:
+        facts = description().facts(facts | {n: _read(facts[n], v) for n, v in _seen().items()})
     return Target.of(name, "cpu", facts, f"{processor} with {isa} vectors")
+
+
+def _read(fact: Fact, value: int) -> Fact:
+    return replace(fact, value=value, source="operating system", trust="V")
+
+
+def _seen() -> dict[str, int]:
+    """What the operating system tells of this machine."""
+    found = {"threads": os.cpu_count() or 1}
+    for level in _ASSUMED_KIB:
+        found[f"l{level}.kib"], found[f"l{level}.ways"] = _cache(level)
+    return found
 
 
 def _cache(level: int) -> tuple[int, int]:
@@ -161,7 +192,7 @@ def _cache(level: int) -> tuple[int, int]:
             continue
         scale = 1024 if size.endswith("M") else 1
         return int(size.rstrip("KM")) * scale, max(1, ways)
-    return _DEFAULT_KIB[level], 8
+    return _ASSUMED_KIB[level], _ASSUMED_WAYS
 
 
 def narrowed(target: Target, isa: str) -> Target:
@@ -176,4 +207,7 @@ def narrowed(target: Target, isa: str) -> Target:
     triple, processor = target.text("isa.triple"), target.text("isa.processor")
     if not chosen.fits(triple) or not chosen.architectures:
         triple, processor = chosen.triple or triple, "generic"
-    return cpu_target(target.name, chosen.name, triple, processor)
+    plain = cpu_target(target.name, chosen.name, triple, processor)
+    kept = {name: fact for name, fact in target.facts if name in plain and not fact.calibratable
+            and not name.startswith(("isa.", "vector."))}  # fmt: skip
+    return Target.of(plain.name, plain.family, dict(plain.facts) | kept, plain.doc)

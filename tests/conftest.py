@@ -21,6 +21,9 @@ import tests.family.loom  # noqa: F401 (registers itself; conformance tests find
 os.environ.pop("TILESMITH_DATABASE", None)
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine
 
+if "TILESMITH_CPU" in os.environ:  # a made-up machine, for commands started elsewhere too
+    os.environ["TILESMITH_CPU"] = str(Path(os.environ["TILESMITH_CPU"]).resolve())
+
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
 _patient = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -36,6 +39,26 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # Hypothesis parses every module of ours for constants to draw, for seconds in each worker; what is
 # drawn would change with any constant anywhere, and with the modules other tests have imported.
 vars(providers)["is_local_module_file"] = lambda path: False
+
+
+EXTRA_FIXTURES = frozenset({"browser", "cluster", "postgres", "server"})
+"""Fixtures that need a server or a package which `make test-extras` installs."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only what needs extras is asked for, no other file is imported."""
+    if config.option.markexpr != "extra" or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    return True if not any(w in text for w in ("mark.extra", *EXTRA_FIXTURES)) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses a server's fixture needs it, and is marked so."""
+    for item in items:
+        if EXTRA_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("extra")
 
 
 def pytest_collection_finish() -> None:

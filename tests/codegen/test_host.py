@@ -33,6 +33,7 @@ def described(
     vscale: int = 0,
 ) -> Target:
     """The host, if LLVM answered so."""
+    monkeypatch.delenv("TILESMITH_CPU", raising=False)
     answer: Mapping[str, bool] = dict.fromkeys(features, True) | {"absent": False}
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap(answer))
     monkeypatch.setattr(llvm, "get_process_triple", lambda: triple)

@@ -48,6 +48,7 @@ int main(void) {
 """
 
 
+@pytest.mark.extra
 @pytest.mark.skipif(
     not (shutil.which(COMPILER) and shutil.which(EMULATOR) and ROOT.is_dir()),
     reason=f"{COMPILER} or {EMULATOR} is not installed",

@@ -313,9 +313,10 @@ def test_means_of_bytes_are_of_bytes_and_joined_bytes_are_not_copied() -> None:
     assert np.abs(found - expected(model, x)["y"]).max() <= 0.0501
 
 
+@pytest.mark.extra
 def test_fake_quantised_modules_of_pytorch_fold() -> None:
     """Their weights are float32 between two quantising nodes, and their activations int8."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
     class Faked(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

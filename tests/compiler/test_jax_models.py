@@ -12,7 +12,8 @@ import pytest
 import tilesmith
 from tilesmith.compiler.backend import backend_of
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytestmark = pytest.mark.extra
 jnp, lax = jax.numpy, jax.lax
 
 X = np.random.default_rng(3).standard_normal((2, 16, 32)).astype(np.float32)

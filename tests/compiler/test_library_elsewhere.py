@@ -24,10 +24,13 @@ HARNESS, SIZES = (Path(__file__).with_name(f"run_{what}.c") for what in ("librar
 ARM, TRIPLE = "aarch64-linux-gnu", "aarch64-unknown-linux-gnu"
 COMPILER, EMULATOR, ROOT = f"{ARM}-gcc", "qemu-aarch64", Path(f"/usr/{ARM}")
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which(COMPILER) and shutil.which(EMULATOR) and ROOT.is_dir()),
-    reason=f"{COMPILER} or {EMULATOR} is not installed",
-)
+pytestmark = [
+    pytest.mark.extra,
+    pytest.mark.skipif(
+        not (shutil.which(COMPILER) and shutil.which(EMULATOR) and ROOT.is_dir()),
+        reason=f"{COMPILER} or {EMULATOR} is not installed",
+    ),
+]
 
 PRODUCT = model_of(
     "g (float[7, 33] x) => (float[7, 21] y) { m = MatMul(x, w) a = Add(m, b) y = Tanh(a) }",

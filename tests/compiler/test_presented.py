@@ -111,8 +111,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.extra
 def test_tensors_of_torch_go_in_and_out_where_they_are(taken: list[int]) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     x = torch.randn(64, 64, requires_grad=True)
     y = _built(ONE)(x)
     assert taken == [x.data_ptr()]
@@ -122,8 +123,9 @@ def test_tensors_of_torch_go_in_and_out_where_they_are(taken: list[int]) -> None
     assert torch.equal(torch.from_dlpack(_built(ONE)(x.detach().T)), torch.relu(x.T))
 
 
+@pytest.mark.extra
 def test_arrays_of_jax_go_in_and_out_where_they_are(taken: list[int]) -> None:
-    jax = pytest.importorskip("jax")
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
     x = jax.numpy.asarray(_random())
     y = _built(ONE)(x)
     assert taken == [x.unsafe_buffer_pointer()]
@@ -142,8 +144,9 @@ def test_arrays_of_numpy_on_a_cache_line_go_in_where_they_are(taken: list[int]) 
     np.testing.assert_array_equal(binding.outputs()["y"], np.maximum(x, 0))
 
 
+@pytest.mark.extra
 def test_a_cache_of_torch_is_written_where_it_is() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     executable = compiled_cache(cache_model())
     cache, wanted = new_cache(), new_cache()
     tensor = torch.from_dlpack(cache)

@@ -11,7 +11,8 @@ import tilesmith
 from tests.compiler.stablehlo_modules import check, compare, interpreted, module_of
 from tilesmith.search_space.errors import ModelError
 
-pytest.importorskip("jaxlib")
+pytest.importorskip("jaxlib", reason="jaxlib is not installed")
+pytestmark = pytest.mark.extra
 _SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-7, -1e-4, 0.5, -2.5, 88.0], np.float32)
 
 

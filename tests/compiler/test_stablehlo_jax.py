@@ -11,7 +11,8 @@ import pytest
 from tests.compiler.stablehlo_modules import check, compare, compiled, interpreted, run
 from tilesmith.search_space.errors import ModelError
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytestmark = pytest.mark.extra
 jnp, lax = jax.numpy, jax.lax
 
 X = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)

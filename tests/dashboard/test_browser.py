@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 DRIVER = shutil.which("chromedriver")
 
-pytestmark = pytest.mark.skipif(DRIVER is None, reason="no chromedriver: Chromium is not installed")
+pytestmark = [
+    pytest.mark.extra,
+    pytest.mark.skipif(DRIVER is None, reason="no chromedriver: Chromium is not installed"),
+]
 
 pytest.importorskip("uvicorn", reason="the live page's libraries are not installed")
 pytest.importorskip("selenium", reason="selenium is not installed")

@@ -98,6 +98,7 @@ def until(terminal: int, awaited: str) -> str:
     return found[1]
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("shell", sorted(STARTS))
 def test_lines_are_completed_at_a_terminal(shell: str, folder: Path) -> None:
     if shutil.which(shell) is None:
@@ -106,6 +107,7 @@ def test_lines_are_completed_at_a_terminal(shell: str, folder: Path) -> None:
         assert wanted.replace("<", "{").replace(">", "}") in told, line
 
 
+@pytest.mark.extra
 def test_fish_is_told_whole_descriptions(folder: Path) -> None:
     if shutil.which("fish") is None:
         pytest.skip("no fish here")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.end_to_end.command import refuse, succeed
 
-pytest.importorskip("jaxlib")
+pytest.importorskip("jaxlib", reason="jaxlib is not installed")
+pytestmark = pytest.mark.extra
 
 _MODULE = """module { func.func public @main(%x: tensor<4x8xf32> loc("x")) -> tensor<4x6xf32> {
   %w = stablehlo.constant dense<0.5> : tensor<8x6xf32>

@@ -23,7 +23,7 @@ _SMALL = {"object_store_memory": 80 << 20, "include_log_monitor": False}
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """`ray.cluster_utils.Cluster` with a head of one core; `ray` is this cluster."""
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed")
     set_up_for(Place(1))
     from ray.cluster_utils import Cluster
 

@@ -87,6 +87,7 @@ def test_a_cluster_of_others_is_not_ours_to_start(answered: list[int]) -> None:
     assert rays.restarts == 0
 
 
+@pytest.mark.extra
 def test_who_is_slow_to_answer_is_there(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="only a cluster asks")
     from tilesmith.tuner.fleet.cluster import _listens
@@ -116,6 +117,7 @@ def test_how_long_ray_may_take_to_start_is_the_users(monkeypatch: pytest.MonkeyP
             start_seconds()
 
 
+@pytest.mark.extra
 def test_a_ray_that_does_not_start_in_time_says_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_ray_that_does_not_start_in_time_says_what_it_waits_for(
         Cluster.open(Place(1))
 
 
+@pytest.mark.extra
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 def test_a_job_outlives_its_ray_and_makes_the_same_trials(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="it is Ray that is killed")

@@ -109,8 +109,9 @@ def test_a_fleet_uses_a_worker_that_lies_no_more() -> None:
     assert runner.watch.pace("a") == pytest.approx(1.0)
 
 
+@pytest.mark.extra
 def test_two_workers_measure_on_two_cores(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed")
     if len(free_cores()) < 2:
         pytest.skip("this machine has one core")
     database = tmp_path / "t.db"

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="Ray is not installed")
 
 from benchmarks.fleet import PARTS, Asked, pretended
 from benchmarks.pretended import Fate
+
+pytestmark = pytest.mark.extra
 
 FATE = Fate(trial_s=0.002, dying=1 / 8, dies_s=0.1)
 

@@ -23,8 +23,9 @@ TARGET = cpu_target("made-up", "avx512", "x86_64-unknown-linux-gnu")
 SIZES = ((64, 64, 64), (128, 48, 96), (32, 256, 64), (96, 96, 32))
 
 
+@pytest.mark.extra
 def test_workers_make_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setattr(jobs, "TREES", (Recipe("trees", 2, 10, 0.3),))
     rng = np.random.default_rng(0)
     with Database.open(str(tmp_path / "t.db")) as database:

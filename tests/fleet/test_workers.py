@@ -34,14 +34,16 @@ def tuned(path: Path, workers: str | int | None, *, resume: bool = False) -> lis
     return rows(path)
 
 
+@pytest.mark.extra
 def test_workers_make_the_same_trials(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed")
     assert tuned(tmp_path / "two.db", 2) == tuned(tmp_path / "none.db", None)
 
 
+@pytest.mark.extra
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans have no keeper elsewhere")
 def test_a_killed_driver_leaves_no_process_and_its_job_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed")
     path = tmp_path / "killed.db"
     words = ["tune", "--op", WORKLOAD, "--target", "trn1", "--measure", "simulator"]
     words += ["--trials", "40", "--in-flight", "2", "--choosing", "2"]
@@ -79,7 +81,8 @@ def test_without_ray_it_is_said_what_to_install(
         tuned(tmp_path / "x.db", 2)
 
 
+@pytest.mark.extra
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed")
     with pytest.raises(InputError, match=r"no Ray cluster answers at 'ray://127\.0\.0\.1:1'"):
         tuned(tmp_path / "x.db", "ray://127.0.0.1:1")

@@ -12,8 +12,9 @@ from tilesmith.planning.configuration import Configuration
 from tilesmith.planning.reading import architecture_of
 from tilesmith.planning.registry import families
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.extra
 
 BODY = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,

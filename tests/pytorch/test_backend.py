@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+pytestmark = pytest.mark.extra
 
 import tilesmith  # noqa: E402, F401 (makes itself known to PyTorch)
 

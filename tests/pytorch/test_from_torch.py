@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+pytestmark = pytest.mark.extra
 
 import tilesmith as ts  # noqa: E402
 from tilesmith.compiler.torch_tensors import array_of, tensor_of  # noqa: E402

@@ -10,7 +10,8 @@ import pytest
 
 import tilesmith
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytestmark = pytest.mark.extra
 jnp = jax.numpy
 
 WEIGHT = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)

@@ -15,6 +15,8 @@ pytest.importorskip("kernel_tuner", reason="pip install 'tilesmith[autotuners]'"
 from benchmarks.search import hub, hub_runs, hub_scores
 from benchmarks.search.hub_runs import Run
 
+pytestmark = pytest.mark.extra
+
 SECONDS = 2.0
 """What every evaluation of the made-up space costs."""
 

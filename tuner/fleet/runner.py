@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
@@ -18,10 +19,12 @@ from tilesmith.tuner.choosing import Choosers
 from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.fleet.actor import Request
 from tilesmith.tuner.fleet.dispatch import LONE_TRIAL, TRIAL, Kind
-from tilesmith.tuner.fleet.fleet import Answer, Fleet
 from tilesmith.tuner.machines.watch import Told, Watch
 from tilesmith.tuner.messages import result_from_json
 from tilesmith.tuner.runner import Begun, Candidate, Runner
+
+if TYPE_CHECKING:  # what runs imports Ray; this knows none of it
+    from tilesmith.tuner.fleet.fleet import Answer, Fleet
 
 _COMPARISON = Kind("comparison", single=True)
 _PACE_S = 1.0

@@ -15,13 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith import codegen, search_space
 from tilesmith.codegen import object_cache
-from tilesmith.codegen.host import cpu_target, has_length, host_target
+from tilesmith.codegen.host import cpu_target, has_length, host_features, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.driver import NativeProgram
@@ -100,7 +99,7 @@ class CpuBackend(Backend):
         wanted, here = (t.text("isa.triple").split("-")[0] for t in (target, host))
         if wanted != here:
             raise TargetError(f"the code is for {wanted} processors; this machine is {here}")
-        known = llvm.get_host_cpu_features()
+        known = host_features()
         features = target.text("isa.features").split(",")
         missing = [f[1:] for f in features if f.startswith("+") and not known.get(f[1:])]
         if missing:

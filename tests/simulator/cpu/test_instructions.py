@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.codegen.test_dot_products import target_of
+from tests.simulator.cpu.conftest import FIXED
 from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -13,8 +14,8 @@ from tilesmith.simulator.cpu import CpuSimulator
 from tilesmith.simulator.cpu.calibration import with_calibration
 from tilesmith.simulator.cpu.skeleton import BlockSite, skeleton_of
 
-VNNI = target_of("avx512", "+avx512vnni")
-AMX = target_of("avx512", "+avx512vnni,+amx-tile,+amx-int8")
+VNNI = target_of("avx512", "+avx512vnni").with_settings(FIXED)
+AMX = target_of("avx512", "+avx512vnni,+amx-tile,+amx-int8").with_settings(FIXED)
 INT8 = "matmul m=128 n=256 k=512 dtype=uint8 weights=int8 const=b"
 
 

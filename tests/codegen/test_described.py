@@ -1,0 +1,84 @@
+"""A file stands in for what the machine says of itself: caches, cores, features taken away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import pytest
+
+from tilesmith.codegen import host
+from tilesmith.codegen.described import ENVIRONMENT, Description, description
+from tilesmith.codegen.host import cpu_target, host_target, narrowed
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.target import Target
+
+HOSTS = sorted((Path(__file__).parents[1] / "hosts").glob("*.toml"))
+X86 = "x86_64-unknown-linux-gnu"
+
+
+def taken_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
+    """The host as a file describes it."""
+    monkeypatch.setenv(ENVIRONMENT, str(file))
+    return host_target.__wrapped__()
+
+
+@pytest.mark.parametrize("file", HOSTS, ids=lambda path: path.stem)
+def test_a_made_up_host_lacks_features_and_has_its_own_caches(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = taken_for(file, monkeypatch)
+    assert (found.integer("threads"), found.integer("l1.kib")) == (8, 32)
+    assert found.fact("l3.kib").source == str(file)
+    known = {f"+{name}" for name, has in llvm.get_host_cpu_features().items() if has}
+    had = {name for name in found.text("isa.features").split(",") if name.startswith("+")}
+    assert had <= known and "+amx-tile" not in had
+    assert (found.text("isa.name") == "avx512") <= (file.stem == "zen4")
+    assert found.text("isa.name") == host.host_instruction_sets()[0]
+    assert narrowed(found, "sse").integer("l2.kib") == found.integer("l2.kib")
+
+
+def test_other_cpus_are_described_alike_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cpu_target("other", "avx512", X86)
+    monkeypatch.setenv(ENVIRONMENT, str(HOSTS[0]))
+    monkeypatch.setattr(host, "_cache", lambda level: (level * 1000, 3))
+    monkeypatch.setattr(host.os, "cpu_count", lambda: 77)
+    assert cpu_target("other", "avx512", X86) == before
+
+
+def test_features_are_only_taken_away() -> None:
+    asked = Description(without=("avx512*", "fma"))
+    known = {"avx512f": True, "avx512vl": False, "avx2": True, "fma": True}
+    assert asked.features(known) == {
+        "avx512f": False, "avx512vl": False, "avx2": True, "fma": False
+    }  # fmt: skip
+    assert Description().features(known) == known
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("l9.kib = 3", "states 'l9.kib'; 'processor', 'without' and threads, "),
+        ("isa.name = 'avx512'", "states 'isa.name'"),
+        ("threads = 'many'", "threads = 'many' is not of type int"),
+        ("threads = 0", "threads = 0 is out of range; allowed: 1 to 1024"),
+        ("without = 'fma'", "without = 'fma' is no list of texts"),
+        ("processor = 7", "processor = 7 is no text"),
+        ("l1 = {", "is not valid TOML"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_mistaken_file_is_refused_in_a_sentence(
+    text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "host.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(TargetError) as caught:
+        taken_for(file, monkeypatch)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_a_file_nothing_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    assert description() == Description()
