@@ -154,6 +154,7 @@ class TuningSummary:
             machine was not steady, and only the confirmed choices should be believed.
         in_place: what re-ranking in the whole model came to.
         trial_ms: what a trial of the last runner cost in this run, see `TrialCosts.milliseconds`.
+        noise: how far apart the samples of the chosen schedules are, see `reporting.noise`.
     """
 
     trials: int
@@ -167,6 +168,7 @@ class TuningSummary:
     drift: float = 0.0
     in_place: InPlace = InPlace()  # noqa: RUF009  (frozen)
     trial_ms: dict[str, float] = field(default_factory=dict)
+    noise: float = 0.0
 
     @property
     def steady(self) -> bool:

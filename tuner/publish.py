@@ -15,6 +15,7 @@ from dataclasses import replace
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.feature_source import JudgedFeatures
 from tilesmith.tuner.search import Search
 from tilesmith.tuner.task import Layouts, Trial, TuningState
 from tilesmith.tuner.task_search import TaskSearch
@@ -25,6 +26,8 @@ _LAYOUT_RELEVANCE = 1.25
 """Layout pairs within this factor of the best have their own two top candidates measured again."""
 _LUCK = 1.1
 """Candidates slower than the fastest by more than this factor are behind it beyond any noise."""
+_BEYOND = 2.5
+"""Times what is foretold beyond which a latency that has no rival is measured again."""
 _ROUNDS = 5
 
 
@@ -39,7 +42,7 @@ def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken |
             return
         chosen = [c for c in _rivals(task.state, rivals) if c not in confirmed]
         chosen = list(dict.fromkeys([*chosen, best[0]]))
-        if len(chosen) == 1 and not confirmed:
+        if len(chosen) == 1 and not confirmed and not _is_beyond(search, task, *best):
             return
         confirmed |= set(chosen)
         if measure_again(search, task, chosen, cancel) < len(chosen):
@@ -59,6 +62,14 @@ def measure_again(
     if trials:
         search.replace(task, trials)
     return len(trials)
+
+
+def _is_beyond(search: Search, task: TaskSearch, config: Config, latency: float) -> bool:
+    """Whether a latency is so far beyond what is foretold that something was in its way."""
+    if not isinstance(search.source, JudgedFeatures):
+        return False
+    foretold = float(search.source.describe(task.state, [config]).analytical[0])
+    return latency > _BEYOND * foretold  # never of NaN: nothing is foretold
 
 
 def canonical_best(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tilesmith.search_space.spaces.config import Config
@@ -9,6 +11,7 @@ from tilesmith.tuner.options import TaskReport
 from tilesmith.tuner.publish import NEAR_TIE, canonical_best
 from tilesmith.tuner.search import Search
 from tilesmith.tuner.task_search import TaskSearch
+from tilesmith.tuner.timing import spread
 
 
 def report(search: Search, task: TaskSearch) -> TaskReport:
@@ -41,6 +44,15 @@ def final_report(search: Search, task: TaskSearch, choice: Config | None) -> Tas
         return found
     config, latency = best
     return replace(found, config=config, best_s=latency, layouts=state.layouts(config))
+
+
+def noise(search: Search, chosen: Iterable[TaskReport]) -> float:
+    """How far apart the samples of what was chosen are, of the middle task (`timing.spread`); 0
+    where results cannot vary."""
+    known = {task.state.task.workload: task.state.results for task in search.tasks}
+    results = (known[one.workload].get(one.config) for one in chosen if one.config is not None)
+    spreads = [spread(found.samples) for found in results if found is not None and found.ok]
+    return 0.0 if search.runner.deterministic or not spreads else statistics.median(spreads)
 
 
 def failures(search: Search) -> dict[str, int]:

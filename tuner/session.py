@@ -34,7 +34,7 @@ from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSummary
 from tilesmith.tuner.publish import confirm
 from tilesmith.tuner.rate import Rate
-from tilesmith.tuner.reporting import failures, final_report, report
+from tilesmith.tuner.reporting import failures, final_report, noise, report
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.search import Search, SearchJob
 from tilesmith.tuner.strategy import Json
@@ -350,6 +350,7 @@ class _Job:
             last.runner.drift,
             in_place,
             last.runner.costs.milliseconds(),
+            noise(last, reports),
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import resource
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -30,6 +31,11 @@ _FEWEST_WARM = 2
 _PATIENCE = 10.0
 """Times the budget that undisturbed samples are waited for."""
 _TRIES = 4
+_FEWEST_DISTURBED, _LONGEST_DISTURBED = 3, 2.0
+"""Of a kernel that is always interrupted so many samples are taken, unless they take as many
+seconds: one says nothing of what others did to it."""
+UNSTEADY = 0.25
+"""From which `spread` on a result says more of the machine than of the kernel."""
 _DOUBT_SECONDS = 2e-3
 """A kernel may be called slow after as long: where one takes microseconds a hiccup is no proof."""
 _LINE = 64
@@ -144,13 +150,20 @@ def _sampled(
             enough = min(undisturbed) > hopeless and spent >= _HOPELESS_SECONDS
             if spent >= budget or enough:
                 break
-        if spent >= max(budget, _WARM_SECONDS) * _PATIENCE and (undisturbed or disturbed):
+        taken = len(undisturbed) + len(disturbed)
+        patient = taken < _FEWEST_DISTURBED and spent < _LONGEST_DISTURBED
+        if spent >= max(budget, _WARM_SECONDS) * _PATIENCE and taken and not patient:
             break
         seconds, clean = _watched(kernel, sample)
         (undisturbed if clean else disturbed).append(seconds)
         if not clean:
             kernel.call()  # whoever took the core has filled the caches
     return undisturbed or sorted(disturbed)[:fewest]
+
+
+def spread(samples: Sequence[float]) -> float:
+    """How far the usual sample is from the fastest, relative: noise only ever adds to a time."""
+    return statistics.median(samples) / min(samples) - 1
 
 
 def _watched(kernel: Loaded, sample: Callable[[Loaded], float]) -> tuple[float, bool]:

@@ -254,57 +254,6 @@ def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
     assert not after, "the predictor is not asked any more"
 
 
-def test_time_limit_is_kept() -> None:
-    limited = TuneOptions(trials=None, time_limit_s=0.3)
-    summary = tune(TASKS, TARGET, MemoryLedger(), [simulator()], limited, JUDGED)
-    assert summary.reason == "the time limit is reached"
-
-
-def test_no_more_is_measured_at_once_than_there_is_time_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, chunks = 0.0, []
-
-    class Slow(SimulatorRunner):
-        def measure(
-            self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-        ) -> list[MeasureResult]:
-            nonlocal now
-            now += len(batch)
-            chunks.append(len(batch))
-            return super().measure(batch, cancel)
-
-    monkeypatch.setattr("tilesmith.tuner.search.time.monotonic", lambda: now)
-    runner = Slow(RunnerOptions(TARGET, judge=judge))
-    limited = TuneOptions(trials=None, time_limit_s=30, seed=1)
-    summary = tune(TASKS, TARGET, MemoryLedger(), [runner], limited, JUDGED)
-    assert summary.reason == "the time limit is reached"
-    assert 29 <= now <= 31 and max(chunks) > 1
-
-
-def test_what_the_caller_took_to_prepare_counts_in_the_time_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tilesmith.tuner.session.time.monotonic", lambda: 109.0)
-    late = TuneOptions(trials=None, time_limit_s=8, started=100.0)
-    ledger = MemoryLedger()
-    summary = tune(TASKS, TARGET, ledger, [simulator()], late, JUDGED)
-    assert summary.reason == "the time limit is reached" and not ledger.entries
-    assert summary.wall_s == 9.0
-
-
-def test_silent_phases_are_told_and_screening_is_not_called_trials() -> None:
-    told: list[Progress] = []
-    tune(
-        TASKS[:1], TARGET, MemoryLedger(), [simulator(), NoisyHardware()],
-        TuneOptions(trials=8, screening_trials=8), JUDGED, on_progress=told.append,
-    )  # fmt: skip
-    assert {(p.measured_by, p.screening) for p in told} == {
-        ("simulator", True), ("hardware", False),
-    }  # fmt: skip
-    assert "measuring the best again, in turns" in {p.doing for p in told}
-
-
 def test_wrong_input_is_named() -> None:
     with pytest.raises(InputError, match="nothing to tune"):
         tune([], TARGET, MemoryLedger(), [simulator()])

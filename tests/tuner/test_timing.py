@@ -98,3 +98,14 @@ def test_what_is_slow_each_time_costs_few_runs(monkeypatch: pytest.MonkeyPatch) 
     simulate(monkeypatch, slower, [False])
     assert timing.within(slower, 3e-6) == 20e-3  # type: ignore[arg-type]
     assert slower.calls <= 4
+
+
+def test_one_sample_is_never_all_that_is_known_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of 109 ms, always interrupted: three runs, or two seconds of them."""
+    for seconds, fewest in [([0.2, 0.109, 0.3], 3), ([5.0], 1)]:
+        kernel = Kernel(seconds)
+        simulate(monkeypatch, kernel, [True] * len(seconds))
+        cold, _ = timing.samples(kernel)  # type: ignore[arg-type]
+        assert len(cold) >= fewest and min(cold) == min(seconds)
+    assert timing.spread([0.2, 0.1, 0.3]) == pytest.approx(1.0)
+    assert timing.spread([0.1]) == 0.0

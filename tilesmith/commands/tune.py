@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _REPLAYED = ("trials", "time_limit", "early_stopping", "seed", "strategy", "cost_model")
 """Options that a search in a recorded space takes."""
+_NOISY = 0.25
+"""Of `TuneReport.noise`, from which on results are not to be believed (as `timing.UNSTEADY`)."""
 _WHOLE = ("median", "mean")
 """Of `TuneReport.trial_ms`, what is no part of a trial."""
 
@@ -276,5 +278,11 @@ def _summary(report: TuneReport) -> str:
             f"the machine was not steady: a kernel measured again and again moved by "
             f"{report.drift:.0%}; what was published was measured in turns, and the cost model "
             "learned latencies without that change"
+        )
+    if report.noise >= _NOISY:
+        lines.append(
+            f"the machine is too noisy to believe: the usual run of a chosen schedule takes "
+            f"{report.noise:.0%} longer than its fastest, measured again and in turns; end what "
+            "else runs here and tune again ('tilesmith doctor' looks at the noise)"
         )
     return "\n".join(lines)

@@ -122,6 +122,8 @@ class TuneReport:
         trial_ms: what a trial on hardware cost: the `median` and the `mean` one, and what the mean
             is made up of: `compile`, `reference`, `inputs`, `flush`, `run` and `other`.
         models: what scores start from, in a sentence, by way of measuring.
+        noise: how far the usual run of a chosen schedule is from its fastest, relative, of the
+            middle workload; hardware only.
     """
 
     trials: int
@@ -136,6 +138,7 @@ class TuneReport:
     in_model: InModelReport | None = None
     trial_ms: dict[str, float] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
+    noise: float = 0.0
 
     def __repr__(self) -> str:
         """A line for each workload, not every field: what a notebook or `print` shows."""
@@ -169,6 +172,7 @@ class TuneReport:
             "search_s": self.search_s,
             "drift": self.drift,
             "steady": self.steady,
+            "noise": self.noise,
             "trial_ms": self.trial_ms,
             "models": self.models,
             "in_model": None if self.in_model is None else self.in_model.to_json(),

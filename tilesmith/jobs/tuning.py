@@ -355,6 +355,7 @@ def report_of(summary: TuningSummary) -> TuneReport:
         steady=summary.steady,
         in_model=_in_model(summary.in_place),
         trial_ms=dict(summary.trial_ms),
+        noise=summary.noise,
     )
 
 
