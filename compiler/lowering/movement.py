@@ -20,20 +20,44 @@ from tilesmith.search_space.workload import ParameterValue, shape_text
 Dims = tuple[int, ...]
 
 
+_MOST_PARTS = 32
+"""Tensors that one kernel joins: its code grows with each, and compiling it by more than that."""
+
+
 @typed_rules.register("Concat")
 def lower_concat(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    infos = [rewriter.info(name) for name in node.inputs]
-    if not all(is_movable(info) for info in infos):
+    """Many tensors are joined in groups first: groups of equal shapes are one workload."""
+    if not all(is_movable(rewriter.info(name)) for name in node.inputs):
         return None
-    dims = rewriter.info(node.writes[0]).dims
-    axis = int(node.attribute("axis", 0)) % len(dims)
+    axis = int(node.attribute("axis", 0)) % len(rewriter.info(node.writes[0]).dims)
+    names, new = list(node.inputs), list[Node]()
+    while len(names) > _MOST_PARTS:
+        groups = [names[i : i + _MOST_PARTS] for i in range(0, len(names), _MOST_PARTS)]
+        names = [_whole(rewriter, group, axis) for group in groups]
+        pairs = [(group, name) for group, name in zip(groups, names, strict=True) if len(group) > 1]
+        new += [_joined(rewriter, node, group, axis, name) for group, name in pairs]
+    return [*new, _joined(rewriter, node, names, axis, node.writes[0])]
+
+
+def _whole(rewriter: Rewriter, parts: Sequence[str], axis: int) -> str:
+    """A tensor that holds all parts; the very part if there is only one."""
+    infos = [rewriter.info(name) for name in parts]
+    extent = sum(info.dims[axis] for info in infos)
+    dims = (*infos[0].dims[:axis], extent, *infos[0].dims[axis + 1 :])
+    single = len(parts) == 1
+    return parts[0] if single else rewriter.add_tensor(parts[0], infos[0].dtype, dims)
+
+
+def _joined(rewriter: Rewriter, node: Node, parts: Sequence[str], axis: int, output: str) -> Node:
+    dims = rewriter.info(output).dims
     before, after = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
+    sizes = (rewriter.info(name).dims[axis] * after for name in parts)
     parameters: dict[str, ParameterValue] = {
         "shape": shape_text((before, dims[axis] * after)),
         "axis": 1,
-        "parts": shape_text(info.dims[axis] * after for info in infos),
+        "parts": shape_text(sizes),
     }
-    return [make_kernel(rewriter, "concat", parameters, node.inputs, node)]
+    return make_kernel(rewriter, "concat", parameters, parts, node, output=output)
 
 
 @typed_rules.register("Split")

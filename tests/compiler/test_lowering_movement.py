@@ -9,7 +9,8 @@ import pytest
 from tests.compiler.lowering_checks import check_both, model_without_output_shape, whole
 from tests.compiler.model_builder import assert_close, check, expected, model_of, operators, random
 from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.compiler.build import build, prepared
+from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.errors import ModelError
 
@@ -121,3 +122,21 @@ def test_an_index_beyond_the_axis_is_refused(index: int) -> None:
     )
     with pytest.raises(ModelError, match=f"takes index {index} of an axis with 5 entries"):
         whole(import_model(model))
+
+
+@pytest.mark.parametrize("count", [33, 65, 1025])
+def test_many_tensors_are_joined_by_few_kinds_of_kernels(count: int) -> None:
+    """Compiling a kernel of n parts takes more than n times as long as one of one."""
+    names = [f"t{i}" for i in range(count)]
+    bodies = " ".join(f"{name} = Mul(x, c{i})" for i, name in enumerate(names))
+    text = f"g (float[3, 2] x) => (float[3, {2 * count}] y) {{ {bodies} y = Concat<axis=1>("
+    model = model_of(
+        f"{text}{', '.join(names)}) }}", **{f"c{i}": np.float32(i) for i in range(count)}
+    )
+    graph = prepared(import_model(model))
+    joins = [n for n in graph.nodes if n.workload is not None and n.workload.operator == "concat"]
+    assert max(len(node.inputs) for node in joins) <= 32
+    assert len({node.workload for node in joins}) <= 4
+    x = random(3, 2)
+    wanted = np.concatenate([x * np.float32(i) for i in range(count)], axis=1)
+    np.testing.assert_array_equal(run_reference(graph, {"x": x})["y"], wanted)
