@@ -112,10 +112,55 @@ def _convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
         yield f"its bias has the shape {shape_text(bias)}; one number a channel, {outputs}, is due"
 
 
+def _loss_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Labels are as large as the scores without their classes; weights, one for each class."""
+    scores, labels, weights = (*shapes, None)[:3]
+    if scores is None or labels is None:
+        return
+    if len(scores) < 2 or labels != (scores[0], *scores[2:]):
+        yield (
+            f"its scores have the shape {shape_text(scores)} and its labels {shape_text(labels)}; "
+            "labels have every axis of the scores but the second"
+        )
+    elif weights is not None and weights != (scores[1],):
+        yield f"its weights have the shape {shape_text(weights)}; {scores[1]} numbers are due"
+
+
+def _rotary_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Cosines and sines are rows by position, or of each batch and position already."""
+    given, cosines, sines, positions = (*shapes, None)[:4]
+    if given is None or cosines is None or sines is None:
+        return
+    named = len(node.inputs) > 3 and bool(node.inputs[3])
+    rank = 2 if named else 3
+    if len(given) not in (3, 4) or len(cosines) != rank or cosines != sines:
+        yield (
+            f"its input has the shape {shape_text(given)}, its caches {shape_text(cosines)} and "
+            f"{shape_text(sines)}; 3 or 4 axes are due, and {rank} of both caches, which are alike"
+        )
+    elif positions is not None and positions != (given[0], given[-2]):
+        due = shape_text((given[0], given[-2]))
+        yield f"its positions have the shape {shape_text(positions)}; {due} is due"
+
+
+def _instance_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """There is something to normalise over; scale and bias are numbers by channel."""
+    given, *others = shapes
+    if given is not None and len(given) < 3:
+        yield f"its input has the shape {shape_text(given)}; 3 axes and more are due"
+    elif given is not None and any(o is not None and o != (given[1],) for o in others):
+        texts = " and ".join(shape_text(other) for other in others if other is not None)
+        yield f"its scale and bias have the shapes {texts}; {given[1]} numbers each are due"
+
+
 SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "Attention": _attention_faults,
     "Conv": _convolution_faults,
     "ConvTranspose": _convolution_faults,
+    "InstanceNormalization": _instance_faults,
+    "NegativeLogLikelihoodLoss": _loss_faults,
+    "RotaryEmbedding": _rotary_faults,
+    "SoftmaxCrossEntropyLoss": _loss_faults,
     "Transpose": _transpose_faults,
 }
 """Operators whose operands' shapes ONNX's inference does not compare."""

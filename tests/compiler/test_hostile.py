@@ -21,6 +21,7 @@ import tilesmith
 from tests.compiler.model_builder import model_of
 from tests.end_to_end.command import refuse
 from tilesmith.compiler.graph import Graph, TensorInfo, view
+from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.placement import place
 from tilesmith.search_space.errors import ModelError, VerificationError
 
@@ -262,3 +263,20 @@ def test_tensors_tied_to_two_places_are_an_error() -> None:
     graph = Graph("g", (names["x"],), (names["z"],), nodes, {}, names, (("", 17),))
     with pytest.raises(VerificationError, match="'z' lies elsewhere than 4 bytes after 'y'"):
         place(graph, dict.fromkeys(names, 16))
+
+
+OPERANDS = {
+    "y = SoftmaxCrossEntropyLoss(x, i)": ("3, 5", "2", "labels have every axis of the scores"),
+    "y = SoftmaxCrossEntropyLoss(x, i, x)": ("3, 5", "3", "weights have the shape 3x5; 5 numbers"),
+    "y = NegativeLogLikelihoodLoss(x, i)": ("3, 5, 6", "3", "labels have every axis of the scores"),
+    "y = InstanceNormalization(x, x, x)": ("3", "1", "its input has the shape 3; 3 axes and more"),
+    "y = RotaryEmbedding(x, c, c)": ("2, 4, 3, 8", "1", "its caches 4 and 4; 3 or 4 axes are due"),
+}
+
+
+@pytest.mark.parametrize("body", OPERANDS)
+def test_operands_that_do_not_belong_together(body: str) -> None:
+    shape, labels, said = OPERANDS[body]
+    text = f"g (float[{shape}] x, int64[{labels}] i) => (float[A] y) {{ {body} }}"
+    with pytest.raises(ModelError, match=said):
+        import_model(model_of(text, opset=23, c=np.ones(4, np.float32)))
