@@ -53,6 +53,8 @@ def split_of(
     extent = shape[axis]
     keeps = bool(node.input(1)) or bool(node.attribute("keepdims", 1))
     each = np.asarray(1 if sizes is None else sizes)
+    if each.ndim > 1 or each.dtype.kind not in "iu":
+        return None
     if each.ndim == 0:
         if each < 1:
             return None

@@ -20,10 +20,12 @@ from onnx import helper
 import tilesmith
 from tests.compiler.model_builder import model_of
 from tests.end_to_end.command import refuse
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
 from tilesmith.compiler.graph import Graph, TensorInfo, view
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.placement import place
-from tilesmith.search_space.errors import ModelError, VerificationError
+from tilesmith.search_space.errors import ModelError, TilesmithError, VerificationError
 
 
 def layer_norm(**attributes: Any) -> onnx.ModelProto:
@@ -280,3 +282,11 @@ def test_operands_that_do_not_belong_together(body: str) -> None:
     text = f"g (float[{shape}] x, int64[{labels}] i) => (float[A] y) {{ {body} }}"
     with pytest.raises(ModelError, match=said):
         import_model(model_of(text, opset=23, c=np.ones(4, np.float32)))
+
+
+def test_sizes_of_a_sequence_that_are_no_list() -> None:
+    text = "g (float[3, 6] x) => (seq(float[A]) y) { y = SplitToSequence<axis=1>(x, sizes) }"
+    with pytest.raises(TilesmithError, match="SplitToSequence"):
+        build(import_model(model_of(text, sizes=np.ones((3, 6), np.int64))), host_target()).run(
+            {"x": np.ones((3, 6), np.float32)}
+        )
