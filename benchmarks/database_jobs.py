@@ -22,13 +22,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.postgres_server import Server
-from tilesmith.records import Database, TuningRecord
-from tilesmith.records.jobs import BEAT_S
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target
-from tilesmith.search_space.workload import Workload
+try:
+    from benchmarks.postgres_server import Server
+    from tilesmith.records import Database, TuningRecord
+    from tilesmith.records.jobs import BEAT_S
+    from tilesmith.search_space.measure import MeasureResult
+    from tilesmith.search_space.spaces.config import Config
+    from tilesmith.search_space.target import Fact, Target
+    from tilesmith.search_space.workload import Workload
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 TARGET = Target.of("cpu", "cpu", {"clock": Fact(4.0, calibratable=True)}, "made up")
 

@@ -26,15 +26,19 @@ from dataclasses import asdict, dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import numpy as np
-from sqlalchemy import create_engine, text
+try:
+    import numpy as np
+    from sqlalchemy import create_engine, text
 
-import tilesmith as ts
-import tilesmith.jobs.tuning  # before forking, so that kills hit the job itself
-from benchmarks.postgres_server import Server
-from benchmarks.resume import Job, jobs
-from tilesmith.api import tune
-from tilesmith.records import Database
+    import tilesmith as ts
+    import tilesmith.jobs.tuning  # before forking, so that kills hit the job itself
+    from benchmarks.postgres_server import Server
+    from benchmarks.resume import Job, jobs
+    from tilesmith.api import tune
+    from tilesmith.records import Database
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 _PAUSE_S = (0.1, 1.5)
 """Between two kills of the server, drawn evenly."""

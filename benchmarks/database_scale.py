@@ -18,9 +18,13 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks.made_records import CPU, all_workloads, fill, model_workloads
-from tilesmith.records import Database
-from tilesmith.records.queries import Filter
+try:
+    from benchmarks.made_records import CPU, all_workloads, fill, model_workloads
+    from tilesmith.records import Database
+    from tilesmith.records.queries import Filter
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 
 def milliseconds(question: Callable[[], object], repeats: int) -> float:

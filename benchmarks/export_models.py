@@ -16,10 +16,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
-from transformers import BertConfig, BertModel, MobileNetV2Config, MobileNetV2ForImageClassification
+try:
+    import torch
+    from transformers import (
+        BertConfig,
+        BertModel,
+        MobileNetV2Config,
+        MobileNetV2ForImageClassification,
+    )
 
-from benchmarks.networks import NETWORKS
+    from benchmarks.networks import NETWORKS
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 
 def mobilenet_v2() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], list[str]]:

@@ -25,16 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-import onnxruntime
-import torch
-from onnxruntime import quantization
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType
-from onnxruntime.quantization.shape_inference import quant_pre_process
-from torch import Tensor, nn
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    import torch
+    from onnxruntime import quantization
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+    from torch import Tensor, nn
 
-import tilesmith
+    import tilesmith
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 Arrays = dict[str, Any]
 

@@ -29,29 +29,33 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, text
+try:
+    from sqlalchemy import create_engine, text
 
-from benchmarks.postgres_server import Server
-from benchmarks.pretended import Fate, PretendedPool, RayPretendedPool
-from tilesmith.codegen.host import cpu_target
-from tilesmith.records.database import Database
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator import judge
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.fleet.cluster import Cluster
-from tilesmith.tuner.fleet.fleet import Fleet
-from tilesmith.tuner.fleet.places import Place
-from tilesmith.tuner.fleet.runner import FleetRunner
-from tilesmith.tuner.fleet.settings import set_up_for
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.options import Progress, TuneOptions
-from tilesmith.tuner.runner import Candidate
-from tilesmith.tuner.search import Search
-from tilesmith.tuner.session import _Job, tune
-from tilesmith.tuner.sharing import SharedMeasuring
-from tilesmith.tuner.task import TuningTask
+    from benchmarks.postgres_server import Server
+    from benchmarks.pretended import Fate, PretendedPool, RayPretendedPool
+    from tilesmith.codegen.host import cpu_target
+    from tilesmith.records.database import Database
+    from tilesmith.search_space.measure import MeasureResult
+    from tilesmith.search_space.workload import Workload
+    from tilesmith.simulator import judge
+    from tilesmith.tuner.cancel import CancelToken
+    from tilesmith.tuner.database_ledger import DatabaseLedger
+    from tilesmith.tuner.fleet.cluster import Cluster
+    from tilesmith.tuner.fleet.fleet import Fleet
+    from tilesmith.tuner.fleet.places import Place
+    from tilesmith.tuner.fleet.runner import FleetRunner
+    from tilesmith.tuner.fleet.settings import set_up_for
+    from tilesmith.tuner.learning import Judging
+    from tilesmith.tuner.options import Progress, TuneOptions
+    from tilesmith.tuner.runner import Candidate
+    from tilesmith.tuner.search import Search
+    from tilesmith.tuner.session import _Job, tune
+    from tilesmith.tuner.sharing import SharedMeasuring
+    from tilesmith.tuner.task import TuningTask
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 PROCESSES = 4
 TARGET = cpu_target("pretended", "avx512", "x86_64-unknown-linux-gnu")

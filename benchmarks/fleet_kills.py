@@ -38,11 +38,15 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
 
-from benchmarks.resume import has_repeats, is_damaged, rows
-from tilesmith.records import Database
-from tilesmith.tuner.fleet.keeper import descendants, end_descendants
+    from benchmarks.resume import has_repeats, is_damaged, rows
+    from tilesmith.records import Database
+    from tilesmith.tuner.fleet.keeper import descendants, end_descendants
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFT_S = 5.0

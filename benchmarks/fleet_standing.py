@@ -17,10 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+try:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from tilesmith.tuner.machines.standing import Standing
+    from tilesmith.tuner.machines.standing import Standing
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 GROUP = 8
 HONEST_FROM = 100

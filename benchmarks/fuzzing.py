@@ -21,14 +21,18 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
 
-from benchmarks.mutants import mutant, seeds
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.search_space.errors import InputError, JobError
+    from benchmarks.mutants import mutant, seeds
+    from tilesmith.codegen.host import host_target
+    from tilesmith.compiler.build import build
+    from tilesmith.compiler.onnx.importer import import_model
+    from tilesmith.jobs.compiling import random_inputs
+    from tilesmith.search_space.errors import InputError, JobError
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 _SECONDS = 60
 """A case that takes longer is a finding."""

@@ -16,13 +16,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
 
-import tilesmith
-from benchmarks.jax_cases import WRITTEN, listed
-from tilesmith.search_space.errors import TilesmithError
+    import tilesmith
+    from benchmarks.jax_cases import WRITTEN, listed
+    from tilesmith.search_space.errors import TilesmithError
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, str]:

@@ -26,14 +26,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-from onnx import numpy_helper
-from onnx.backend.test.loader import load_model_tests
+try:
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+    from onnx.backend.test.loader import load_model_tests
 
-import tilesmith as ts
-from benchmarks.onnx_suite import Case, Outcome, cases, run_cases
-from tilesmith.search_space.errors import TilesmithError
+    import tilesmith as ts
+    from benchmarks.onnx_suite import Case, Outcome, cases, run_cases
+    from tilesmith.search_space.errors import TilesmithError
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 _REFUSED = "refused: "
 

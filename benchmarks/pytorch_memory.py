@@ -10,6 +10,7 @@ of calls in turns.
 
 from __future__ import annotations
 
+import argparse
 import resource
 import statistics
 import subprocess
@@ -17,10 +18,14 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
+try:
+    import torch
+    from torch import nn
 
-import tilesmith as ts
+    import tilesmith as ts
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 
 def embedding() -> tuple[nn.Module, torch.Tensor]:
@@ -78,9 +83,14 @@ def passed() -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("module", nargs="?", choices=[*MODULES], help="this one alone")
+    module = parser.parse_args().module
     torch.set_num_threads(1)
-    if len(sys.argv) > 1:
-        compiled(sys.argv[1])
+    if module:
+        compiled(module)
         return
     for name in MODULES:
         subprocess.run([sys.executable, __file__, name], check=True)

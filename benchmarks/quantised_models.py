@@ -24,27 +24,32 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import models
-import numpy as np
-import onnx
-from numpy.typing import NDArray
-from onnx import version_converter
-from onnxruntime import quantization
-from onnxruntime.quantization import CalibrationDataReader, QuantType
-from onnxruntime.quantization.shape_inference import quant_pre_process
+try:
+    import models
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+    from onnx import version_converter
+    from onnxruntime import quantization
+    from onnxruntime.quantization import CalibrationDataReader, QuantType
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-import tilesmith
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import extract_tasks
-from tilesmith.compiler.graph_pass import observed
-from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.passes.integer_products import noting_unfolded
-from tilesmith.jobs.peers import Contender, load_peer
-from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.search_space.template import template_of
+    import tilesmith
+    from tilesmith.codegen.host import host_target
+    from tilesmith.compiler.build import extract_tasks
+    from tilesmith.compiler.graph_pass import observed
+    from tilesmith.compiler.onnx.importer import import_model
+    from tilesmith.compiler.passes.integer_products import noting_unfolded
+    from tilesmith.jobs.peers import Contender, load_peer
+    from tilesmith.jobs.timing import interleave, pinned
+    from tilesmith.search_space.template import template_of
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 OPSET = 17
 AGREEMENT = 20
@@ -219,6 +224,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="models; all by default")
     parser.add_argument("--make", action="store_true", help="write the models, and stop")
     arguments = parser.parse_args()
+    if find_spec("sympy") is None:
+        raise SystemExit("onnxruntime needs sympy to quantise; install it: pip install sympy")
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     arguments.folder.mkdir(parents=True, exist_ok=True)

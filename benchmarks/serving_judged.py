@@ -9,15 +9,20 @@ of one chip, each with a copy of the model.
 
 from __future__ import annotations
 
+import argparse
 import csv
 from collections.abc import Sequence
 
-import numpy as np
+try:
+    import numpy as np
 
-from benchmarks.serving import FOLDER, Point, points, published, summary, table
-from tilesmith.planning.deployment import Deployment, Load
-from tilesmith.planning.estimate import Estimate, estimate
-from tilesmith.search_space.mesh import load_mesh
+    from benchmarks.serving import FOLDER, Point, points, published, summary, table
+    from tilesmith.planning.deployment import Deployment, Load
+    from tilesmith.planning.estimate import Estimate, estimate
+    from tilesmith.search_space.mesh import load_mesh
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 CHIPS = {"trn1": "trn1.2xlarge", "inf2": "inf2.xlarge"}
 
@@ -52,6 +57,9 @@ def _print_passes(found: Sequence[tuple[str, float, float]]) -> None:
 
 def main() -> None:
     """See the module's docstring."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     found = judged()
     for mesh in dict.fromkeys(point.deployment.mesh.name for point, _ in found):
         print(mesh)

@@ -12,19 +12,23 @@ from __future__ import annotations
 import argparse
 import time
 
-import onnx
+try:
+    import onnx
 
-from tests.compiler.sharded_models import convolutions, experts, graph_of, mlp, transformer
-from tilesmith.compiler.sharding.best import best_sharding
-from tilesmith.compiler.sharding.costs import Costs
-from tilesmith.compiler.sharding.mesh import LogicalMesh
-from tilesmith.compiler.sharding.partition import partition
-from tilesmith.compiler.sharding.prepare import shardable
-from tilesmith.compiler.sharding.propagation import propagate
-from tilesmith.compiler.sharding.report import Account, account
-from tilesmith.compiler.sharding.specs import parse
-from tilesmith.display.output import table
-from tilesmith.search_space.mesh import Mesh, load_mesh
+    from tests.compiler.sharded_models import convolutions, experts, graph_of, mlp, transformer
+    from tilesmith.compiler.sharding.best import best_sharding
+    from tilesmith.compiler.sharding.costs import Costs
+    from tilesmith.compiler.sharding.mesh import LogicalMesh
+    from tilesmith.compiler.sharding.partition import partition
+    from tilesmith.compiler.sharding.prepare import shardable
+    from tilesmith.compiler.sharding.propagation import propagate
+    from tilesmith.compiler.sharding.report import Account, account
+    from tilesmith.compiler.sharding.specs import parse
+    from tilesmith.display.output import table
+    from tilesmith.search_space.mesh import Mesh, load_mesh
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 COLUMNS = (".qkv", ".q", ".k", ".v", ".up", "up")
 """How names of weights end that Megatron-LM cuts by columns."""

@@ -18,11 +18,15 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
 
-from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.errors import TilesmithError
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 _NUMBERS = ("-1", "0", "1", "2", "7", "4294967296", "9223372036854775807", "-9223372036854775808")
 _TIMEOUT = 60.0

@@ -8,7 +8,7 @@ instruction stream is executed in numpy and played on the timeline of the descri
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +46,11 @@ def fused(core: Core, copies: int) -> InstructionStream:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("picture", nargs="?", type=Path, help="an HTML file to write")
+    picture = parser.parse_args().picture
     target = load_target("trn1")
     stream = fused(Core.of(target), copies=3)
     print("\n".join(list(lines(stream))[:9]), "\n        ...")
@@ -65,8 +70,8 @@ def main() -> None:
     for setting in ({"dma.engines": "32"}, {"vector.ghz": "2.24"}, {"dma.start_ns": "300"}):
         core = Core.of(target.with_settings(setting))
         print(f"with {setting}: {timeline(stream, core).makespan / 1e3:.1f} us")
-    if len(sys.argv) > 1:
-        write_picture(timeline(stream), Path(sys.argv[1]))
+    if picture is not None:
+        write_picture(timeline(stream), picture)
 
 
 if __name__ == "__main__":

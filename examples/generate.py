@@ -17,12 +17,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.cache_utils import StaticCache
+try:
+    import torch
+    from torch import Tensor, nn
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.cache_utils import StaticCache
 
-import tilesmith as ts
+    import tilesmith as ts
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 Caches = tuple[Tensor, ...]
 Step = Callable[[Tensor, Tensor, Caches], Tensor]
@@ -94,12 +98,20 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    heads, rest = divmod(arguments.hidden, 64)
+    keys = heads // 4 if heads % 4 == 0 else heads
+    if rest or min(heads, arguments.layers, arguments.tokens - 1, arguments.prompt) < 1:
+        parser.error(
+            "--hidden is a multiple of 64, --layers and --prompt 1 or more, --tokens 2 or more"
+        )
+    if arguments.prompt + arguments.tokens > 1024:
+        parser.error("--prompt and --tokens are more than the 1024 positions of the model")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     configuration = LlamaConfig(
         vocab_size=arguments.vocabulary, hidden_size=arguments.hidden,
         intermediate_size=arguments.hidden * 11 // 4, num_hidden_layers=arguments.layers,
-        num_attention_heads=arguments.hidden // 64, num_key_value_heads=arguments.hidden // 256,
+        num_attention_heads=heads, num_key_value_heads=keys,
         max_position_embeddings=1024,
     )  # fmt: skip
     model = LlamaForCausalLM(configuration).eval().requires_grad_(False)

@@ -9,9 +9,13 @@ image, a quantised tensor, a model in 16 bits. What a line says: `small_models.p
 
 from __future__ import annotations
 
-import numpy as np
+try:
+    import numpy as np
 
-from benchmarks.accelerator.small_models import main
+    from benchmarks.accelerator.small_models import main
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 CASES = {
     "group norm 1x64x64x64, 8 groups": "(float[1,64,64,64] x) => (float[1,64,64,64] y) { "

@@ -14,7 +14,7 @@ stationary: products of which either operand may be stationary. attention: the d
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import kernels
@@ -257,7 +257,14 @@ def main() -> None:
         "stationary": stationary,
         "operators": operators, "attention": attention, "movement": movement,
     }  # fmt: skip
-    for name in sys.argv[1:] or parts:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
+    asked = parser.parse_args().parts
+    if unknown := [name for name in asked if name not in parts]:
+        parser.error(f"no part '{unknown[0]}'; there are {', '.join(parts)}")
+    for name in asked or parts:
         print(f"-- {name}")
         parts[name]()
 

@@ -8,9 +8,13 @@ printed; the rest of a line: `small_models.py`.
 
 from __future__ import annotations
 
-import numpy as np
+try:
+    import numpy as np
 
-from benchmarks.accelerator.small_models import main
+    from benchmarks.accelerator.small_models import main
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 STEPS = 12
 """Of recurrences that an exporter wrote step by step."""

@@ -19,19 +19,23 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
+try:
+    import torch
 
-from benchmarks.accelerator.lpu_transformers import MODELS, exported
-from tilesmith import quantize
-from tilesmith.codegen.lpu.dataflow import LANES
-from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, Stage
-from tilesmith.compiler.backends.lpu.program import Program, segments
-from tilesmith.compiler.build import build
-from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.simulator.lpu.analytical import estimate
+    from benchmarks.accelerator.lpu_transformers import MODELS, exported
+    from tilesmith import quantize
+    from tilesmith.codegen.lpu.dataflow import LANES
+    from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, Stage
+    from tilesmith.compiler.backends.lpu.program import Program, segments
+    from tilesmith.compiler.build import build
+    from tilesmith.compiler.onnx.importer import import_model
+    from tilesmith.search_space.dtypes import size_of
+    from tilesmith.search_space.errors import ModelError
+    from tilesmith.search_space.target import Target, load_target
+    from tilesmith.simulator.lpu.analytical import estimate
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 LAYERS, WIDTH = 24, 1024
 """Of BERT-large."""

@@ -23,24 +23,28 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-import onnx
-from onnx import numpy_helper, parser
+try:
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper, parser
 
-from benchmarks.accelerator.beside_onnxruntime import beside
-from benchmarks.accelerator.small_networks import efficientnet_b0, unet
-from benchmarks.models import MODELS
-from tilesmith import quantize
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.backends.lpu.program import Program, segments
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import HostStep
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.jobs.light_models import light_model_names, save_light_model
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.target import load_target
+    from benchmarks.accelerator.beside_onnxruntime import beside
+    from benchmarks.accelerator.small_networks import efficientnet_b0, unet
+    from benchmarks.models import MODELS
+    from tilesmith import quantize
+    from tilesmith.compiler.backend import backend_of
+    from tilesmith.compiler.backends.lpu.program import Program, segments
+    from tilesmith.compiler.build import build
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.onnx.importer import import_model
+    from tilesmith.compiler.program import HostStep
+    from tilesmith.jobs.compiling import random_inputs
+    from tilesmith.jobs.light_models import light_model_names, save_light_model
+    from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.target import load_target
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 
 def attention(heads: int, tokens: int, width: int) -> onnx.ModelProto:

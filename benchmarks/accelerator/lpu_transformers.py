@@ -26,21 +26,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
-import torch
-from torch import Tensor, nn
+try:
+    import onnx
+    import torch
+    from torch import Tensor, nn
 
-from benchmarks.accelerator.beside_onnxruntime import beside
-from tilesmith import quantize
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.backends.lpu.model import shown_times, spans
-from tilesmith.compiler.backends.lpu.program import Program, segments
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import HostStep
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.target import load_target
+    from benchmarks.accelerator.beside_onnxruntime import beside
+    from tilesmith import quantize
+    from tilesmith.compiler.backend import backend_of
+    from tilesmith.compiler.backends.lpu.model import shown_times, spans
+    from tilesmith.compiler.backends.lpu.program import Program, segments
+    from tilesmith.compiler.build import BuildOptions, build
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.onnx.importer import import_model
+    from tilesmith.compiler.program import HostStep
+    from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.target import load_target
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 
 @dataclass(frozen=True)

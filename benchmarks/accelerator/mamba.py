@@ -16,6 +16,7 @@ time; one longer than a bank is copied to SBUF.
 
 from __future__ import annotations
 
+import argparse
 from typing import NamedTuple
 
 from tilesmith.codegen.trainium.isa.core import Core
@@ -230,6 +231,9 @@ VERSIONS = {"v1": v1, "v2": v2, "v3": v3}
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     core = Core.of(load_target("trn1"))
     errors = []
     for (version, channels, length), published in PUBLISHED.items():

@@ -15,6 +15,7 @@ active while any transfer is under way.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -153,6 +154,9 @@ def activity(played: Timeline) -> dict[str, float]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     core = Core.of(load_target("trn2"))
     for name, published in VERSIONS.items():
         played = timeline(published.kernel(core, 4096, 8192, 8192), schedule=True)

@@ -22,17 +22,21 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import detection
-import language  # noqa: F401  (registers its families)
-import numpy as np
-import onnx
-import torch
-import vision  # noqa: F401  (registers its families)
-from case import FAMILIES, Case
-from torch.utils import _pytree as pytree
+try:
+    import detection
+    import language  # noqa: F401  (registers its families)
+    import numpy as np
+    import onnx
+    import torch
+    import vision  # noqa: F401  (registers its families)
+    from case import FAMILIES, Case
+    from torch.utils import _pytree as pytree
 
-import tilesmith as ts
-from tilesmith.search_space.errors import TilesmithError
+    import tilesmith as ts
+    from tilesmith.search_space.errors import TilesmithError
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 LIMITS = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 3e-3}
 """Of the relative error."""

@@ -5,7 +5,7 @@ python make_models.py [FOLDER]
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,11 @@ def model(text: str, **shapes: tuple[int, ...]) -> onnx.ModelProto:
 
 def main() -> None:
     """Write both."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="here unless given")
+    folder = parser.parse_args().folder
     classifier = model(
         CLASSIFIER, w0=(8, 1, 3, 3), b0=(8,), w1=(16, 8, 3, 3), b1=(16,), w2=(784, 10), b2=(10,)
     )
