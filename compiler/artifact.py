@@ -25,7 +25,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,7 +55,7 @@ from tilesmith.compiler.program import (
     Step,
     TensorRef,
 )
-from tilesmith.compiler.steps_format import ref_json, step_json
+from tilesmith.compiler.steps_format import codes_json, ref_json, step_json
 from tilesmith.compiler.tensor_map import read_tensors, tensors_json
 from tilesmith.compiler.updates_format import read_updates, updates_json
 from tilesmith.compiler.value_types import is_value_type
@@ -128,7 +128,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
         "opsets": [list(pair) for pair in recipe.opsets],
         "inputs": [ref_json(ref) for ref in recipe.inputs],
         "outputs": [ref_json(ref) for ref in recipe.outputs],
-        "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in recipe.codes],
+        **codes_json(recipe.codes),
         "steps": [step_json(step) for step in recipe.steps],
         "report": report,
         "private": sorted(recipe.private),
@@ -214,14 +214,26 @@ class Reader:
 
     def codes(self) -> tuple[CodeObject, ...]:
         """All code objects."""
+        raw = self.manifest["codes"]
+        needs = self.manifest.get("needs", [[]] * len(raw))  # earlier versions wrote none
         return tuple(
             CodeObject(
                 self.member(f"code/{number}.o", self.natural(size, "code")),
                 self.natural(shared, "workspace"),
                 self.natural(local, "workspace"),
+                tuple(self.natural(nbytes, "an argument") for nbytes in needed),
             )
-            for number, (size, shared, local) in enumerate(self.manifest["codes"])
+            for number, ((size, shared, local), needed) in enumerate(zip(raw, needs, strict=True))
         )
+
+    def code(self, number: Any, codes: Sequence[CodeObject], arguments: int) -> CodeObject:
+        """The code of a kernel that is given so many arguments."""
+        if self.natural(number, "a code number") >= len(codes):
+            raise self.damaged(f"it names the code object {number} of {len(codes)}")
+        found = codes[number]
+        if found.needs and len(found.needs) != arguments:
+            raise self.damaged(f"a kernel of {len(found.needs)} tensors is given {arguments}")
+        return found
 
     def report(self, raw: Any) -> Report:
         """What became of a model."""
@@ -237,8 +249,9 @@ class Reader:
         found = self.manifest
         codes = self.codes()
         numbers = iter(range(len(found["steps"])))
-        steps = tuple(self._outer_step(step, numbers, len(codes)) for step in found["steps"])
+        steps = tuple(self._outer_step(step, numbers, codes) for step in found["steps"])
         inputs, outputs = (tuple(map(self._ref, found[end])) for end in ("inputs", "outputs"))
+        self._check_made(outputs, inputs, steps)
         return Recipe(
             str(found["name"]), Target.from_json(json.dumps(found["target"])),
             max(1, self.natural(found["threads"], "threads", THREADS)),
@@ -301,13 +314,14 @@ class Reader:
             raise self.damaged(f"a tensor ends behind the {region}")
         return Place(region, offset)
 
-    def argument(self, raw: Any) -> Place:
-        """The place of a kernel's tensor: none at all, or anywhere in the device's memory.
+    def argument(self, raw: Any, needs: int = 0) -> Place:
+        """The place of a kernel's tensor of at least `needs` bytes: none at all where these are 0,
+        or anywhere in the device's memory.
 
         Not only on cache lines: parts of a join lie one after the other, whatever their sizes.
         """
-        place = self.place(raw, 0)
-        if place.region == "value":
+        place = self.place(raw, needs)
+        if place.region == "value" or (place.region == "none" and needs):
             raise self.damaged(f"a kernel's tensor lies at {place.region} + {place.offset}")
         return place
 
@@ -336,7 +350,19 @@ class Reader:
             raise self.damaged(f"the indices '{indices.info.name}' are of {len(extents)} axes")
         return IndexCheck(str(raw["node"]), indices, extents)
 
-    def _control(self, raw: Any, codes: int) -> DeviceStep:
+    def _check_made(
+        self, outputs: Sequence[TensorRef], inputs: Sequence[TensorRef], steps: Sequence[Step]
+    ) -> None:
+        """Refuse inputs that lie nowhere, and outputs that nothing on the host makes."""
+        made = {ref.info.name for ref in inputs} | {
+            ref.info.name for step in steps if isinstance(step, HostStep) for ref in step.outputs
+        }
+        for ref in (*inputs, *outputs):
+            lost = ref.place.region == "value" and ref.info.name not in made
+            if lost or ref.place.region == "none":
+                raise self.damaged(f"the tensor '{ref.info.name}' lies nowhere")
+
+    def _control(self, raw: Any, codes: Sequence[CodeObject]) -> DeviceStep:
         def inner(part: Any) -> DeviceStep:
             found = None if "host" in part else self._step(part, None, codes)
             looked_at = isinstance(found, KernelStep) and found.checks
@@ -347,18 +373,17 @@ class Reader:
         regions = {"arena": self.arena, "constant": self.constants}
         return ControlReader(regions, self.damaged, inner).step(raw)
 
-    def _outer_step(self, raw: Any, numbers: Any, codes: int) -> Step:
+    def _outer_step(self, raw: Any, numbers: Any, codes: Sequence[CodeObject]) -> Step:
         found = self._step(raw, numbers, codes)
         if isinstance(found, MoveStep) and found.counter != NOWHERE:
             raise self.damaged("a move counts with no loop")
         return found
 
-    def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
+    def _step(self, raw: Any, numbers: Any, codes: Sequence[CodeObject]) -> Step:
         if "kernel" in raw:
-            code = self.natural(raw["code"], "a code number")
-            if code >= codes:
-                raise self.damaged(f"it names the code object {code} of {codes}")
-            places = tuple(self.argument(place) for place in raw["arguments"])
+            code, given = raw["code"], raw["arguments"]
+            needs = self.code(code, codes, len(given)).needs or (0,) * len(given)
+            places = tuple(map(self.argument, given, needs))
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             checks = tuple(self._check(check) for check in raw.get("checks", ()))
             threads = self.natural(raw.get("threads", 0), "threads", THREADS)

@@ -102,7 +102,7 @@ class _Assembler:
         self.kernels = kernels
         self.base = 0
         self.constants = constants
-        self.codes: dict[bytes, int] = around.codes if around else {}
+        self.codes: dict[CodeObject, int] = around.codes if around else {}
         self.code_list: list[CodeObject] = around.code_list if around else []
         self._around, self._body = around, body
         self._node: Node | None = None
@@ -335,10 +335,10 @@ class _Assembler:
         return self.where(name)
 
     def _code(self, code: CodeObject) -> int:
-        if code.code not in self.codes:
-            self.codes[code.code] = len(self.code_list)
+        if code not in self.codes:
+            self.codes[code] = len(self.code_list)
             self.code_list.append(code)
-        return self.codes[code.code]
+        return self.codes[code]
 
     def _host(self, node: Node) -> HostStep:
         proto = node_proto(node, dict(self.graph.opsets)).SerializeToString()

@@ -75,11 +75,13 @@ class CodeObject:
     Attributes:
         code: what the family's backend loads (a relocatable object file on CPUs).
         shared_bytes, local_bytes: workspace for all threads, and for each.
+        needs: bytes at least behind each argument, 0 of those it never looks at; none: not known.
     """
 
     code: bytes
     shared_bytes: int = 0
     local_bytes: int = 0
+    needs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilesmith.compiler.control_format import control_json, sources_json
-from tilesmith.compiler.program import HostStep, IndexCheck, KernelStep, Step, TensorRef
+from tilesmith.compiler.program import (
+    CodeObject,
+    HostStep,
+    IndexCheck,
+    KernelStep,
+    Step,
+    TensorRef,
+)
 
 
 def ref_json(ref: TensorRef) -> dict[str, Any]:
@@ -42,3 +50,11 @@ def step_json(step: Step) -> dict[str, Any]:
 def _check_json(check: IndexCheck) -> dict[str, Any]:
     indices, extents = ref_json(check.indices), list(check.extents)
     return {"node": check.node, "indices": indices, "extents": extents}
+
+
+def codes_json(codes: Iterable[CodeObject]) -> dict[str, Any]:
+    """What a manifest says of code objects."""
+    return {
+        "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in codes],
+        "needs": [list(c.needs) for c in codes],
+    }

@@ -21,6 +21,7 @@ from tilesmith.compiler.artifact import THREADS, VARYING_FORMAT, Reader, manifes
 from tilesmith.compiler.artifact_file import Members, write_archive, write_members
 from tilesmith.compiler.control_format import read_sources, sources_json
 from tilesmith.compiler.program import Place
+from tilesmith.compiler.steps_format import codes_json
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.compiler.varying.recipe import (
     AliasPart,
@@ -92,7 +93,7 @@ def _manifest(recipe: VaryingRecipe) -> dict[str, Any]:
         "opsets": [list(pair) for pair in recipe.opsets],
         "inputs": [_info_json(info) for info in recipe.inputs],
         "outputs": [_info_json(info) for info in recipe.outputs],
-        "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in recipe.codes],
+        **codes_json(recipe.codes),
         "variants": [_variant_json(variant) for variant in recipe.variants],
     }
 
@@ -304,16 +305,16 @@ class _Reader:
         )  # fmt: skip
 
     def _kernel(self, raw: Mapping[str, Any]) -> KernelPart:
-        code = self.reader.natural(raw["code"], "a code number")
-        if code >= len(self.codes):
-            raise self.reader.damaged(f"it names the code object {code} of {len(self.codes)}")
+        code, given = raw["code"], raw["arguments"]
+        needs = self.reader.code(code, self.codes, len(given) - 1).needs  # the last are sizes
+        needs = (*needs, 0) if needs else (0,) * len(given)
         checks = tuple(self._check(check) for check in raw["checks"])
         name, workload, config, origin = (
             str(raw[key]) for key in ("kernel", "workload", "config", "origin")
         )
         return KernelPart(
             name, workload, config, origin, code,
-            tuple(self._argument(argument) for argument in raw["arguments"]),
+            tuple(map(self._argument, given, needs)),
             self._named(raw["reads"]), self._named((raw["writes"],))[0], checks,
             read_sources(raw),
         )  # fmt: skip
@@ -326,14 +327,14 @@ class _Reader:
             raise self.reader.damaged(f"the indices '{indices}' are of no axis")
         return VaryingCheck(str(node), str(indices), found)
 
-    def _argument(self, raw: Any) -> str | Place:
+    def _argument(self, raw: Any, needs: int) -> str | Place:
         if isinstance(raw, str):
             return self._named((raw,))[0]
         if raw == ["held", 0]:
             return Place("held", 0)
         if raw[0] not in ("constant", "none"):
             raise self.reader.damaged(f"a kernel's tensor lies at {raw[0]!r}")
-        return self.reader.argument(raw)
+        return self.reader.argument(raw, needs)
 
     def _pattern(self, raw: Any) -> Any:
         if isinstance(raw, str):

@@ -60,7 +60,7 @@ class Store:
     chunks: list[NDArray[np.uint8]] = field(default_factory=list)
     size: int = 0
     known: dict[bytes, Place] = field(default_factory=dict)
-    codes: dict[bytes, int] = field(default_factory=dict)
+    codes: dict[CodeObject, int] = field(default_factory=dict)
     objects: list[CodeObject] = field(default_factory=list)
 
     def add(self, array: NDArray[Any]) -> Place:
@@ -76,10 +76,10 @@ class Store:
 
     def code(self, code: CodeObject) -> int:
         """The number of a code object."""
-        if code.code not in self.codes:
-            self.codes[code.code] = len(self.objects)
+        if code not in self.codes:
+            self.codes[code] = len(self.objects)
             self.objects.append(code)
-        return self.codes[code.code]
+        return self.codes[code]
 
     def joined(self) -> NDArray[np.uint8]:
         """All constants, on a cache line."""

@@ -153,9 +153,11 @@ class CpuBackend(Backend):
                 return {}
             return kernel().prepare(constants)
 
+        names = tuple(buffer.name for buffer in code.parameters)
+        needs = tuple(0 if name in unread else nbytes.get(name, 1) for name in names)
         return Compiled(
-            CodeObject(code.object, code.shared_bytes, code.local_bytes),
-            tuple(buffer.name for buffer in code.parameters),
+            CodeObject(code.object, code.shared_bytes, code.local_bytes, needs),
+            names,
             nbytes,
             code.parameters[-1].name,
             unread,
