@@ -13,8 +13,7 @@ disk), none may be compressed or overlap another, so that reading never takes mo
 file has bytes; what was changed since it was written is refused by its digest, every size is
 checked against the manifest, every offset against its region, and whatever does not fit is refused
 with a sentence. The digest finds accidents and edits, not forgery: the code inside runs natively,
-as a shared library's does, so load artifacts only from people you would run a program from, or
-with the key that they sign theirs with (`compiler.signature`).
+as a shared library's does; `compiler.signature` says whose it is.
 
 Invariants: `read_artifact(write_artifact(r))` equals `r`, for every recipe; equal recipes are
 written as equal bytes (no time or host of writing is in them).
@@ -226,14 +225,14 @@ class Reader:
             for number, ((size, shared, local), needed) in enumerate(zip(raw, needs, strict=True))
         )
 
-    def code(self, number: Any, codes: Sequence[CodeObject], arguments: int) -> CodeObject:
-        """The code of a kernel that is given so many arguments."""
+    def needs(self, number: Any, codes: Sequence[CodeObject], arguments: int) -> tuple[int, ...]:
+        """What the code of a kernel needs behind each of so many arguments, in bytes."""
         if self.natural(number, "a code number") >= len(codes):
             raise self.damaged(f"it names the code object {number} of {len(codes)}")
-        found = codes[number]
-        if found.needs and len(found.needs) != arguments:
-            raise self.damaged(f"a kernel of {len(found.needs)} tensors is given {arguments}")
-        return found
+        needs = codes[number].needs
+        if needs and len(needs) != arguments:
+            raise self.damaged(f"a kernel of {len(needs)} tensors is given {arguments}")
+        return needs or (0,) * arguments
 
     def report(self, raw: Any) -> Report:
         """What became of a model."""
@@ -382,8 +381,7 @@ class Reader:
     def _step(self, raw: Any, numbers: Any, codes: Sequence[CodeObject]) -> Step:
         if "kernel" in raw:
             code, given = raw["code"], raw["arguments"]
-            needs = self.code(code, codes, len(given)).needs or (0,) * len(given)
-            places = tuple(map(self.argument, given, needs))
+            places = tuple(map(self.argument, given, self.needs(code, codes, len(given))))
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             checks = tuple(self._check(check) for check in raw.get("checks", ()))
             threads = self.natural(raw.get("threads", 0), "threads", THREADS)

@@ -306,8 +306,7 @@ class _Reader:
 
     def _kernel(self, raw: Mapping[str, Any]) -> KernelPart:
         code, given = raw["code"], raw["arguments"]
-        needs = self.reader.code(code, self.codes, len(given) - 1).needs  # the last are sizes
-        needs = (*needs, 0) if needs else (0,) * len(given)
+        needs = *self.reader.needs(code, self.codes, len(given) - 1), 0  # the last are sizes
         checks = tuple(self._check(check) for check in raw["checks"])
         name, workload, config, origin = (
             str(raw[key]) for key in ("kernel", "workload", "config", "origin")
