@@ -70,9 +70,11 @@ def config(plan: Plan, kind: str, output: Path) -> str:
 
 
 def pkg_config(plan: Plan, kind: str, output: Path) -> str:
-    """The file for pkg-config."""
+    """The file for pkg-config; a program finds a shared library where it lies when it runs, too."""
     file = "".join(f"\\{c}" if c in " \\'\"$#()" else c for c in output.name)
     after = "".join(f" -l{need}" for need in _needs(plan, kind))
+    if kind == "library":
+        after += " -Xlinker -rpath -Xlinker ${pcfiledir}"  # -Wl: pkgconf would escape no blanks
     return _PKG_CONFIG.format(name=package_name(output), file=file, after=after)
 
 

@@ -66,8 +66,12 @@ def test_cmake_finds_a_library_as_a_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("pkg-config"), reason="pkg-config is not installed")
-def test_pkg_config_finds_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moved, wanted = packaged(tmp_path, "libclassifier.a", kind="archive", threads=2)
+@pytest.mark.parametrize(("name", "kind"), [("a", "archive"), ("so", "library")])
+def test_pkg_config_finds_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    moved, wanted = packaged(tmp_path, f"libclassifier.{name}", kind=kind, threads=2)
     monkeypatch.setenv("PKG_CONFIG_PATH", str(moved))
     said = program("pkg-config", "--cflags", "--libs", "classifier", folder=tmp_path)
     program("cc", EXAMPLES / "classify.c", "-o", "run", *shlex.split(said), folder=tmp_path)

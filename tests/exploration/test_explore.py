@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import math
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +134,8 @@ def test_the_command_prints_a_table_a_page_a_csv_and_json(tmp_path: Path) -> Non
     text = page.read_text()
     assert text.count("<circle") == 2 * 6
     assert "http" not in text and "<script" not in text
+    typed = shlex.join(["tilesmith", "explore", *words, "--page", str(page)])
+    assert html.escape(typed).replace("&#x27;", "&#39;") in text
     found = json.loads(run(*words, "--json").stdout)
     assert found["budget"] == "power"
     assert len(found["designs"]) == 6

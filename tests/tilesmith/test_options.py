@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.end_to_end.command import invoke
 from tilesmith.commands.values import NamedFile, NamedShape, NameList, Setting
 
 
@@ -41,3 +42,12 @@ def test_text_that_means_nothing_is_refused(
 def test_values_may_contain_the_separator() -> None:
     assert Setting().convert("isa.flags=+fma=1", None, None) == ("isa.flags", "+fma=1")
     assert NameList(("a", "b")).convert("b,a,b", None, None) == ("b", "a")
+
+
+@pytest.mark.parametrize(("cores", "remarks"), [(2, True), (64, False), (None, True)])
+def test_more_threads_than_cores_are_remarked_on(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, remarks: bool
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    said = invoke("bench", "absent.onnx", "--threads", "64").stderr
+    assert (f"64 are more than the {cores or 1} cores here" in said) == remarks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def explore(csv_file: Path | None, page_file: Path | None, as_json: bool, **aske
     of all designs are estimated, those of the front played; area and power follow a documented
     model (docs/codesign.md). The base is always shown.
     """
-    from tilesmith.display.counting import counting
+    from tilesmith.display.counting import telling
     from tilesmith.exploration.job import explore as search
     from tilesmith.exploration.pages import csv_text, page
     from tilesmith.search_space.files import check_output
@@ -72,12 +73,12 @@ def explore(csv_file: Path | None, page_file: Path | None, as_json: bool, **aske
     for path in filter(None, (csv_file, page_file)):
         check_output(path, *asked["models"])
     request = _request(asked)
-    with counting("steps") as counted:
-        found = search(request, lambda _, done, total: counted(done, total))
+    with telling() as show:
+        found = search(request, lambda what, done, total: show(f"{done} of {total} {what}"))
     if csv_file is not None:
         csv_file.write_text(csv_text(found), encoding="utf-8")
     if page_file is not None:
-        page_file.write_text(page(found, _command(asked)), encoding="utf-8")
+        page_file.write_text(page(found, _command()), encoding="utf-8")
     if as_json:
         print_json(found.to_json())
         return
@@ -99,10 +100,10 @@ def _request(asked: dict[str, Any]) -> Any:
     return ExploreRequest(**asked, shapes=shapes, settings=settings, jobs=jobs)
 
 
-def _command(asked: dict[str, Any]) -> str:
-    varied = " ".join(f"--vary {text}" for text in asked["vary"])
-    models = " ".join(f"--model {path}" for path in asked["models"])
-    return f"tilesmith explore --target {asked['target']} {varied} {models}".strip()
+def _command() -> str:
+    """What was typed, as a shell takes it."""
+    words = click.get_current_context().find_root().obj or ()
+    return shlex.join(["tilesmith", *words])
 
 
 def _summary(found: Exploration) -> str:

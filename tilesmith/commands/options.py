@@ -5,6 +5,7 @@ The decorators carry the help texts; values are in `tilesmith.commands.values`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ import click
 
 from tilesmith.commands.help import Option
 from tilesmith.commands.values import NamedFile, NamedPair, NamedShape, Precision, Setting
-from tilesmith.display.output import DATABASE
+from tilesmith.display.output import DATABASE, note
 from tilesmith.jobs.request import PRECISIONS
 from tilesmith.search_space.target import HOST
 
@@ -92,11 +93,25 @@ update_option = click.option(
 )
 _THREADS = click.IntRange(min=1, max=1024)
 
+
+def _remark(ctx: click.Context, param: click.Parameter, threads: int | None) -> int | None:
+    """Say of more threads than this machine has cores what that comes to."""
+    cores = os.cpu_count() or 1
+    if threads is not None and threads > cores and not ctx.resilient_parsing:
+        note(
+            f"--threads {threads} are more than the {cores} cores here: they take turns"
+        )
+    return threads
+
+
 threads_option = click.option(
-    "--threads", type=_THREADS, default=1, show_default=True, help="Threads to use."
+    "--threads", type=_THREADS, default=1, callback=_remark, help="Threads to use."
 )
 runtime_threads_option = click.option(
-    "--threads", type=_THREADS, help="Threads to use; 1, or what the artifact is for."
+    "--threads",
+    type=_THREADS,
+    callback=_remark,
+    help="Threads to use; 1, or what the artifact is for.",
 )
 chips_option = click.option(
     "--chips",

@@ -106,7 +106,7 @@ class _Run:
         found: dict[str, OperatorDesigns] = {}
         for operator, answer in zip(operators, self.mapped(explored, calls), strict=True):
             found[operator] = OperatorDesigns(**answer)
-            self.told("operators", len(found), len(operators))
+            self.told("operators judged", len(found), len(operators))
         return found
 
     def play(self, findings: Findings) -> None:
