@@ -98,9 +98,7 @@ def _remark(ctx: click.Context, param: click.Parameter, threads: int | None) -> 
     """Say of more threads than this machine has cores what that comes to."""
     cores = os.cpu_count() or 1
     if threads is not None and threads > cores and not ctx.resilient_parsing:
-        note(
-            f"--threads {threads} are more than the {cores} cores here: they take turns"
-        )
+        note(f"--threads {threads} are more than the {cores} cores here: they take turns")
     return threads
 
 
