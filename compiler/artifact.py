@@ -61,6 +61,7 @@ from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
 from tilesmith.search_space.files import ending
+from tilesmith.search_space.origin import origin_named
 from tilesmith.search_space.target import Target
 
 FORMAT = 3
@@ -383,12 +384,11 @@ class Reader:
             code, given = raw["code"], raw["arguments"]
             places = tuple(map(self.argument, given, self.needs(code, codes, len(given))))
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
-            checks = tuple(self._check(check) for check in raw.get("checks", ()))
             threads = self.natural(raw.get("threads", 0), "threads", THREADS)
-            origin, sources = str(raw["origin"]), read_sources(raw)
             return KernelStep(
-                name, workload, config, origin, code, places, checks, threads, sources
-            )
+                name, workload, config, origin_named(str(raw["origin"])), code, places,
+                tuple(map(self._check, raw.get("checks", ()))), threads, read_sources(raw),
+            )  # fmt: skip
         if "host" not in raw:
             return self._control(raw, codes)
         proto = self.member(f"host/{next(numbers)}.onnx", self.natural(raw["bytes"], "a size"))

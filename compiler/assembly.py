@@ -7,7 +7,6 @@ more (weights that were packed) are not stored at all.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -372,13 +371,13 @@ class _Assembler:
 
     def _report(self, steps: tuple[Step, ...]) -> Report:
         kernels = list(kernels_of(steps))
-        origins = Counter(step.origin for step in kernels if not _is_conversion(step))
         hosts = [step.name for step in steps if isinstance(step, HostStep)]
         conversions = sum(map(_is_conversion, kernels))
-        return Report(
-            origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
-            len(hosts), tuple(hosts), conversions, self.placement.nbytes, self.constants.size,
-            self.settled.seconds, precision_of(self.graph),
+        return Report.of(
+            (step.origin for step in kernels if not _is_conversion(step)),
+            host=len(hosts), host_nodes=tuple(hosts), conversions=conversions,
+            peak_bytes=self.placement.nbytes, constant_bytes=self.constants.size,
+            estimated_s=self.settled.seconds, precision=precision_of(self.graph),
         )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from tilesmith.compiler.settling.settlement import Settled, UnconvertibleError, 
 from tilesmith.compiler.settling.tables import share_tables
 from tilesmith.compiler.updates import with_updates
 from tilesmith.search_space.errors import CodegenError, ModelError, WorkloadError
+from tilesmith.search_space.origin import counted
 from tilesmith.search_space.rounds import Rounds
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -251,16 +252,17 @@ def compile_kernels(
 
 
 def require_tuned(graph: Graph, chooser: Chooser) -> None:
-    """Raise `ModelError` if a workload of the graph was never tuned."""
-    missing = [
-        node.workload.key
+    """Raise `ModelError` if no search found the schedule of a workload of the graph."""
+    missing = {
+        node.workload.key: chooser.best(node.workload).origin
         for inner in (graph, *(inside for inside, _ in graph.inside()))
         for node in inner.nodes
-        if node.workload is not None
-        and chooser.best(node.workload).origin in ("fallback", "default")
-    ]
+        if node.workload is not None and not chooser.best(node.workload).origin.is_tuned
+    }
     if missing:
         raise ModelError(
-            f"{len(set(missing))} workloads of '{graph.name}' were never tuned with these threads, "
-            f"the first is '{missing[0]}'; tune the model or leave out --require-tuned"
+            f"{len(missing)} workloads of '{graph.name}' have no schedule that a search found with "
+            f"these threads ({counted(Counter(missing.values()))}), the first is "
+            f"'{next(iter(missing))}'; tune the model with more --trials, or leave out "
+            "--require-tuned"
         )

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from tilesmith.compiler.program import Report
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.origin import counted
 from tilesmith.search_space.target import Target
 
 
@@ -120,9 +121,6 @@ def _facts(shown: Shown) -> Iterable[tuple[str, str]]:
     report, recipe = shown.report, shown.recipe
     threads = f"{recipe.threads} thread{'s' if recipe.threads > 1 else ''}"
     yield "runs on", f"{recipe.target.name}, {threads}, {report.precision}"
-    origins = {"tuned": report.tuned, "tuned by other versions": report.stale,
-               "from another shape": report.fallback, "default": report.default}  # fmt: skip
-    kernels = ", ".join(f"{count} {what}" for what, count in origins.items() if count) or "none"
-    yield "kernels", f"{kernels}; {report.host} nodes on the host"
+    yield "kernels", f"{counted(report.origins)}; {report.host} nodes on the host"
     weights, arena = report.constant_bytes / 1e6, report.peak_bytes / 1e6
     yield "memory", f"{weights:.1f} MB of weights, {arena:.1f} MB for each run at once"

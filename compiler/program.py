@@ -7,6 +7,7 @@ constants.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import TensorInfo
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.target import Target
 
 Region = Literal["arena", "constant", "held", "caller", "value", "none"]
@@ -106,7 +108,7 @@ class KernelStep:
     Attributes:
         name: of the node.
         workload, config: keys of what was compiled.
-        origin: where the schedule came from (`options.Origin`).
+        origin: where the schedule came from (`search_space.origin`).
         code: number of its `CodeObject`.
         arguments: in the code's parameter order.
         checks: what is made sure of before it runs, for itself or for kernels after it.
@@ -224,9 +226,9 @@ class Report:
     """What became of a model.
 
     Attributes:
-        tuned, stale, fallback, default: how many kernels run a schedule from the database, one
-            tuned by other versions, one of the nearest tuned shape (or of other layouts), the
-            default; conversions are not among them.
+        tuned, stale, fallback, default, measured, elsewhere: how many kernels run a schedule of
+            each `Origin`: searched, stale, neighbour, unmeasured, measured, elsewhere; conversions
+            are not among them.
         host: how many nodes run on the host.
         host_nodes: their descriptions.
         conversions: how many layout conversions there are besides.
@@ -247,6 +249,46 @@ class Report:
     constant_bytes: int
     estimated_s: float
     precision: str = "fp32"
+    measured: int = 0
+    elsewhere: int = 0
+
+    @classmethod
+    def of(cls, origins: Iterable[str], **others: Any) -> Report:
+        """From the origin of every kernel."""
+        counts = Counter(origins)
+        return cls(
+            tuned=counts[Origin.SEARCHED],
+            stale=counts[Origin.STALE],
+            fallback=counts[Origin.NEIGHBOUR],
+            default=counts[Origin.UNMEASURED],
+            measured=counts[Origin.MEASURED],
+            elsewhere=counts[Origin.ELSEWHERE],
+            **others,
+        )
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """How many kernels run a schedule of each origin."""
+        return {
+            Origin.SEARCHED: self.tuned,
+            Origin.MEASURED: self.measured,
+            Origin.STALE: self.stale,
+            Origin.NEIGHBOUR: self.fallback,
+            Origin.ELSEWHERE: self.elsewhere,
+            Origin.UNMEASURED: self.default,
+        }
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The same as scripts know it: `tuned` are searched, `nearest` of another shape or machine,
+        `default` measured or not; `schedules` by origin."""
+        return {
+            "tuned": self.tuned,
+            "stale": self.stale,
+            "nearest": self.fallback + self.elsewhere,
+            "default": self.measured + self.default,
+            "schedules": {str(origin): count for origin, count in self.origins.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -302,6 +344,11 @@ class Recipe:
     updates: tuple[Update, ...] = ()
     tensors: tuple[HeldTensor, ...] = ()
     chips: int = 1
+
+    @property
+    def title(self) -> str:
+        """What people call it: its file's name, or its own where it came of none."""
+        return self.source.rpartition(" ")[0] or self.name
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
         """The constants with what is lent in its places."""

@@ -5,9 +5,10 @@ Each protocol is fulfilled by a class of `records`; tests fulfil them with a few
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -23,6 +24,12 @@ class Records(Protocol):
     def nearest(
         self, workload: Workload, target: Target | str, threads: int | None = None
     ) -> Iterable[BestRecord]: ...
+
+    def elsewhere(
+        self, workload: Workload, target: Target, threads: int
+    ) -> Sequence[BestRecord]: ...
+
+    def origins(self, bests: Sequence[Any]) -> Sequence[Origin]: ...
 
     def top(
         self,

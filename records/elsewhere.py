@@ -32,9 +32,13 @@ _MOST_MACHINES = 1000
 
 
 def bests_elsewhere(
-    store: Store, workload: Workload, target: Target, threads: int, measured_by: MeasuredBy
+    store: Store, workload: Workload, target: Target, threads: int, measured_by: MeasuredBy | None
 ) -> list[Best]:
-    """The best of each of the machines most like `target`, itself left out."""
+    """The best of each of the machines most like `target`, itself left out.
+
+    Args:
+        measured_by: only such records; None prefers hardware.
+    """
     with store.reading() as connection:
         scope = Scope([workload.key], None, threads, measured_by=measured_by)
         found = candidates(connection, scope, store.toolchain, None)

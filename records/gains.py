@@ -1,5 +1,10 @@
-"""What tuning gained for a model: how much faster a workload's best is than its default, times how
-often the model runs it; told by the newest job that tuned it.
+"""What tuning gained: the one definition of it, and what jobs tell of it.
+
+The gain of a workload is its default's latency over that of its best on record, both measured alone
+and in the same way. The default is a candidate like any other, so that no gain is below one: a best
+that ties with it (`bests.NEAR_TIE`) gains nothing. The gain of several workloads is that of their
+sums, each as often as the model runs it, over those whose two latencies are known. What schedules
+gain inside the whole model is another measurement, of the model, and always called so.
 
 A job tells its tasks in `jobs.progress` (docs/database.md), which is anybody's text: whatever of it
 does not read as expected is left out.
@@ -19,6 +24,52 @@ _ASKED = re.compile(r" --threads (\d+)\b.*  # (\S+), workloads ")
 
 Subject = tuple[str, str, int]
 """Workload's key, target's identity, threads."""
+
+
+Part = tuple[float, float | None, float | None]
+"""How often a model runs a workload, seconds of its default, and of its best; None: not known."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What tuning gained. See the module's docstring.
+
+    Attributes:
+        default_s, best_s: sums over the workloads of which both are known, weighted, in seconds.
+        missing: workloads that are left out.
+    """
+
+    default_s: float
+    best_s: float
+    missing: int = 0
+
+    @property
+    def times(self) -> float:
+        """How many times as fast."""
+        return self.default_s / self.best_s
+
+    @property
+    def seconds(self) -> float:
+        """What a run of the model gains."""
+        return self.default_s - self.best_s
+
+
+def gain_of(parts: Iterable[Part]) -> Gain | None:
+    """The gain of some workloads, measured in one way; None where nothing is known."""
+    default = best = 0.0
+    missing = 0
+    for weight, default_s, best_s in parts:
+        if default_s and best_s:
+            default, best = default + weight * default_s, best + weight * min(default_s, best_s)
+        else:
+            missing += 1
+    return Gain(default, best, missing) if best > 0 else None
+
+
+def times_of(default_s: float | None, best_s: float | None) -> float | None:
+    """How many times as fast a workload's best is; None where that is not known."""
+    found = gain_of([(1.0, default_s, best_s)])
+    return None if found is None else found.times
 
 
 @dataclass(frozen=True)
@@ -42,15 +93,23 @@ class Task:
     @property
     def told_s(self) -> float:
         """Seconds gained, as the job itself saw it; nothing where it does not tell."""
-        if self.default_s is None or self.best_s is None:
-            return 0.0
-        return self.weight * max(0.0, self.default_s - self.best_s)
+        found = gain_of([(self.weight, self.default_s, self.best_s)])
+        return 0.0 if found is None else found.seconds
 
     def gained_s(self, best: Best) -> float | None:
         """Seconds a model gains by a best; None where it cannot be told."""
-        if self.default_s is None or best.record.result.measured_by != self.measured_by:
+        found = self._gain(best)
+        return None if found is None else found.seconds
+
+    def gain(self, best: Best) -> float | None:
+        """How many times as fast a best is; likewise."""
+        found = self._gain(best)
+        return None if found is None else found.times
+
+    def _gain(self, best: Best) -> Gain | None:
+        if best.record.result.measured_by != self.measured_by:
             return None
-        return self.weight * max(0.0, self.default_s - best.latency)
+        return gain_of([(self.weight, self.default_s, best.latency)])
 
 
 def tasks_of(jobs: Iterable[Job]) -> dict[Subject, Task]:

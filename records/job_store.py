@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import RowMapping, func, select
+from sqlalchemy import RowMapping
 
-from tilesmith.records import jobs, sharing, workers
+from tilesmith.records import jobs, sharing, trials, workers
 from tilesmith.records.clock import now
 from tilesmith.records.jobs import Lease
-from tilesmith.records.models import TRIALS
 from tilesmith.records.record import Job, JobStatus, TuningRecord, WorkerReport, config_digest
 from tilesmith.records.store import Store
 from tilesmith.records.toolchain import calibration_of
+from tilesmith.records.trials import TrialCounts
 from tilesmith.records.writing import Writer
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.measure import MeasuredBy
@@ -158,11 +158,13 @@ class JobStore(Store):
         with self.reading() as connection:
             return jobs.job_of(jobs.row_of(connection, number), now(connection))
 
-    def count_trials(self, job: int) -> int:
-        """How many trials a job has brought."""
+    def trial_counts(self, job: Job) -> TrialCounts:
+        """How many trials a job did: as it told, else counted by its rows."""
+        told = trials.told_by(job)
+        if told is not None:
+            return told
         with self.reading() as connection:
-            query = select(func.count()).where(TRIALS.c.job_id == job)
-            return int(connection.execute(query).scalar_one())
+            return trials.count(connection, job.id, job.command)
 
     def now(self) -> datetime:
         """The time of the database server, which its times are to be compared with."""

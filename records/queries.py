@@ -7,6 +7,7 @@ series, and the newest trials are those with the highest numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, bindparam, func, or_, select, text
 from tilesmith.records.bests import Scope, in_scope
 from tilesmith.records.models import JOBS, MACHINES, SERIES, TARGETS, TRIALS, WORKLOADS
 from tilesmith.records.reading import Told, by_number, first_of_each_series
-from tilesmith.records.record import TuningRecord
+from tilesmith.records.record import MODEL, TuningRecord
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.measure import STATUSES, MeasuredBy, Status
 from tilesmith.search_space.target import Target
@@ -330,22 +331,35 @@ def target_facts(connection: Connection, identity: str) -> Target | None:
 
 
 def stats(connection: Connection) -> dict[str, Any]:
-    """Counts of everything; `bytes` is the size of the database, None where it cannot be known."""
+    """Counts of everything; `bytes` is the size of the database, None where it cannot be known.
+
+    Trials are those of `records.trials`, as far as an index tells: the last word on each
+    configuration; what it took the place of, `measured_again`, and whole models count apart.
+    """
     per_series = (
-        select(TRIALS.c.series_id, func.count().label("trials"))
-        .group_by(TRIALS.c.series_id)
+        select(TRIALS.c.series_id, TRIALS.c.latest, func.count().label("trials"))
+        .group_by(TRIALS.c.series_id, TRIALS.c.latest)
         .subquery()
     )
+    what = (SERIES.c.measured_by, per_series.c.latest, WORKLOADS.c.operator)
     rows = connection.execute(
-        select(SERIES.c.measured_by, func.sum(per_series.c.trials))
+        select(*what, func.sum(per_series.c.trials))
         .join(per_series, per_series.c.series_id == SERIES.c.id)
-        .group_by(SERIES.c.measured_by)
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .group_by(*what)
     )
-    by_measured_by: dict[str, int] = {name: int(count) for name, count in rows}
+    by_measured_by: Counter[str] = Counter()
+    apart = {"measured_again": 0, "models": 0}
+    for label, latest, operator, count in rows:
+        if operator == MODEL or not latest:
+            apart["models" if operator == MODEL else "measured_again"] += int(count)
+        else:
+            by_measured_by[label] += int(count)
     failed = _failures(connection)
     trials = sum(by_measured_by.values())
     return {
         "trials": trials,
+        **apart,
         **{
             name: int(connection.execute(select(func.count()).select_from(row)).scalar_one())
             for name, row in (("workloads", WORKLOADS), ("targets", TARGETS), ("jobs", JOBS))
@@ -360,7 +374,7 @@ def _failures(connection: Connection) -> dict[str, int]:
     """Failures by status, counted in `ix_trials_failed` alone."""
     rows = connection.execute(
         select(TRIALS.c.status, func.count())
-        .where(TRIALS.c.latency_s.is_(None))
+        .where(TRIALS.c.latency_s.is_(None), TRIALS.c.latest)
         .group_by(TRIALS.c.status)
         .order_by(TRIALS.c.status)
     )

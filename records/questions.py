@@ -12,11 +12,14 @@ from sqlalchemy import Connection
 
 from tilesmith.records import nearness, queries, reading, warm_up
 from tilesmith.records.bests import Group, Scope, candidates, pick
+from tilesmith.records.elsewhere import bests_elsewhere
+from tilesmith.records.origins import Searched, origins, tried_of
 from tilesmith.records.record import Best, TuningRecord
 from tilesmith.records.store import Store
 from tilesmith.records.toolchain import calibration_of
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 
@@ -122,6 +125,44 @@ class Questions(Store):
             found = candidates(connection, scope, self.toolchain, calibration)
             picked = pick(connection, found, ("workload",))
         return [picked[(key,)] for key in keys if (key,) in picked][:limit]
+
+    def elsewhere(
+        self,
+        workload: Workload,
+        target: Target,
+        threads: int,
+        *,
+        measured_by: MeasuredBy | None = None,
+    ) -> list[Best]:
+        """The bests of a workload on the machines most like a target, itself left out."""
+        return bests_elsewhere(self, workload, target, threads, measured_by)
+
+    def origin(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        threads: int,
+        measured_by: MeasuredBy | None = None,
+    ) -> Origin | None:
+        """How the best of a workload was found; None if nothing works that is on record."""
+        best = self.best(workload, target, threads, measured_by=measured_by)
+        return None if best is None else self.origins([best])[0]
+
+    def origins(self, bests: Sequence[Best]) -> list[Origin]:
+        """How each best was found."""
+        facts: dict[str, Target | None] = {}
+
+        def target_of(identity: str) -> Target | None:
+            if identity not in facts:
+                try:
+                    facts[identity] = self.target_facts(identity)
+                except DatabaseError:  # damaged: its spaces are not known
+                    facts[identity] = None
+            return facts[identity]
+
+        with self.reading() as connection:
+            tried = tried_of(connection, map(Searched.of, bests), self.toolchain)
+        return origins(bests, tried, target_of)
 
     def overview(
         self,
@@ -279,8 +320,14 @@ class Questions(Store):
         with self.reading() as connection:
             return queries.size(connection)
 
+    def rows(self) -> int:
+        """How many rows of trials there are, superseded ones and whole models among them."""
+        found = self.stats()
+        return int(found["trials"] + found["measured_again"] + found["models"])
+
     def stats(self) -> dict[str, Any]:
-        """Counts: trials, workloads, targets, jobs, by_status, by_measured_by, bytes."""
+        """Counts: trials, measured_again, models, workloads, targets, jobs, by_status,
+        by_measured_by, bytes."""
         with self.reading() as connection:
             return queries.stats(connection)
 

@@ -76,15 +76,15 @@ def last_moments(connection: Connection, job: int, limit: int) -> list[datetime]
 
 
 class Counted(NamedTuple):
-    """How many trials, and the lowest and highest number of them."""
+    """How many rows of trials, and the lowest and highest number of them."""
 
-    trials: int
+    rows: int
     first: int
     last: int
 
 
-def count_trials(connection: Connection, job: int, after: int = 0) -> Counted:
-    """Trials of a job with a number above `after`; its numbers are `after` where there are none.
+def count_rows(connection: Connection, job: int, after: int = 0) -> Counted:
+    """Rows of a job with a number above `after`; its numbers are `after` where there are none.
 
     The index of jobs tells. Whoever asks for a job's first trials begins at the lowest number:
     a server that is asked for "the first after 0" may walk there through all other jobs' trials.

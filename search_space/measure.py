@@ -40,7 +40,7 @@ class MeasureResult:
         samples: latencies in seconds, in the order taken. On hardware: weights cold, activations
             warm, as inside a model.
         measured_by: what produced the samples; a cost model never mixes the two labels.
-        message: why it failed (empty when ok).
+        message: why it failed; of one that is ok, what it is of where that is no trial.
         warm_samples: hardware only: latencies with everything warm, seconds.
         bound: simulator only: which resource bounds the latency ("compute", "l2", "memory", ...).
         elapsed: seconds the whole trial took (generate, compile, check, time).

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from tilesmith.jobs.calibration_data import Data
     from tilesmith.jobs.heartbeat import Observer
     from tilesmith.jobs.quantising import QuantisedModel
-    from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
+    from tilesmith.jobs.tune_reports import TuneReport
     from tilesmith.simulator import SimulationResult
     from tilesmith.tuner.cancel import CancelToken
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tilesmith.records.database import Database
-from tilesmith.records.elsewhere import bests_elsewhere
 from tilesmith.records.faults import GoneError
 from tilesmith.records.jobs import LeaseLost
 from tilesmith.records.queries import Filter
@@ -98,7 +97,7 @@ class DatabaseLedger:
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         database, target, threads = self._database, self._target, self._threads
         found = database.patiently(
-            lambda: bests_elsewhere(database, workload, target, threads, measured_by)
+            lambda: database.elsewhere(workload, target, threads, measured_by=measured_by)
         )
         return [best.record.config for best in found]
 

@@ -205,6 +205,8 @@ def reranked(
         if is_over(found.compared):
             break
         found = _tried(evaluator, found, dict(start))
+        if found.untuned_s is None:  # what `untuned` leaves to the first of them
+            found = replace(found, untuned_s=evaluator.measure([start])[0].latency)
     for workload, rival in ((w, rival) for w, rivals in candidates.items() for rival in rivals):
         if is_over(found.compared):
             break

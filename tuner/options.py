@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilesmith.records.gains import Gain, gain_of
 from tilesmith.records.record import WorkerReport
+from tilesmith.records.trials import TrialCounts
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.evaluator import InPlace
@@ -84,8 +87,10 @@ class TaskReport:
         config: the best configuration.
         layouts: its layout pair.
         measured_by: the label of these latencies.
-        trials: measurements of this job on this task by that label.
+        trials: what this job tried on this task by that label.
         accuracy: pairwise accuracy of the cost model's ranking on recent trials, None if unknown.
+        default: the untuned configuration.
+        origin: how the best was found, by what this job knows.
     """
 
     workload: Workload
@@ -97,6 +102,8 @@ class TaskReport:
     measured_by: MeasuredBy
     trials: int
     accuracy: float | None = None
+    default: Config | None = None
+    origin: Origin = Origin.UNMEASURED
 
 
 @dataclass(frozen=True)
@@ -106,12 +113,12 @@ class Progress:
     Attributes:
         measured_by: the way of measuring at work.
         trials, trials_limit: spent, and allowed (None: no limit), by this way of measuring.
+        counts: what the job did by now, by all its ways.
         elapsed_s, left_s: seconds since the start, and until the time limit or the estimated end.
         tasks: reports of all tasks, by this way of measuring.
         workers: who measures, where that is several.
         screening: whether these trials are simulated to choose what is measured then.
         doing: what is done beside trials, while none are; "" while there are.
-        default_s, best_s: the weighted sums over tasks whose default works, seconds.
     """
 
     measured_by: MeasuredBy
@@ -123,15 +130,20 @@ class Progress:
     workers: tuple[WorkerReport, ...] = ()
     screening: bool = False
     doing: str = ""
+    counts: TrialCounts = TrialCounts()  # noqa: RUF009  (frozen)
+
+    @property
+    def gain(self) -> Gain | None:
+        """Of the tasks whose default and best are known."""
+        return gain_of((t.weight, t.default_s, t.best_s) for t in self.tasks)
 
     @property
     def default_s(self) -> float:
-        return sum(t.weight * (t.default_s or 0.0) for t in self.tasks)
+        return self.gain.default_s if self.gain else 0.0
 
     @property
     def best_s(self) -> float:
-        found = ((t.weight, t.default_s, t.best_s) for t in self.tasks)
-        return sum(weight * (best or 0.0) for weight, default, best in found if default)
+        return self.gain.best_s if self.gain else 0.0
 
 
 OnProgress = Callable[[Progress], None]
@@ -142,8 +154,7 @@ class TuningSummary:
     """What a job came to.
 
     Attributes:
-        trials: measurements by its last runner.
-        simulated: judgements recorded on the way there.
+        counts: what it did; its trials are those of its last runner.
         wall_s: seconds from start to end; `search_s` of them went into the search itself: choosing
             what to measure, learning from it, committing it.
         ending: "cancelled" if a token ended it early.
@@ -157,8 +168,7 @@ class TuningSummary:
         noise: how far apart the samples of the chosen schedules are, see `reporting.noise`.
     """
 
-    trials: int
-    simulated: int
+    counts: TrialCounts
     wall_s: float
     search_s: float
     ending: Ending
@@ -169,6 +179,16 @@ class TuningSummary:
     in_place: InPlace = InPlace()  # noqa: RUF009  (frozen)
     trial_ms: dict[str, float] = field(default_factory=dict)
     noise: float = 0.0
+
+    @property
+    def trials(self) -> int:
+        """Of its last runner."""
+        return self.counts.trials
+
+    @property
+    def simulated(self) -> int:
+        """Judged by a simulator on the way there."""
+        return self.counts.simulated
 
     @property
     def steady(self) -> bool:

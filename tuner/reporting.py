@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.origin import origin_of
 from tilesmith.tuner.options import TaskReport
 from tilesmith.tuner.publish import NEAR_TIE, canonical_best
 from tilesmith.tuner.search import Search
@@ -28,18 +28,15 @@ def report(search: Search, task: TaskSearch) -> TaskReport:
         search.runner.measured_by,
         task.trials,
         search.predictor.accuracy(state),
+        state.default,
+        origin_of(len(state.results), lambda tried: tried >= state.space.size),
     )
 
 
-def final_report(search: Search, task: TaskSearch, choice: Config | None) -> TaskReport:
-    """A task's report with the canonical choice among near-ties, or with another candidate that
-    was chosen, as far as it has a latency.
-    """
+def final_report(search: Search, task: TaskSearch) -> TaskReport:
+    """A task's report with the canonical choice among near-ties."""
     found, state = report(search, task), task.state
     best = canonical_best(state.results, 0.0 if search.runner.deterministic else NEAR_TIE)
-    latency = state.results[choice].latency if choice in state.results else None
-    if choice is not None and latency is not None:
-        best = choice, latency
     if best is None:
         return found
     config, latency = best

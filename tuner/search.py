@@ -86,7 +86,7 @@ class Search:
         self.target, self.options = job.target, job.options
         self.elsewhere: ProposesElsewhere | None = None
         self.runner = runner
-        self.trials = 0
+        self.trials = self.measured_again = 0
         self.rounds = Rounds()
         self.search_s = 0.0
         self.deadline: float | None = None
@@ -164,7 +164,7 @@ class Search:
         self.pace.restart()
         for search in self.tasks if saved["tasks"] else ():
             search.load(saved["tasks"][search.state.task.workload.key])
-        self.trials = saved["trials"]
+        self.trials, self.measured_again = saved["trials"], saved.get("measured_again", 0)
         return mine
 
     def save(self, finished: bool) -> Json:
@@ -172,6 +172,7 @@ class Search:
         named = {search.state.task.workload.key: search for search in self.tasks}
         return {
             "trials": self.trials,
+            "measured_again": self.measured_again,
             "fitted": self.predictor.fitted,
             "earlier": self._earlier,
             "looks": self.pace.looks,
@@ -288,8 +289,10 @@ class Search:
 
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
+        trials = [trial.again() for trial in trials]
         entries = [Entry(search.state.task.workload, trial) for trial in trials]
         with self._cancel.shielded(), self._choosing():
+            self.measured_again += len(trials)
             for trial in trials:
                 search.state.record(trial)
             self._ledger.commit(entries, self._save_all())

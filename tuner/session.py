@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilesmith.records.trials import TrialCounts
 from tilesmith.search_space.errors import InputError, TilesmithError
 from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
@@ -31,7 +32,7 @@ from tilesmith.tuner.elsewhere import choose_elsewhere, resume_rounds
 from tilesmith.tuner.evaluator import NOTHING, InPlace
 from tilesmith.tuner.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.ledger import JobEnd, Ledger
-from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSummary
+from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
 from tilesmith.tuner.publish import confirm
 from tilesmith.tuner.rate import Rate
 from tilesmith.tuner.reporting import failures, final_report, noise, report
@@ -100,6 +101,7 @@ def tune(
         in_place = NOTHING
     with token.shielded():
         summary = job.summary(in_place)
+        job.show(ended=summary.tasks)
         end: JobEnd = "interrupted" if summary.ending == "cancelled" else "finished"
         ledger.finish(end, summary.reason)
     return summary
@@ -158,7 +160,7 @@ class _Job:
         if saved is None:
             self.is_open = True
             if self.model is not None and not self.phases[-1].search.runner.deterministic:
-                self._show(self.phases[-1], "building and timing the untuned model")
+                self.show("building and timing the untuned model", phase=self.phases[-1])
                 self._placed = self.model.foretold()
             self._begin()
             return
@@ -218,7 +220,7 @@ class _Job:
             if self.cancel.cancelled or self._time_is_up():
                 break
             confirm(phase.search, task, self._options.rivals, self.cancel)
-            self._show(phase, "measuring the best again, in turns")
+            self.show("measuring the best again, in turns")
 
     def _run_phase(self, phase: _Phase) -> str:
         """Rounds until something ends them; says what."""
@@ -247,7 +249,7 @@ class _Job:
             except Cancelled:
                 continue
             watch.check(self.cancel)
-            self._show(phase)
+            self.show()
         search.abandon()
         if search.elsewhere is not None:
             search.elsewhere.close()
@@ -271,7 +273,7 @@ class _Job:
         while self._options.in_flight and len(search.rounds) and not search.rounds.first.is_open:
             if not search.join(None):
                 break
-            self._show(phase)
+            self.show()
 
     def _is_over(self, search: Search) -> bool:
         return search.deadline is not None and time.monotonic() >= search.deadline
@@ -303,11 +305,16 @@ class _Job:
         if self.model is None:
             return NOTHING
         phase = self.phases[self._active]
-        self._show(phase, "comparing schedules inside the model")
+        self.show("comparing schedules inside the model")
         return self.model.settled(phase.search)
 
     # -- reports ----------------------------------------------------------------------------------
-    def _show(self, phase: _Phase, doing: str = "") -> None:
+    def show(
+        self, doing: str = "", ended: Sequence[TaskReport] = (), phase: _Phase | None = None
+    ) -> None:
+        """Tell where the job is, and what it does beside trials; at its end, what became of its
+        tasks."""
+        phase = phase or self.phases[self._active]
         phase.rate.note(time.monotonic(), phase.search.trials)
         if self.on_progress is None:
             return
@@ -317,14 +324,23 @@ class _Job:
             left = max(0.0, self._options.time_limit_s - elapsed)
         elif phase.limit is not None:
             left = phase.rate.seconds(phase.limit - search.trials)
-        reports = tuple(report(search, task) for task in search.tasks)
         way, workers = search.runner.measured_by, tuple(search.runner.workers())
+        reports = [report(search, task) for task in search.tasks]
+        if ended:
+            pairs = zip(reports, ended, strict=True)
+            reports = [last if last.measured_by == way else now for now, last in pairs]
         self.on_progress(
             Progress(
-                way, search.trials, phase.limit, elapsed, left, reports, workers,
-                phase.screening, doing,
+                way, search.trials, phase.limit, elapsed, left, tuple(reports), workers,
+                phase.screening, doing, self._counts(),
             )
         )  # fmt: skip
+
+    def _counts(self) -> TrialCounts:
+        """What was done by now; what runners before the last one did is no trial."""
+        *screening, last = (phase.search for phase in self.phases)
+        again = sum(phase.search.measured_again for phase in self.phases)
+        return TrialCounts(last.trials, sum(search.trials for search in screening), again)
 
     def summary(self, in_place: InPlace) -> TuningSummary:
         """What the job came to; tasks the last runner never reached are reported by an earlier."""
@@ -335,12 +351,9 @@ class _Job:
             for phase in self.phases[: self._active]:
                 if found.state.best is None:
                     found, search = phase.search.tasks[number], phase.search
-            choice = in_place.choices.get(found.state.task.workload)
-            reports.append(final_report(search, found, choice))
-        simulated = sum(p.search.trials for p in self.phases[: self._active])
+            reports.append(final_report(search, found))
         return TuningSummary(
-            last.trials,
-            simulated,
+            self._counts(),
             time.monotonic() - self._start,
             sum(phase.search.search_s for phase in self.phases),
             "cancelled" if self.cancel.cancelled else "finished",

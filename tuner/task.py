@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.records.trials import MEASURED_AGAIN
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
@@ -58,6 +59,13 @@ class Trial:
 
     config: Config
     result: MeasureResult
+
+    def again(self) -> Trial:
+        """The same as a second measurement, which says that it is no trial of its own."""
+        if self.result.message.startswith(MEASURED_AGAIN):
+            return self
+        message = ": ".join(filter(None, (MEASURED_AGAIN, self.result.message)))
+        return replace(self, result=replace(self.result, message=message))
 
 
 def merge_tasks(tasks: Sequence[TuningTask]) -> list[TuningTask]:

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from tilesmith.records.trials import TIMED_IN_MODEL
 from tilesmith.search_space.model_evaluator import ModelEvaluator, Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
@@ -72,7 +73,7 @@ class WholeModel:
         found = self._evaluator.foretold()
         self._looked_s = time.monotonic() - begun
         self._model_s = sum(result.latency or 0.0 for _, result in found.values())
-        return found
+        return {w: (c, replace(r, message=TIMED_IN_MODEL)) for w, (c, r) in found.items()}
 
     def settled(self, search: Search) -> InPlace:
         """The schedules that make the whole model fastest, found in the time kept back for it."""

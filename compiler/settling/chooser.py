@@ -2,8 +2,9 @@
 
 Where this workload was never tuned with this many threads, the bests of other thread counts
 compete with the default (`compiler.settling.parallel`), else those of the nearest tuned shape stand
-in, else the template's default; layouts nobody measured are offered as variants of the best. What
-one thread was measured to do faster than all, one does.
+in, else what a search on another machine found, where the family foretells that it beats the
+default here, else the template's default; layouts nobody measured are offered as variants of the
+best. What one thread was measured to do faster than all, one does.
 
 Invariants: every schedule is legal in its workload's space; the seconds of measured schedules are
 measurements, of all others estimates that never undercut a measurement on the same threads.
@@ -15,7 +16,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from tilesmith.codegen.structures import default_of, inside_of, space_of
 from tilesmith.compiler.backend import backends
@@ -24,15 +24,13 @@ from tilesmith.compiler.settling.layouts import normal
 from tilesmith.compiler.settling.parallel import ALL, Candidate, Parallel
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
-
-Origin = Literal["tuned", "stale", "fallback", "default"]
-"""tuned | tuned by other versions | from the nearest shape, threads or layouts tuned | untuned."""
 
 _DOUBT = 1.3
 """Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""
@@ -82,6 +80,7 @@ class Chooser:
         self.database = database
         self._parallel = Parallel(target, threads)
         self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
+        self._origins: dict[int, Origin] = {}
         self._spaces: dict[Workload, SearchSpace] = {}
 
     def preferring(self, changed: Mapping[Workload, Config]) -> Chooser:
@@ -112,9 +111,18 @@ class Chooser:
             unknown = [w for w in missing if w.key not in bests and w.key not in others]
             if unknown:
                 others |= self.database.layout_bests(unknown, self.target, None)
+        known = [*bests.values(), *others.values()]
+        self._look_up(best for pairs in known for best in pairs.values())
         for workload in missing:
             found = bests.get(workload.key, {})
             self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
+
+    def _look_up(self, bests: Iterable[BestRecord]) -> None:
+        """How bests were found, all at once."""
+        asked = list(bests)
+        if self.database is not None and asked:
+            found = self.database.origins(asked)
+            self._origins |= {id(best): origin for best, origin in zip(asked, found, strict=True)}
 
     def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
         """The best schedule known for each (input, output) layout pair of a workload."""
@@ -142,7 +150,9 @@ class Chooser:
         if workload in self._choices:
             chosen = self._choices[workload]
             seconds = min((best.latency for best in bests.values()), default=0.0)
-            origin: Origin = "tuned" if bests else self._derived(workload, chosen)
+            origin = self._derived(workload, chosen)
+            if bests:
+                origin = self._origin(min(bests.values(), key=lambda best: best.latency))
             users = self._parallel.users(workload, chosen)
             untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
@@ -153,7 +163,7 @@ class Chooser:
             return found
         for best in bests.values():
             if best.record.config in space:
-                origin = "stale" if best.stale else "tuned"
+                origin = self._origin(best)
                 users = self._parallel.users(workload, best.record.config)
                 schedule = Schedule(best.record.config, origin, best.latency, users)
                 found[self.layouts(workload, schedule.config)] = schedule
@@ -191,9 +201,9 @@ class Chooser:
                 rival = self._parallel.usual(workload, alone, candidates[-1], usual)
                 candidates += [rival] if rival is not None else []
             for one in candidates:
-                origin: Origin = "fallback"
+                origin = Origin.NEIGHBOUR
                 if tuned:
-                    origin = "stale" if best.stale else "tuned"
+                    origin = self._origin(best)
                 elif one.config != config:
                     origin = self._derived(workload, one.config)
                 pair = self.layouts(workload, one.config)
@@ -212,7 +222,7 @@ class Chooser:
 
     def _derived(self, workload: Workload, config: Config) -> Origin:
         """Where a configuration comes from that is on no record of its workload."""
-        return "default" if self._usual(workload, config) else "fallback"
+        return Origin.UNMEASURED if self._usual(workload, config) else Origin.NEIGHBOUR
 
     def _usual(self, workload: Workload, config: Config) -> bool:
         """Whether a configuration is one that nobody tuned: alone, or between kernels."""
@@ -228,9 +238,13 @@ class Chooser:
             workload, self.target, threads=self.threads, limit=_NEXT_BEST
         ):
             if record.config in space and record.latency is not None:
-                schedule = Schedule(record.config, "stale", record.latency)
+                schedule = Schedule(record.config, Origin.STALE, record.latency)
                 found[self.layouts(workload, record.config)] = schedule
                 return
+
+    def _origin(self, best: BestRecord) -> Origin:
+        """How a best was found."""
+        return self._origins[id(best)]
 
     def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
         source, result = template_of(workload.operator).layouts(workload, config)
@@ -244,8 +258,19 @@ class Chooser:
                     config = carried_over(near.record.config, space)
                     if config is not None:
                         return self._earned(workload, config, near.record.threads, seconds)
+            for other in self._from_elsewhere(workload):
+                config = carried_over(other.record.config, space)
+                if config is not None:
+                    return self._earned(workload, config, None, seconds)
         usual = default_of(workload, self.target)
-        return Schedule(usual, "default", seconds, self._parallel.users(workload, usual))
+        return Schedule(usual, Origin.UNMEASURED, seconds, self._parallel.users(workload, usual))
+
+    def _from_elsewhere(self, workload: Workload) -> Iterator[BestRecord]:
+        """What searches on other machines found, the most alike first."""
+        assert self.database is not None
+        bests = self.database.elsewhere(workload, self.target, self.threads)
+        self._look_up(bests)
+        return (best for best in bests if self._origin(best) is Origin.SEARCHED)
 
     def told(self, workload: Workload, config: Config) -> float | None:
         """Seconds of a configuration that nobody measured, if the target's family can tell."""
@@ -257,22 +282,28 @@ class Chooser:
         found = self.told(workload, config)
         return estimate(workload, self.target) if found is None else found
 
-    def _earned(self, workload: Workload, config: Config, threads: int, seconds: float) -> Schedule:
-        """A schedule of another shape; one of another thread count has to beat the default."""
+    def _earned(
+        self, workload: Workload, config: Config, threads: int | None, seconds: float
+    ) -> Schedule:
+        """A schedule of another shape, or of another machine, which is None's; one of another
+        machine or thread count has to beat the default."""
         usual = default_of(workload, self.target)
         if threads != self.threads:
             config = self._parallel.faster(workload, [config, usual])
         users = self._parallel.users(workload, config)
-        return Schedule(config, "default" if config == usual else "fallback", seconds, users)
+        origin = Origin.ELSEWHERE if threads is None else Origin.NEIGHBOUR
+        return Schedule(config, Origin.UNMEASURED if config == usual else origin, seconds, users)
 
     def _add_variants(
         self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
     ) -> None:
         """Offer the best schedule in the layouts nobody measured."""
         best = min(found.values(), key=lambda schedule: schedule.seconds)
-        derived: Origin = "default" if best.origin == "default" else "fallback"
+        derived = Origin.NEIGHBOUR
+        if best.origin in (Origin.UNMEASURED, Origin.ELSEWHERE):
+            derived = best.origin
         measured = 0.0
-        if derived == "fallback":
+        if derived is Origin.NEIGHBOUR:
             measured = max(schedule.seconds for schedule in found.values())
         for config in layout_variants(space, best.config):
             pair = self.layouts(workload, config)
@@ -280,7 +311,7 @@ class Chooser:
                 like = config.get("algorithm") == best.config.get("algorithm")
                 factor = _DOUBT if like else _DOUBT * _DOUBT
                 seconds = max(best.seconds * factor, measured)
-                if derived == "default":
+                if derived is not Origin.NEIGHBOUR:
                     told = self.told(workload, config)
                     seconds = seconds if told is None else told
                 users = self._parallel.users(workload, config)

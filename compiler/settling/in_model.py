@@ -17,6 +17,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 
@@ -36,7 +37,7 @@ def between_kernels(graph: Graph, chooser: Chooser) -> Choices:
     for workload in dict.fromkeys(kernels):
         best = chooser.best(workload)
         config = inside_of(workload, chooser.target)
-        if best.origin == "default" and config != best.config:
+        if best.origin is Origin.UNMEASURED and config != best.config:
             found[workload] = config
     return found
 

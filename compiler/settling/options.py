@@ -14,9 +14,10 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
 from tilesmith.compiler.settling.channels_last import channels_last, moves_images
-from tilesmith.compiler.settling.chooser import Chooser, Origin, Schedule
+from tilesmith.compiler.settling.chooser import Chooser, Schedule
 from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
 from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -38,7 +39,7 @@ class Option:
     operands: tuple[str, ...]
     output: str
     seconds: float = 0.0
-    origin: Origin = "default"
+    origin: Origin = Origin.UNMEASURED
     workload: Workload | None = None
     config: Config | None = None
     threads: int = 0

@@ -236,7 +236,7 @@ class _Settlement:
         if workload is None or not is_scheduled(workload, self.chooser.target):
             return IMPOSSIBLE
         best = self.chooser.best(workload)
-        if best.origin in ("tuned", "stale"):
+        if best.origin.on_record:
             return best.seconds
         if (told := self.chooser.told(workload, best.config)) is not None:
             return told

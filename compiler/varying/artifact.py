@@ -39,6 +39,7 @@ from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.sizes import Size, extent_text, limits, parse_extent
+from tilesmith.search_space.origin import origin_named
 from tilesmith.search_space.target import Target
 
 _TEXT = 2000
@@ -312,7 +313,7 @@ class _Reader:
             str(raw[key]) for key in ("kernel", "workload", "config", "origin")
         )
         return KernelPart(
-            name, workload, config, origin, code,
+            name, workload, config, origin_named(origin), code,
             tuple(map(self._argument, given, needs)),
             self._named(raw["reads"]), self._named((raw["writes"],))[0], checks,
             read_sources(raw),

@@ -8,7 +8,6 @@ without code for varying sizes are computed by their reference, on the host.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -318,10 +317,14 @@ class _Assembler:
     def _report(self, parts: Sequence[Part]) -> Report:
         kernels = [part for part in parts if isinstance(part, KernelPart)]
         own = [part for part in kernels if part.workload.split()[0] != TRANSFORM]
-        origins = Counter(part.origin for part in own)
         hosts = tuple(part.name for part in parts if isinstance(part, HostPart))
         settled = self.lowered.settled[0]
-        return Report(
-            origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
-            len(hosts), hosts, len(kernels) - len(own), 0, self.store.size, settled.seconds,
-        )  # fmt: skip
+        return Report.of(
+            (part.origin for part in own),
+            host=len(hosts),
+            host_nodes=hosts,
+            conversions=len(kernels) - len(own),
+            peak_bytes=0,
+            constant_bytes=self.store.size,
+            estimated_s=settled.seconds,
+        )

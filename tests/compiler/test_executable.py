@@ -297,9 +297,14 @@ def test_schedules_come_from_the_database(database: Database, inputs: dict[str, 
     fallback = build(graph, host_target(), database)
     assert (fallback.report.fallback, fallback.report.default) == (1, 0)
     assert '"m_tile":2' in fallback.recipe.steps[0].config
-    with pytest.raises(ModelError, match="1 workloads of 'g' were never tuned"):
+    with pytest.raises(ModelError, match="1 workloads of 'g' have no"):
         build(graph, host_target(), database, BuildOptions(require_tuned=True))
     database.add([record(task.workload, 2e-6, m_tile=1), record(task.workload, 9e-6, m_tile=3)])
+    few = build(graph, host_target(), database).report
+    assert (few.tuned, few.measured, few.default) == (0, 1, 0)
+    with pytest.raises(ModelError, match="1 measured"):
+        build(graph, host_target(), database, BuildOptions(require_tuned=True))
+    database.add([record(task.workload, 9e-6, k_unroll=n) for n in range(30, 37)])
     tuned = build(graph, host_target(), database, BuildOptions(require_tuned=True))
     assert (tuned.report.tuned, tuned.report.fallback) == (1, 0)
     assert '"m_tile":1' in tuned.recipe.steps[0].config

@@ -81,7 +81,7 @@ def test_what_two_threads_share_well_is_kept(database: Database) -> None:
     config = default_of(PRODUCT, HOST)
     record(database, PRODUCT, config, 1e-3, threads=1)
     chosen = Chooser(HOST, database, 2).best(PRODUCT)
-    assert chosen.origin in ("fallback", "default") and chosen.threads == ALL
+    assert chosen.origin in ("neighbour", "unmeasured") and chosen.threads == ALL
     assert chosen.seconds < 0.7e-3
 
 
@@ -90,10 +90,10 @@ def test_one_thread_runs_what_it_was_measured_to_run_faster(database: Database) 
     record(database, PRODUCT, config, 1e-3, threads=1)
     record(database, PRODUCT, config, 2e-3, threads=2)
     chosen = Chooser(HOST, database, 2).best(PRODUCT)
-    assert (chosen.origin, chosen.threads, chosen.seconds) == ("tuned", 1, 1e-3)
+    assert (chosen.origin, chosen.threads, chosen.seconds) == ("measured", 1, 1e-3)
     record(database, PRODUCT, config, 0.6e-3, threads=2)
     chosen = Chooser(HOST, database, 2).best(PRODUCT)
-    assert (chosen.origin, chosen.threads, chosen.seconds) == ("tuned", ALL, 0.6e-3)
+    assert (chosen.origin, chosen.threads, chosen.seconds) == ("measured", ALL, 0.6e-3)
 
 
 def test_records_of_more_threads_have_to_beat_the_default(database: Database) -> None:

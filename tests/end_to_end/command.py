@@ -19,6 +19,8 @@ from tilesmith.command_line import command_line
 
 SMALL = "matmul m=16 n=32 k=8 const=b"
 TUNE = ("--measure", "hardware", "--trials", "2")
+SEARCH = ("--measure", "simulator", "--trials", "16")
+"""Enough trials for a search of one workload."""
 
 Dims = Sequence[int | str]
 

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import (
+    SEARCH,
     SMALL,
     TUNE,
     invoke,
@@ -35,7 +36,7 @@ def test_tune_prints_one_json_object_and_keeps_its_trials(tmp_path: Path) -> Non
     assert task["workload"] == task["key"] == SMALL
     assert set(task) == {
         "workload", "key", "weight", "default_us", "best_us", "gflops", "config", "measured_by",
-        "trials",
+        "trials", "schedule", "gain", "in_model",
     }  # fmt: skip
     assert 0 < task["best_us"] <= task["default_us"]
     assert task["measured_by"] == "hardware"
@@ -48,7 +49,7 @@ def test_tune_prints_one_json_object_and_keeps_its_trials(tmp_path: Path) -> Non
 
 def test_tuning_a_model_compiling_running_and_timing_it(model: Path, tmp_path: Path) -> None:
     database, artifact = tmp_path / "tuning.db", tmp_path / "small.tsm"
-    tuned = succeed("tune", model, "--database", database, *TUNE)
+    tuned = succeed("tune", model, "--database", database, *SEARCH)
     assert [task["weight"] for task in tuned["tasks"]] == [1]
     compiled = succeed("compile", model, "--database", database, "-o", artifact)
     assert (compiled["tuned"], compiled["fallback"], compiled["stale"], compiled["host"]) == (

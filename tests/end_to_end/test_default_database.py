@@ -53,7 +53,7 @@ def test_every_command_finds_it_and_says_so(
         told = succeed(*words)
         assert (told["database"], told["database_by"]) == ("tuning.db", "current directory")
     compiled = succeed("compile", model, "-o", "model.tsm")
-    assert compiled["tuned"] and compiled["database"] == "tuning.db"
+    assert compiled["schedules"]["measured"] and compiled["database"] == "tuning.db"
     assert "database" not in succeed("run", "model.tsm"), "an artifact has its schedules"
     assert succeed("compile", model, "-o", "model.tsm", "--database", "none")["tuned"] == 0
     (folder / "elsewhere").mkdir()

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
-from tests.end_to_end.command import TUNE, invoke, refuse, save_model, succeed
+from tests.end_to_end.command import SEARCH, TUNE, invoke, refuse, save_model, succeed
 from tilesmith.codegen.host import host_target
 from tilesmith.display.profile import text as profile_text
 from tilesmith.display.profile_page import page
@@ -74,7 +74,7 @@ def test_operators_have_the_models_names_and_add_up(found: dict[str, Any]) -> No
         }
         assert op["us"] >= op["wait_us"] >= 0
         if op["kind"] == "kernel":
-            assert op["origin"] == "default"
+            assert op["origin"] == "unmeasured"
             assert op["predicted_us"] > 0
             assert op["bound"]
 
@@ -178,13 +178,18 @@ def test_schedules_of_other_thread_counts_are_mentioned(tmp_path: Path) -> None:
     database = tmp_path / "t.db"
     succeed("tune", path, "--database", database, "--threads", 2, *TUNE)
     report = succeed("profile", path, "--database", database, "--runs", 5)
-    assert not {op["origin"] for op in report["ops"]} & {"tuned"}
+    assert not {op["origin"] for op in report["ops"]} & {"searched", "measured"}
     (said,) = (advice for advice in report["advice"] if advice["kind"] == "elsewhere")
     assert "for other thread counts (1 for 2)" in said["text"]
     assert said["command"].startswith(f"tilesmith tune {path} --database {database} ")
     succeed("tune", path, "--database", database, *TUNE)
     report = succeed("profile", path, "--database", database, "--runs", 5)
-    assert {op["origin"] for op in report["ops"]} == {"tuned"}
+    assert {op["origin"] for op in report["ops"]} == {"measured"}
+    assert any("too few trials for a search" in advice["text"] for advice in report["advice"])
+    database.unlink()
+    succeed("tune", path, "--database", database, *SEARCH)
+    report = succeed("profile", path, "--database", database, "--runs", 5)
+    assert {op["origin"] for op in report["ops"]} == {"searched"}
     assert not [advice for advice in report["advice"] if advice["command"]]
 
 
@@ -192,7 +197,9 @@ def test_schedules_of_other_thread_counts_are_mentioned(tmp_path: Path) -> None:
 def test_advice_is_of_what_has_weight(us: float) -> None:
     ops = (
         OperatorTime("u", "Unique", us, kind="host"),
-        OperatorTime("y", "exp", 100.0 - us, kind="kernel", origin="tuned", roofline_us=100.0 - us),
+        OperatorTime(
+            "y", "exp", 100.0 - us, kind="kernel", origin="searched", roofline_us=100.0 - us
+        ),
     )
     report = ProfileReport("m", "cpu", 1, "fp32", "simulator", 100.0, ops)
     kinds = [advice.kind for advice in advised(report, Request("m.onnx"), host_target(), "")]
@@ -201,7 +208,7 @@ def test_advice_is_of_what_has_weight(us: float) -> None:
 
 @pytest.mark.parametrize(("plain", "said"), [(90.0, True), (17_000.0, False)])
 def test_only_short_runs_are_little_beside_their_call(plain: float, said: bool) -> None:
-    op = OperatorTime("y", "exp", plain, kind="kernel", origin="tuned", roofline_us=plain)
+    op = OperatorTime("y", "exp", plain, kind="kernel", origin="searched", roofline_us=plain)
     report = ProfileReport("m", "cpu", 1, "fp32", "hardware", plain, (op,))
     report = replace(report, plain_us=plain, call_us=1.2 * plain)
     kinds = [advice.kind for advice in advised(report, Request("m.onnx"), host_target(), "")]

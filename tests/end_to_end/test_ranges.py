@@ -67,7 +67,7 @@ def test_a_size_may_be_named_by_itself(layers: Path) -> None:
 def test_tuning_a_range_serves_compiling_it(layers: Path, tmp_path: Path) -> None:
     database, artifact = tmp_path / "tuning.db", tmp_path / "layers.tsm"
     ranges = ("--shape", "rows=1..40", "--database", database)
-    tuned = succeed("tune", layers, *ranges, "--measure", "simulator", "--trials", "8")
+    tuned = succeed("tune", layers, *ranges, "--measure", "simulator", "--trials", "72")
     assert len(tuned["tasks"]) == 4, "two products at two sizes"
     report = succeed("compile", layers, *ranges, "-o", artifact, "--require-tuned")
     assert [variant["tuned"] for variant in report["variants"]] == [2, 2]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.command import TUNE, invoke, save_model, succeed
+from tests.end_to_end.command import SEARCH, invoke, save_model, succeed
 
 KEY = "matmul m=4 n=6 k=8 const=b epilogue=relu"
 
@@ -26,7 +26,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What tuning the model leaves; to be copied."""
     folder = tmp_path_factory.mktemp("tuned")
     model, database = save_model(folder / "small.onnx"), folder / "tuning.db"
-    assert invoke("tune", model, *TUNE, "--database", database).exit_code == 0
+    assert invoke("tune", model, *SEARCH, "--database", database).exit_code == 0
     return database
 
 
@@ -55,9 +55,9 @@ def test_every_reason_is_named(here: Path, model: Path, tuned: Path) -> None:
 def test_other_versions_and_processors_are_named(here: Path, model: Path, tuned: Path) -> None:
     shutil.copy(tuned, here)
     with sqlite3.connect("tuning.db") as database:
-        database.execute("update toolchains set codegen = '1'")
+        database.execute("update toolchains set simulator = '1'")
     ((_, reason),), _ = why(model)
-    assert "codegen was 1" in reason
+    assert "simulator was 1" in reason
     with sqlite3.connect("tuning.db") as database:
         database.execute("update targets set identity = 'cpu-00000000'")
     ((_, reason),), _ = why(model)
@@ -68,7 +68,7 @@ def test_the_command_does_what_it_says(here: Path, model: Path) -> None:
     _, command = why(model, "--threads", "2")
     assert command is not None
     words = shlex.split(command)[1:]
-    assert invoke(*words, *TUNE).exit_code == 0
+    assert invoke(*words, *SEARCH).exit_code == 0
     assert why(model, "--threads", "2") == ([], None)
 
 

@@ -131,7 +131,7 @@ def test_a_module_is_a_model_for_every_job(tmp_path: Any) -> None:
     module = nn.Linear(8, 4)
     model = ts.torch_model(module, (torch.ones(2, 8),))
     assert ts.simulate(model).latency_us > 0
-    asked = {"measure": "simulator", "trials": 4}
+    asked = {"measure": "simulator", "trials": 12}
     database = tmp_path / "tuning.db"
     assert ts.tune(model, "cpu", database, **asked).trials >= 4
     executable = ts.compile(model, "cpu", database, require_tuned=True)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ from tilesmith.command_line import command_line
 from tilesmith.display.charts import Axis, number, staircase
 from tilesmith.display.job_report import gather
 from tilesmith.display.job_whole import shares, wholes
-from tilesmith.display.report_page import _free, page
+from tilesmith.display.labels import Box, Labels
+from tilesmith.display.report_page import page
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.errors import InputError
@@ -235,12 +235,16 @@ def test_a_job_beside_another(database: Database, tmp_path: Path) -> None:
     assert result.exit_code == 2 and "no job 77" in result.stderr
 
 
-def test_labels_of_dots_keep_apart() -> None:
-    taken: list[tuple[float, float]] = []
-    for _ in range(12):
-        taken.append((300.0, _free((300.0, 100.0), taken, 360.0)))
-    ys = sorted(y for _, y in taken)
-    assert len(set(ys)) == 12 and min(b - a for a, b in pairwise(ys)) >= 11
+def test_labels_lie_neither_on_each_other_nor_on_dots() -> None:
+    room = Box(0.0, 0.0, 400.0, 360.0)
+    labels = Labels(room)
+    labels.keep_off(300.0, 100.0, 5.0)
+    for place in range(12):
+        assert labels.place(f"{place}: 50%", 300.0, 100.0) is not None
+    assert all(room.holds(box) for box in labels.taken)
+    pairs = [(a, b) for a in labels.taken for b in labels.taken if a is not b]
+    assert not any(a.meets(b) for a, b in pairs)
+    assert labels.place("x" * 100, 300.0, 100.0) is None, "there is no room for it"
 
 
 def test_short_logarithmic_axes_have_ticks() -> None:

@@ -151,11 +151,12 @@ def test_tasks_known_from_the_model_wait_until_they_matter() -> None:
     assert all(task.default_s and task.best_s for task in summary.tasks)
     assert len(ledger.entries) >= 15, "but it is on record"
     assert summary.in_place.reverted == {task.workload for task in summary.tasks}
+    choices = summary.in_place.choices
     for task in summary.tasks[1:]:
-        assert task.config == default_of(task.workload, TARGET)
+        assert choices[task.workload] == default_of(task.workload, TARGET) == task.default
     parts = summary.in_place.parts
     assert parts is not None and (parts.in_place_s, parts.added_s) == (4.0, 2.5)
-    assert parts.alone_s == pytest.approx(sum(task.best_s or 0.0 for task in summary.tasks[1:]))
+    assert parts.alone_s == pytest.approx(sum(task.default_s or 0.0 for task in summary.tasks[1:]))
 
 
 def test_a_job_with_foretold_tasks_resumes() -> None:

@@ -159,7 +159,7 @@ def test_whole_assignments_come_first() -> None:
         def _latency(self, choices: Mapping[Workload, Config]) -> float:
             return 1.0 if len(choices) == 2 else 2.0
 
-    assert reranked(Together(), {}) == InPlace({ONE: B, TWO: B}, 2.0, 1.0, 1)
+    assert reranked(Together(), {}) == InPlace({ONE: B, TWO: B}, 2.0, 1.0, 1, 1.0)
 
 
 def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
@@ -190,7 +190,9 @@ def test_tuning_reports_what_the_evaluator_chose() -> None:
     found = summary.in_place
     assert set(found.choices) == {ONE, TWO}
     assert (found.before_s, found.after_s) == (1.0, 0.8)
-    assert {task.workload: task.config for task in summary.tasks} == found.choices
+    for task in summary.tasks:
+        assert task.best_s is not None and task.default_s is not None
+        assert task.best_s <= 1.01 * task.default_s, "the best alone, whatever the model has"
 
 
 def test_no_comparison_begins_that_would_end_after_the_time_limit(

@@ -25,11 +25,12 @@ from tilesmith.commands.options import (
     update_option,
 )
 from tilesmith.display.output import note, print_json
+from tilesmith.search_space.origin import SEARCH, counted
 
 if TYPE_CHECKING:
     from tilesmith.compiler.shipping import LibraryRequest
     from tilesmith.jobs.passes import ListedPass
-    from tilesmith.jobs.reports import CompileReport
+    from tilesmith.jobs.reports import CompileReport, VariantReport
 
 _UNTUNED = 8
 """Workloads that were not tuned, of those that are shown."""
@@ -59,7 +60,10 @@ _UNTUNED = 8
     help="Of a library: what the names of its functions begin with; else the model's name.",
 )
 @click.option(
-    "--require-tuned", is_flag=True, help="Fail if an operator has no tuned schedule of its own."
+    "--require-tuned",
+    is_flag=True,
+    help="Fail unless a search of its own found the schedule of every operator: at least "
+    f"{SEARCH} configurations tried beside the default.",
 )
 @click.option(
     "--optimal-memory",
@@ -93,8 +97,9 @@ def compile_model(
 ) -> None:
     """Compile MODEL with the best schedules of a database.
 
-    An operator the database does not know takes the schedule of the nearest tuned shape, or else
-    the default; one without a template runs on the host. The report says how many of each.
+    An operator the database does not know takes the schedule of the nearest tuned shape, of another
+    machine, or else the default; one without a template runs on the host. The report says how many
+    of each.
     --print-passes needs no model: it lists what a model goes through for the target.
     """
     from tilesmith.jobs.compiling import compile_to
@@ -199,23 +204,20 @@ def _library(report: CompileReport) -> list[str]:
     ]
 
 
+def _kernels(report: CompileReport | VariantReport) -> str:
+    """How the schedules of kernels were found, and what has none."""
+    return f"{counted(report.schedules)}, {report.host} on the host"
+
+
 def _summary(report: CompileReport) -> str:
-    parts = [
-        f"{report.tuned} tuned",
-        f"{report.fallback} by nearest shape or default",
-        f"{report.stale} tuned by another version",
-        f"{report.host} on the host",
-    ]
-    lines = [f"{report.artifact}: {', '.join(parts)}; compiled in {report.compile_s:.1f} s"]
+    made = f"{_kernels(report)}; compiled in {report.compile_s:.1f} s"
+    lines = [f"{report.artifact}: {made}"]
     for variant in report.variants:
         ends = ", ".join(
             f"{name}={low}" if low == high else f"{name}={low}..{high}"
             for name, (low, high) in variant.region.items()
         )
-        lines.append(
-            f"  {ends}: {variant.tuned} tuned, {variant.nearest + variant.default} by nearest "
-            f"shape or default, {variant.host} on the host"
-        )
+        lines.append(f"  {ends}: {_kernels(variant)}")
     lines += [*_memory(report), *_library(report)]
     reasons = Counter((name.split()[0], reason) for name, reason in report.unfolded.items())
     lines += [

@@ -25,7 +25,7 @@ def report(database: str, job: int | None, against: int | None, page: Path, as_j
     --against another job stands beside it.
     """
     from tilesmith.display.job_report import gather
-    from tilesmith.display.job_whole import beside, wholes
+    from tilesmith.display.job_whole import beside, sentence, wholes
     from tilesmith.display.report_page import page as page_of
     from tilesmith.records.database import Database
 
@@ -38,10 +38,10 @@ def report(database: str, job: int | None, against: int | None, page: Path, as_j
     whole = [one.to_json() for one in wholes(found)]
     if as_json:
         both = {} if other is None else {"against": other.to_json()}
-        print_json({**found.to_json(), "whole": whole, **both, "file": str(page)})
+        told = {**found.to_json(), "sentence": sentence(found)}
+        print_json({**told, "whole": whole, **both, "file": str(page)})
         return
-    trials = f"{found.trials} trial{'s' if found.trials != 1 else ''}"
-    note(f"{page}: job {found.job.id}, {trials}")
+    note(f"{page}: job {found.job.id}, {sentence(found)}")
     for way, here, there in () if other is None else other.sums:
         note(
             f"by {way}: {duration(here)} beside {duration(there)} of job {against}, "

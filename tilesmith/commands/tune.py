@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,11 @@ from tilesmith.commands.options import (
 )
 from tilesmith.commands.values import Shape
 from tilesmith.display.output import duration, note, print_json, table
+from tilesmith.search_space.origin import counted
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.reports import InModelReport, TuneReport
     from tilesmith.jobs.subjects import Subject
+    from tilesmith.jobs.tune_reports import InModelReport, TuneReport
 
 
 _REPLAYED = ("trials", "time_limit", "early_stopping", "seed", "strategy", "cost_model")
@@ -184,14 +186,14 @@ def tune(
     failed = [task for task in report.tasks if task.best_us is None and task.trials]
     untried = sum(task.best_us is None and not task.trials for task in report.tasks)
     if untried:
-        note(f"{untried} workloads had no turn in {report.trials} trials; they need more --trials")
+        note(f"{untried} workloads had no turn in {report.counts}; they need more --trials")
     if failed:
         raise JobError(
             f"no schedule worked for {len(failed)} workloads, the first is "
             f"'{failed[0].workload}'; 'tilesmith db query --database {database} --status "
             "failed' shows why"
         )
-    note(f"{report.trials} trial{'s' if report.trials != 1 else ''} in {report.wall_s:.1f} s")
+    note(f"{report.counts} in {report.wall_s:.1f} s")
 
 
 def _tune_several(
@@ -238,13 +240,13 @@ def _print(report: TuneReport, as_json: bool) -> None:
 
 def _in_model(found: InModelReport) -> list[str]:
     """The whole model: against untuned, what was pinned in it, and what it is made up of."""
+    times = "" if found.gain is None else f" ({found.gain:.2f} times as fast)"
+    untuned = "" if found.untuned_ms is None else f"untuned {duration(found.untuned_ms / 1e3)} -> "
     lines = [
-        f"in the model: {found.before_ms:.4g} ms -> {found.after_ms:.4g} ms with "
-        f"{len(found.pinned)} of {found.compared} schedules tried in it"
+        f"in the model: {untuned}{duration(found.after_ms / 1e3)}{times}; of {found.compared} "
+        f"schedules tried in it it keeps {len(found.reverted)} default and {len(found.pinned)} "
+        f"other ones (with each kernel's best alone {duration(found.before_ms / 1e3)})"
     ]
-    if found.untuned_ms is not None:
-        kept = f"; {len(found.reverted)} workloads stay untuned" if found.reverted else ""
-        lines.append(f"untuned, in turns with it: {found.untuned_ms:.4g} ms{kept}")
     if found.foretold_ms is not None:
         lines.append(
             f"foretold by its parts: {found.foretold_ms:.4g} ms (kernels alone "
@@ -256,17 +258,30 @@ def _in_model(found: InModelReport) -> list[str]:
 
 def _summary(report: TuneReport) -> str:
     rows = [
-        (task.workload, task.weight, task.default_us, task.best_us, task.gflops, task.measured_by)
+        (
+            task.workload,
+            task.weight,
+            task.trials,
+            task.default_us,
+            task.best_us,
+            "-" if task.gain is None else f"{task.gain:.2f}",
+            task.gflops,
+            task.measured_by,
+            task.schedule,
+            "" if task.in_model is None else task.in_model.kept,
+        )
         for task in sorted(report.tasks, key=lambda task: -(task.best_us or 0) * task.weight)
     ]
-    header = ("workload", "times", "default us", "best us", "GFLOP/s", "measured by")
-    lines = [table(header, rows)]
-    if report.default_us and report.best_us:
+    header = "workload|times|trials|default us|best us|gain|GFLOP/s|measured by|schedule"
+    lines = [table((*header.split("|"), "in the model"), rows)]
+    if gain := report.gain:
+        missing = f"; without {gain.missing} workloads not measured so" if gain.missing else ""
         lines.append(
-            f"all together: {duration(report.default_us / 1e6)} -> "
-            f"{duration(report.best_us / 1e6)} "
-            f"({report.default_us / report.best_us:.2f} times as fast)"
+            f"all together, each alone: {duration(gain.default_s / 1e6)} -> "
+            f"{duration(gain.best_s / 1e6)} ({gain.times:.2f} times as fast{missing})"
         )
+    origins = Counter(task.schedule for task in report.tasks)
+    lines.append(f"schedules: {counted(origins)}")
     if report.in_model is not None:
         lines += _in_model(report.in_model)
     if cost := report.trial_ms:

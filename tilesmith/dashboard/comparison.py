@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.dashboard.convergence import Chart, chart
-from tilesmith.dashboard.job_pages import Watch, title_of
+from tilesmith.dashboard.job_pages import Watch
 from tilesmith.dashboard.tally import TaskTally
+from tilesmith.display.titles import title_of
 from tilesmith.records.reading import by_number
 from tilesmith.records.watching import job_numbers
 
@@ -59,7 +60,7 @@ def compare(watch: Watch, a: int | None, b: int | None) -> dict[str, Any]:
     }
     if left is None or right is None:
         return values
-    tallies = watch.tally(left.id), watch.tally(right.id)
+    tallies = watch.tally(left), watch.tally(right)
     lines = watch.line(left), watch.line(right)
     sides = []
     for tally in tallies:

@@ -39,6 +39,7 @@ class Chart:
     Attributes:
         unit: of latencies, on the axis and in the rows.
         default_y: height of the untuned default; None where it is unknown.
+        again: where the best was measured again: only there may a curve rise.
         rows: for each curve, (trial, latency in `unit`) where the best changed; thinned.
     """
 
@@ -48,14 +49,18 @@ class Chart:
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     rows: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]
+    again: Sequence[tuple[float, float]] = ()
 
 
-def chart(lines: Sequence[tuple[str, Points, int]], default_s: float | None) -> Chart | None:
+def chart(
+    lines: Sequence[tuple[str, Points, int]], default_s: float | None, again: Points = ()
+) -> Chart | None:
     """A chart of (name, points, trials) of each job; None where nothing worked yet.
 
     Args:
         lines: points are (trial, best latency by then in seconds), trials how far the line goes on.
         default_s: the untuned default's latency in seconds.
+        again: points of the first line where the best was measured again.
     """
     drawn = [
         (name, [*points, *([(trials, points[-1][1])] if trials > points[-1][0] else [])])
@@ -85,6 +90,7 @@ def chart(lines: Sequence[tuple[str, Points, int]], default_s: float | None) -> 
         [tick for tick in x.ticks(4) if "." not in tick.text],
         y.ticks(5),
         tuple((name, _thinned(points)) for name, points in scaled),
+        [(x.at(float(n)), y.at(seconds * scale)) for n, seconds in again],
     )
 
 

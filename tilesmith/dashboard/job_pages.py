@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import PurePath
-from statistics import median
 from typing import Any
 
 from sqlalchemy import Connection
@@ -15,15 +11,18 @@ from sqlalchemy import Connection
 from tilesmith.dashboard.convergence import Chart, chart
 from tilesmith.dashboard.progress import Told
 from tilesmith.dashboard.tally import FailureTally, JobTally, Tallies, TaskTally
+from tilesmith.display.titles import title_of
 from tilesmith.records import Database, Job
 from tilesmith.records.clock import now
 from tilesmith.records.jobs import job_of, row_of
 from tilesmith.records.record import WorkerReport
+from tilesmith.records.trials import TrialCounts, told_by
 from tilesmith.records.watching import (
     job_exists,
     job_numbers,
     workers_seen,
 )
+from tilesmith.search_space.measure import MeasuredBy
 
 JOBS_SHOWN = 25
 TASKS_SHOWN = 60
@@ -51,7 +50,8 @@ class JobLine:
         state: its status, or "lost" for a running one that gave no sign of life for too long.
         rate: trials a second, lately if it runs, else on average; None before there are some.
         left_s: seconds until its budget is spent, as it told; None if it did not.
-        gain: best against default, as the job told of the whole, or the median of its tasks.
+        counts: what it did, by its rows; as it told while these are counted.
+        gain: best against default, as the job told, or of its tasks by their rows.
         ran_s: seconds from start to end, or until now.
         told: what the job says of itself.
     """
@@ -59,12 +59,17 @@ class JobLine:
     job: Job
     title: str
     state: str
-    trials: int
+    counts: TrialCounts
     rate: float | None
     left_s: float | None
     gain: float | None
     ran_s: float
     told: Told
+
+    @property
+    def trials(self) -> int:
+        """Those of `counts`."""
+        return self.counts.trials
 
     @property
     def runs(self) -> bool:
@@ -108,14 +113,17 @@ class Watch:
 
     def line(self, job: Job) -> JobLine:
         """A job in one line; of large ones what was read when somebody looked at them."""
-        tally = self._tallies.of(self._generation, job.id)
+        tally = self._tallies.of(self._generation, job.id, job.command)
         with tally.lock:
-            trials = tally.count(self.database)
-            if trials - tally.seen <= _COUNTED_WHOLE:
+            rows = tally.count(self.database)
+            if rows - tally.seen <= _COUNTED_WHOLE:
                 tally.advance(self.database, READ_AT_ONCE, READ_S)
             told = Told.of(job.progress)
             rate = told.rate or (tally.rate(self.database) if job.runs else None)
-            return _line(job, tally, told, max(trials, tally.seen), rate)
+            counts = tally.counts
+            if not tally.complete:
+                counts = told_by(job) or TrialCounts(rows)
+            return _line(job, tally, told, counts, rate)
 
     def workers(self, job: int | None = None) -> list[WorkerLine]:
         """Workers that reported, those of the newest jobs first."""
@@ -138,22 +146,27 @@ class Watch:
                 return None
             return _jobs(connection, [number])[0]
 
-    def tally(self, number: int) -> JobTally:
+    def tally(self, job: Job) -> JobTally:
         """The trials of a job, brought up to date; take its `lock` to read it."""
-        tally = self._tallies.of(self._generation, number)
+        tally = self._tallies.of(self._generation, job.id, job.command)
         with tally.lock:
             tally.advance(self.database, READ_AT_ONCE, READ_S)
         return tally
 
     def page(self, job: Job, section: str, text: str) -> dict[str, Any]:
         """Values of a job's page."""
-        tally = self.tally(job.id)
+        tally = self.tally(job)
         line = self.line(job)
         workers = self.workers(job.id)
         with tally.lock:
             weights = line.told.weights
             tasks = sorted(tally.tasks.values(), key=lambda t: _cost(t, weights), reverse=True)
             tasks = _found(tasks, text)
+            if section == "tasks":
+                for task in tasks[:TASKS_SHOWN]:
+                    name = task.name
+                    subject = name.workload, name.target, name.threads
+                    task.origin = self._origin(subject, name.measured_by)
             gains = [task.gain for task in tally.tasks.values() if task.gain]
             return {
                 "line": line,
@@ -166,39 +179,32 @@ class Watch:
                 "charts": charts(tasks[:CHARTS_SHOWN]) if section == "convergence" else [],
                 "failures": _failures(tally.failures),
                 "failed": tally.failed,
-                "counted": tally.trials,
+                "counted": sum(task.trials for task in tally.tasks.values()),
+                "rows": tally.seen,
+                "rows_total": tally.count(self.database),
                 "complete": tally.complete,
                 "models": list(tally.models),
                 "hosts": tally.hosts.most_common(20),
                 "workers": workers,
                 "set_aside": [w for w in workers if w.worker.state == "set aside"],
-                "gain": median(gains) if gains else None,
                 "greatest": max(gains, default=None),
                 "widest": max([1.0, *gains]),
                 "text": text,
             }
 
+    def _origin(self, subject: tuple[str, str, int], measured_by: str) -> str:
+        """How the best on record of a workload, target and thread count was found; "" if none."""
+        way: MeasuredBy = "hardware" if measured_by == "hardware" else "simulator"
+        return self.database.origin(*subject, way) or ""
+
 
 def charts(tasks: Sequence[TaskTally]) -> list[tuple[TaskTally, Chart]]:
     """Convergence of each task that has something to draw."""
-    drawn = [(task, chart([("best", task.points, task.trials)], task.default_s)) for task in tasks]
+    drawn = [
+        (task, chart([("best", task.points, task.trials)], task.default_s, task.again))
+        for task in tasks
+    ]
     return [(task, found) for task, found in drawn if found is not None]
-
-
-def title_of(command: str) -> str:
-    """What a job tunes, in a few words: its models' file names, or its operators."""
-    try:
-        words = shlex.split(command, comments=True)
-    except ValueError:
-        return command[:80]
-    operators = [after for word, after in pairwise(words) if word == "--op"]
-    if operators:
-        more = f" and {len(operators) - 1} more" if len(operators) > 1 else ""
-        return operators[0] + more
-    after = words[words.index("tune") + 1 :] if "tune" in words else words
-    if after and not after[0].startswith("-"):
-        return PurePath(after[0]).name or after[0]
-    return command[:80]
 
 
 def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
@@ -206,11 +212,12 @@ def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
     return [job_of(row_of(connection, number), moment) for number in numbers]
 
 
-def _line(job: Job, tally: JobTally, told: Told, trials: int, rate: float | None) -> JobLine:
+def _line(
+    job: Job, tally: JobTally, told: Told, counts: TrialCounts, rate: float | None
+) -> JobLine:
     runs, ran = job.runs, _ran(job)
     if not runs:
-        rate = trials / ran if ran > 0 and trials else None
-    gains = [task.gain for task in tally.tasks.values() if task.gain]
+        rate = counts.trials / ran if ran > 0 and counts.trials else None
     left = told.left_s
     if left is None and told.limit and rate:
         left = max(0.0, told.limit - (told.trials or 0)) / rate
@@ -218,10 +225,10 @@ def _line(job: Job, tally: JobTally, told: Told, trials: int, rate: float | None
         job,
         title_of(job.command),
         "lost" if job.lost else job.status,
-        trials,
+        counts,
         rate,
         left if runs else None,
-        told.gain or (median(gains) if gains else None),
+        told.gain or tally.gain(told.weights),
         ran,
         told,
     )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilesmith.records.gains import gain_of
+
 
 @dataclass(frozen=True)
 class Told:
@@ -50,13 +52,11 @@ class Told:
 
 def _gain(tasks: list[Mapping[str, Any]]) -> float | None:
     """Over the tasks whose default and best are both known."""
-    default = best = 0.0
-    for task in tasks:
-        before, after = _number(task, "default_us"), _number(task, "best_us")
-        if before and after:
-            weight = _number(task, "weight") or 1.0
-            default, best = default + weight * before, best + weight * after
-    return default / best if best > 0 else None
+    found = gain_of(
+        (_number(t, "weight") or 1.0, _number(t, "default_us"), _number(t, "best_us"))
+        for t in tasks
+    )
+    return None if found is None else found.times
 
 
 def _number(found: Mapping[str, Any], name: str) -> float | None:

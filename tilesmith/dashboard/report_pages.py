@@ -7,7 +7,7 @@ import threading
 from tilesmith.display.job_report import gather
 from tilesmith.display.report_page import page
 from tilesmith.records import Database, Job
-from tilesmith.records.watching import count_trials
+from tilesmith.records.watching import count_rows
 from tilesmith.search_space.errors import JobError
 
 MOST_TRIALS = 50_000
@@ -24,10 +24,10 @@ def report_of(database: Database, job: Job) -> str:
         JobError: it has too many for a page that somebody waits for.
     """
     with database.reading() as connection:
-        trials = count_trials(connection, job.id).trials
-    if trials > MOST_TRIALS:
+        rows = count_rows(connection, job.id).rows
+    if rows > MOST_TRIALS:
         raise JobError(
-            f"job {job.id} has {trials:,} trials, too many to gather while you wait; "
+            f"job {job.id} has {rows:,} measurements, too many to gather while you wait; "
             f"'tilesmith report --job {job.id}' writes its report to a file"
         )
     with _one_at_a_time:

@@ -61,10 +61,11 @@ def schedules(database: Database, asked: Asked) -> dict[str, Any]:
         found = [c for c in found if asked.target in ("", c.target, c.target.rpartition("-")[0])]
         picked = pick(connection, found, ("workload", "target", "threads"))
         known = {"operators": operators(connection), "targets": target_identities(connection)}
+    bests = [picked[group] for group in sorted(picked)]
     return {
         **known,
         "asked": asked,
-        "bests": [picked[group] for group in sorted(picked)],
+        "bests": list(zip(bests, database.origins(bests), strict=True)),
         "more": len(keys) > WORKLOADS_SHOWN,
     }
 
@@ -81,6 +82,7 @@ def record(database: Database, number: int) -> dict[str, Any]:
     return {
         "record": found,
         "best": best,
+        "origin": None if best is None else database.origins([best])[0],
         "is_best": best is not None and best.record.id == number,
         "spread": (max(samples) - min(samples)) / found.latency
         if found.latency and len(samples) > 1

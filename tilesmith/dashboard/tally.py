@@ -14,18 +14,20 @@ import math
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 
 from tilesmith.codegen.structures import default_of
 from tilesmith.records import Database
+from tilesmith.records.gains import gain_of, times_of
 from tilesmith.records.record import MODEL, config_digest
+from tilesmith.records.trials import MEASURED_AGAIN, TrialCounts, is_trial, way_of
 from tilesmith.records.watching import (
     Glance,
     SeriesName,
-    count_trials,
+    count_rows,
     fastest_of_job,
     last_moments,
     latency_of,
@@ -51,10 +53,12 @@ class TaskTally:
     Attributes:
         name: what it is about.
         series: the series its trials are in (one for each pair of layouts and set of versions).
-        trials, failed: how many.
+        trials, failed: how many, measurements again not among them.
         default_s: latency of the untuned default, seconds; None while unknown.
         best_s, best_id, best_digest: the fastest by now; None where nothing works.
         points: (trial number within the task, best latency by then in seconds), where it changed.
+        origin: how the best on record was found, where somebody asked.
+        again: of these, those where the best was measured again, so that it may have risen.
     """
 
     name: SeriesName
@@ -67,12 +71,14 @@ class TaskTally:
     best_id: int | None = None
     best_digest: str = ""
     points: list[tuple[int, float]] = field(default_factory=list)
+    again: list[tuple[int, float]] = field(default_factory=list)
     shaken: bool = False
+    origin: str = ""
 
     @property
     def gain(self) -> float | None:
-        """How many times faster than the default."""
-        return self.default_s / self.best_s if self.default_s and self.best_s else None
+        """How many times as fast as the default (`records.gains`)."""
+        return times_of(self.default_s, self.best_s)
 
     def reached(self, latency: float) -> int | None:
         """After how many trials the best was no slower than that; None: never."""
@@ -80,10 +86,11 @@ class TaskTally:
 
     def take(self, trial: Glance) -> None:
         """Count one more trial."""
-        self.trials += 1
+        first = is_trial(trial.message)
+        self.trials += first
         self.series.add(trial.series)
         latency = trial.latency_s
-        self.failed += latency is None
+        self.failed += first and latency is None
         if trial.config_digest == self.default_digest:
             self.default_s = latency
         if trial.config_digest == self.best_digest:
@@ -118,7 +125,7 @@ class JobTally:
     """The trials of one job. Use it under `lock`.
 
     Attributes:
-        trials, failed: counted so far.
+        counts, failed: what was done so far (`records.trials`), and trials that failed.
         tasks: in the order in which they were first tried.
         failures: by status.
         models: (key, latency in seconds) of the whole model, each time it was measured.
@@ -127,9 +134,11 @@ class JobTally:
         seen, last: trials read, whole models among them; the highest number.
     """
 
-    def __init__(self, job: int) -> None:
+    def __init__(self, job: int, command: str = "") -> None:
         self.lock = threading.Lock()
-        self.trials = self.failed = self.seen = self.last = 0
+        self.failed = self.seen = self.last = self.measured_again = 0
+        self._command = command
+        self._by_label: Counter[str] = Counter()
         self.tasks: dict[TaskKey, TaskTally] = {}
         self.failures: dict[str, FailureTally] = {}
         self.models: list[tuple[str, float]] = []
@@ -139,6 +148,26 @@ class JobTally:
         self._names: dict[int, SeriesName] = {}
         self._targets: dict[str, Target | None] = {}
         self._counted = self._counted_to = 0
+
+    @property
+    def counts(self) -> TrialCounts:
+        return TrialCounts.of(self._by_label, self.measured_again, self._command)
+
+    @property
+    def trials(self) -> int:
+        """Those of `counts`."""
+        return self.counts.trials
+
+    def gain(self, weights: Mapping[str, float]) -> float | None:
+        """Of its tasks by the way of measuring that the job is about, once each without weights."""
+        labels = {task.name.measured_by for task in self.tasks.values()}
+        way = way_of(self._command) or ("hardware" if "hardware" in labels else "simulator")
+        found = gain_of(
+            (weights.get(task.name.workload, 1.0), task.default_s, task.best_s)
+            for task in self.tasks.values()
+            if task.name.measured_by == way
+        )
+        return None if found is None else found.times
 
     def advance(self, database: Database, most: int, seconds: float = math.inf) -> None:
         """Take new trials in, at most so many, and for about so long."""
@@ -159,12 +188,12 @@ class JobTally:
         self._settle(database)
 
     def count(self, database: Database) -> int:
-        """How many trials there are, read or not, by counting those that are new."""
+        """How many rows there are, read or not, by counting those that are new."""
         with database.reading() as connection:
-            new = count_trials(connection, self._job, self._counted_to)
-        if new.trials and not self.last:
+            new = count_rows(connection, self._job, self._counted_to)
+        if new.rows and not self.last:
             self.last = new.first - 1
-        self._counted += new.trials
+        self._counted += new.rows
         self._counted_to = new.last
         return self._counted
 
@@ -188,10 +217,12 @@ class JobTally:
                 if trial.latency_s is not None:
                     self.models.append((name.workload, trial.latency_s))
                 continue
-            self.trials += 1
             self.hosts[trial.host] += 1
+            self.measured_again += trial.message.startswith(MEASURED_AGAIN)
+            first = is_trial(trial.message)
+            self._by_label[name.measured_by] += first
             self._task(database, name).take(trial)
-            if trial.latency_s is None:
+            if first and trial.latency_s is None:
                 self.failed += 1
                 self.failures.setdefault(trial.status, FailureTally()).take(
                     trial.message, name.workload
@@ -224,6 +255,7 @@ class JobTally:
                 number, latency, digest = found or (None, None, "")
                 if latency is not None and latency != task.best_s:
                     task.points.append((task.trials, latency))
+                    task.again.append((task.trials, latency))
                 task.best_id, task.best_s, task.best_digest = number, latency, digest
                 task.shaken = False
             if task.default_s is None and task.default_digest and self.complete:
@@ -245,10 +277,10 @@ class Tallies:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[int, int], JobTally] = OrderedDict()
 
-    def of(self, generation: int, job: int) -> JobTally:
+    def of(self, generation: int, job: int, command: str = "") -> JobTally:
         """The tally of a job of the database of that generation (`Access.generation`)."""
         with self._lock:
-            found = self._known.setdefault((generation, job), JobTally(job))
+            found = self._known.setdefault((generation, job), JobTally(job, command))
             self._known.move_to_end((generation, job))
             while len(self._known) > self._most:
                 self._known.popitem(last=False)

@@ -8,65 +8,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
-from tilesmith.codegen.structures import default_of
+from tilesmith.display.job_curves import TaskCurve, curve_of
+from tilesmith.display.titles import title_of
 from tilesmith.records import Database, Job, TuningRecord
 from tilesmith.records.queries import Filter
-from tilesmith.search_space.errors import InputError, TilesmithError
-from tilesmith.search_space.spaces.config import Config
+from tilesmith.records.trials import TrialCounts, way_of
+from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
 
 _PAUSE_S = 120.0
 """Between two trials of a job at work there is never so long: it was stopped and resumed."""
-
-
-@dataclass(frozen=True)
-class TaskCurve:
-    """One workload by one way of measuring.
-
-    Attributes:
-        points: (trial number within the job's task, best latency so far in seconds).
-        default_s, best_s: latencies in seconds; None where nothing worked.
-        config: the best's.
-        layouts: its input and output layout.
-        roofline_s: what the simulator says the best's roofline is; None where it cannot say.
-        elapsed_s: seconds its trials took.
-        spread: median over trials of (largest - smallest sample) / median sample.
-        weight: how often the model runs it; None where the job did not keep that.
-        bound: what that roofline is of, as the simulator calls it; "" where it cannot say.
-
-    Latencies of a job that found some in the database are those it told of, its own trials or not.
-    """
-
-    workload: str
-    measured_by: str
-    trials: int
-    failed: int
-    points: tuple[tuple[int, float], ...]
-    default_s: float | None
-    best_s: float | None
-    config: Config | None
-    layouts: tuple[str, str]
-    flops: int
-    bytes_: int
-    roofline_s: float | None
-    elapsed_s: float
-    spread: float | None
-    weight: float | None = None
-    bound: str = ""
-
-    @property
-    def gain(self) -> float | None:
-        """How many times faster than the default."""
-        return self.default_s / self.best_s if self.default_s and self.best_s else None
 
 
 @dataclass(frozen=True)
@@ -85,6 +42,7 @@ class InModel:
 
     Attributes:
         key: the model's.
+        measured_by: how its latencies were.
         latency_s: with the schedules chosen, seconds.
         choices: how many are pinned or left untuned.
         told: latencies in milliseconds by the names of `in_model` in `tilesmith tune --json`;
@@ -94,12 +52,31 @@ class InModel:
     """
 
     key: str
+    measured_by: str
     latency_s: float
     choices: int
     told: Mapping[str, float]
     compared: int = 0
     pinned: tuple[str, ...] = ()
     reverted: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Names of `told` that say something of their own, with what they are: none twice."""
+        kept = bool(self.pinned or self.reverted)
+        return [
+            (name, what)
+            for name, what, says in (
+                ("untuned_ms", "no schedule tuned", True),
+                ("after_ms", "the schedules that it keeps", True),
+                ("before_ms", "each kernel's best alone", kept),
+                ("foretold_ms", "foretold: kernels as trials measured them, and conversions", True),
+                ("kernels_ms", "of which the kernels alone", True),
+                ("kernels_in_place_ms", "the same kernels measured in their places", True),
+                ("added_ms", "conversions of layouts, and what no trial measured", True),
+            )
+            if says and self.told.get(name) is not None
+        ]
 
     @classmethod
     def of(cls, record: TuningRecord) -> InModel:
@@ -108,6 +85,7 @@ class InModel:
         found = _object(record.result.message)
         return cls(
             record.workload_key,
+            record.result.measured_by,
             record.latency,
             len(record.config),
             {
@@ -163,17 +141,40 @@ class JobReport:
     toolchains: tuple[dict[str, str], ...]
     calibrations: tuple[str, ...]
     hosts: tuple[str, ...]
-    trials: int
+    counts: TrialCounts
     in_model: tuple[InModel, ...] = ()
     told_by: str = ""
     told: Mapping[str, Told] = field(default_factory=dict)
+
+    @property
+    def trials(self) -> int:
+        """Those of `counts`."""
+        return self.counts.trials
+
+    @property
+    def title(self) -> str:
+        """What people call the job."""
+        return title_of(self.job.command)
+
+    @property
+    def way(self) -> str:
+        """How the job measured, hardware where it did both."""
+        labels = {task.measured_by for task in self.tasks}
+        return way_of(self.job.command) or ("hardware" if "hardware" in labels else "simulator")
+
+    @property
+    def origins(self) -> Counter[str]:
+        """How schedules were found, by that way of measuring."""
+        return Counter(t.origin for t in self.tasks if t.measured_by == self.way and t.origin)
 
     def to_json(self) -> dict[str, Any]:
         """What `tilesmith report --json` prints."""
         return {
             "job": self.job.id,
+            "title": self.title,
             "status": self.job.status,
-            "trials": self.trials,
+            **self.counts.to_json(),
+            "schedules": dict(self.origins),
             "tasks": len({task.workload for task in self.tasks}),
             "failures": {found.status: found.count for found in self.failures},
             "spent_s": {found.what: found.seconds for found in self.spent},
@@ -204,13 +205,13 @@ def gather(database: Database, number: int | None = None) -> JobReport:
         target,
         identity,
         trials[0].threads,
-        _tasks(trials, target, job),
+        _tasks(database, trials, target, job),
         _failures(trials),
         _spent(job, trials),
         tuple({str(r.toolchain): r.toolchain.to_dict() for r in trials if r.toolchain}.values()),
         tuple(dict.fromkeys(r.calibration for r in trials if r.calibration)),
         tuple(dict.fromkeys(record.host for record in trials)),
-        len(trials),
+        database.trial_counts(job),
         tuple(
             InModel.of(record)
             for record in records
@@ -237,7 +238,7 @@ def _told(job: Job) -> tuple[str, dict[str, Told]]:
 
 
 def _tasks(
-    trials: Sequence[TuningRecord], target: Target | None, job: Job
+    database: Database, trials: Sequence[TuningRecord], target: Target | None, job: Job
 ) -> tuple[TaskCurve, ...]:
     """Those that cost most first; hardware before simulator."""
     way, told = _told(job)
@@ -247,8 +248,11 @@ def _tasks(
     nothing = Told(None, None, None)
     curves = []
     for (label, key), members in groups.items():
-        curve, said = _curve(members, target), told.get(key, nothing)
-        curve = replace(curve, weight=said.weight)
+        curve, said = curve_of(members, target), told.get(key, nothing)
+        first = members[0]
+        subject = first.workload_key, first.target_identity, first.threads
+        origin = database.origin(*subject, curve.measured_by) or ""
+        curve = replace(curve, weight=said.weight, origin=origin)
         if label == way:
             default_s, best_s = curve.default_s or said.default_s, said.best_s or curve.best_s
             curve = replace(curve, default_s=default_s, best_s=best_s)
@@ -262,105 +266,6 @@ def _tasks(
             ),
         )
     )
-
-
-def _curve(trials: Sequence[TuningRecord], target: Target | None) -> TaskCurve:
-    first, known = trials[0], {record.config: record for record in trials}
-    best = min((r for r in known.values() if r.latency), key=_latency, default=None)
-    default, flops, bytes_ = _facts(first, target)
-    spreads = [
-        (max(r.result.samples) - min(r.result.samples)) / r.latency
-        for r in trials
-        if r.latency and len(r.result.samples) > 1
-    ]
-    started = known.get(default) if default is not None else None
-    roofline_s, bound = _roofline(best, target)
-    return TaskCurve(
-        first.workload_key,
-        first.result.measured_by,
-        len(trials),
-        sum(not record.result.ok for record in trials),
-        tuple(_thinned(_best_so_far(trials))),
-        started.latency if started else None,
-        best.latency if best else None,
-        best.config if best else None,
-        best.layouts if best else ("", ""),
-        flops,
-        bytes_,
-        roofline_s,
-        sum(record.result.elapsed for record in trials),
-        median(spreads) if spreads else None,
-        bound=bound,
-    )
-
-
-def _best_so_far(trials: Sequence[TuningRecord]) -> Iterator[tuple[int, float]]:
-    """(trial number, best latency in seconds); the last word on a configuration counts."""
-    works: dict[Config, float] = {}
-    best: Config | None = None
-    for count, record in enumerate(trials, 1):
-        latency = record.latency
-        if latency is not None:
-            works[record.config] = latency
-        else:
-            works.pop(record.config, None)
-        if record.config == best:
-            best = min(works, key=works.__getitem__, default=None)
-        elif latency is not None and (best is None or latency < works[best]):
-            best = record.config
-        if best is not None:
-            yield count, works[best]
-
-
-def _latency(record: TuningRecord) -> float:
-    return record.latency or 0.0
-
-
-def _thinned(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The ends, and where the value changes."""
-    found = list(points)
-    last = len(found) - 1
-    return [
-        point
-        for i, point in enumerate(found)
-        if i in (0, last) or point[1] != found[i - 1][1] or point[1] != found[i + 1][1]
-    ]
-
-
-def _facts(record: TuningRecord, target: Target | None) -> tuple[Config | None, int, int]:
-    """The default configuration, operations and bytes moved at least; as far as known here."""
-    from tilesmith.search_space.dtypes import size_of
-
-    try:
-        workload = record.workload
-        template = template_of(workload.operator)
-        operands = (*template.operands(workload), template.output(workload))
-        bytes_ = sum(_elements(operand.shape) * size_of(operand.dtype) for operand in operands)
-        default = None if target is None else default_of(workload, target)
-        return default, template.flops(workload), bytes_
-    except TilesmithError:  # an operator that this installation does not know
-        return None, 0, 0
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
-
-
-def _roofline(best: TuningRecord | None, target: Target | None) -> tuple[float | None, str]:
-    """The least seconds, and what they are of."""
-    from tilesmith.simulator import simulate
-
-    if best is None or target is None:
-        return None, ""
-    try:
-        workload: Workload = best.workload
-        found = simulate(workload, target, best.config, "roofline")
-    except TilesmithError:
-        return None, ""
-    return found.latency_us / 1e6, found.bound
 
 
 def _failures(trials: Sequence[TuningRecord]) -> tuple[Failure, ...]:

@@ -11,9 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.display.job_report import JobReport, TaskCurve, Told
+from tilesmith.display.job_curves import TaskCurve
+from tilesmith.display.job_report import JobReport, Told
+from tilesmith.display.output import duration
+from tilesmith.records.gains import gain_of, times_of
+from tilesmith.search_space.origin import counted
 
-_MEASURED = "measured in the model, in turns"
+_BY = {"hardware": "measured on hardware", "simulator": "by the simulator"}
+_MEASURED = "in the whole model"
 _ADDED = "workloads added up, each as often as the model runs it"
 _ONCE = "workloads added up, each once: the job did not keep how often the model runs them"
 
@@ -36,7 +41,7 @@ class Whole:
 
     @property
     def gain(self) -> float:
-        return self.before_s / self.after_s
+        return times_of(self.before_s, self.after_s) or 1.0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,7 +59,7 @@ def wholes(report: JobReport) -> tuple[Whole, ...]:
     of measuring, hardware first.
     """
     found = [
-        Whole("hardware", untuned / 1e3, model.latency_s, _MEASURED)
+        Whole(model.measured_by, untuned / 1e3, model.latency_s, _MEASURED)
         for model in report.in_model
         if (untuned := model.told.get("untuned_ms"))
     ]
@@ -63,10 +68,25 @@ def wholes(report: JobReport) -> tuple[Whole, ...]:
         known = [task for task in mine.values() if task.default_s and task.best_s]
         if known:
             how = _ADDED if all(task.weight is not None for task in known) else _ONCE
-            before = sum(times(task) * (task.default_s or 0.0) for task in known)
-            after = sum(times(task) * (task.best_s or 0.0) for task in known)
-            found.append(Whole(label, before, after, how, len(mine) - len(known)))
+            gain = gain_of((times(task), task.default_s, task.best_s) for task in mine.values())
+            assert gain is not None, "some are known"
+            found.append(Whole(label, gain.default_s, gain.best_s, how, gain.missing))
     return tuple(found)
+
+
+def sentence(report: JobReport) -> str:
+    """What a job came to: untuned, tuned, and how that was measured."""
+    threads = f"{report.threads} thread{'s' if report.threads != 1 else ''}"
+    what = f"{report.title} on {report.target_identity}, {threads}"
+    found = wholes(report)
+    if not found:
+        return f"{what}: nothing worked, so there is no latency to tell; {report.counts}."
+    best = found[0]
+    return (
+        f"{what}: {duration(best.before_s)} untuned, {duration(best.after_s)} tuned, "
+        f"{best.gain:.2f} times as fast, {_BY[best.measured_by]}, {best.how}; schedules: "
+        f"{counted(report.origins)}; {report.counts}."
+    )
 
 
 def _latencies(report: JobReport, label: str) -> Mapping[str, TaskCurve | Told]:

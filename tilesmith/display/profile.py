@@ -21,8 +21,6 @@ _WIDE = 100
 _GAP = 2
 _NARROWEST = 12
 
-_SHORT = {"tuned": "tuned", "stale": "stale", "fallback": "nearest", "default": "untuned"}
-
 
 def text(report: ProfileReport, top: int = 20) -> str:
     """The whole of it.
@@ -124,7 +122,7 @@ def _row(op: OperatorTime, digits: int, wide: bool) -> list[str]:
         "-" if op.predicted_us is None else f"{op.predicted_us:.{digits}f}",
         op.bound or "-",
         _percent(op.share_of_peak),
-        _SHORT.get(op.origin, op.kind),
+        op.origin or op.kind,
     ]
     if wide:
         times, memory = f"{op.calls:.4g}", _percent(op.share_of_bandwidth)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.display.pages import rendered
-from tilesmith.display.profile_report import ORIGINS, OperatorTime, ProfileReport
+from tilesmith.display.profile_report import OperatorTime, ProfileReport
 
 _DRAWN = 24
 """Operators that have bars; the rest are in the table only."""
@@ -35,7 +35,6 @@ def page(report: ProfileReport) -> str:
         ops=slowest,
         bars=[_bar(op, widest) for op in slowest[:_DRAWN] if op.us],
         parts=_parts(report),
-        origins=ORIGINS,
     )
 
 

@@ -11,15 +11,6 @@ Kind = Literal["kernel", "conversion", "host", "move", "loop"]
 """kernel: computes | conversion: brings a tensor into another layout | host: runs in Python | move:
 copies bytes into and out of loops | loop: counts, and decides which branch."""
 
-ORIGINS: Mapping[str, str] = {
-    "tuned": "tuned",
-    "stale": "tuned by another version",
-    "fallback": "of the nearest shape, thread count or layouts",
-    "default": "never tuned",
-    "": "",
-}
-"""Where a schedule comes from, in words."""
-
 
 @dataclass(frozen=True)
 class OperatorTime:
@@ -33,7 +24,7 @@ class OperatorTime:
         bound: what limits it, by the simulator: "compute", a cache level, "memory", ...
         share_of_peak: of the arithmetic that the threads that run it could do at best.
         share_of_bandwidth: of the memory's bandwidth, if all operands came from memory.
-        origin: where its schedule comes from, "" for what has none.
+        origin: how its schedule was found (`Origin`), "" for what has none.
         calls: how often it ran in a run.
         share: of the whole run.
         wait_us: of `us`, what threads wait for each other at its end (mean of all threads).

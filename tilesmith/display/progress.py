@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilesmith.display.notebook import NotebookTable, in_notebook
 from tilesmith.display.output import duration
+from tilesmith.records.gains import times_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -81,9 +82,9 @@ def headline(progress: Progress) -> str:
     if progress.workers:
         ready = sum(worker.state in ("idle", "busy") for worker in progress.workers)
         parts.append(f"{ready} of {len(progress.workers)} workers")
-    if progress.default_s and progress.best_s:
-        gain = progress.default_s / progress.best_s
-        parts.append(f"{duration(progress.default_s)} -> {duration(progress.best_s)} ({gain:.2f}x)")
+    if gain := progress.gain:
+        times = f"{gain.times:.2f}x"
+        parts.append(f"{duration(gain.default_s)} -> {duration(gain.best_s)} ({times})")
     parts.append(f"{_clock(progress.elapsed_s)} gone")
     if progress.left_s is not None:
         parts.append(f"{_clock(progress.left_s)} left")
@@ -179,7 +180,7 @@ def _share(task: TaskReport) -> float:
 
 def _cells(task: TaskReport) -> dict[str, str]:
     """What is told of a task, by column."""
-    gain = task.default_s / task.best_s if task.default_s and task.best_s else None
+    gain = times_of(task.default_s, task.best_s)
     return {
         "times": f"{task.weight:g}",
         "trials": str(task.trials),

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.display.charts import Axis, Tick, number, path, staircase
-from tilesmith.display.job_report import JobReport, TaskCurve
-from tilesmith.display.job_whole import Against, shares, wholes
+from tilesmith.display.job_curves import TaskCurve
+from tilesmith.display.job_report import JobReport
+from tilesmith.display.job_whole import Against, sentence, shares, wholes
+from tilesmith.display.labels import Box, Labels
 from tilesmith.display.pages import rendered
 
 _CURVES = 24
 """Convergence charts drawn; the rest are in the table only."""
 _LABELS = 12
 """Dots of the roofline that are told by number and share; the rest when pointed at."""
-_LABEL = (64.0, 11.0)
-"""Room that such a label takes."""
 _MOVES = frozenset(("memory", "mem", "dma", "hbm"))
 """Bounds by bytes that are moved, as simulators call them; the others are of arithmetic."""
 _CURVE = (300.0, 130.0)
-_ROOF = (640.0, 360.0)
+_ROOF = (1060.0, 400.0)
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class CurveChart:
     default_y: float | None
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
+    again: Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Dot:
     roof_y: float
     title: str
     label: str
-    label_y: float
+    label_at: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class RoofChart:
     peaks: Sequence[Peak]
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
+    width: float = _ROOF[0]
+    height: float = _ROOF[1]
 
 
 def page(report: JobReport, against: Against | None = None) -> str:
@@ -81,6 +84,7 @@ def page(report: JobReport, against: Against | None = None) -> str:
     return rendered(
         "job_report.html",
         report=report,
+        sentence=sentence(report),
         wholes=wholes(report),
         shares=shares(report.tasks),
         against=against,
@@ -118,6 +122,7 @@ def _curve(number: int, task: TaskCurve, other: TaskCurve | None) -> CurveChart:
         None if default_us is None else y.at(default_us),
         x.ticks(4),
         y.ticks(4),
+        [(x.at(float(count)), y.at(seconds * 1e6)) for count, seconds in task.again],
     )
 
 
@@ -134,19 +139,25 @@ def _roof(tasks: Sequence[TaskCurve]) -> RoofChart | None:
     speeds = [(_speed(t, t.best_s), _speed(t, t.roofline_s)) for t in known]
     x = Axis.over((t.flops / t.bytes_ for t in known), 64, width - 12, logarithmic=True)
     y = Axis.over([s for pair in speeds for s in pair], height - 40, 12, logarithmic=True)
+    labels = Labels(Box(64, 2, width, height - 34))
+    places = [
+        (x.at(t.flops / t.bytes_), y.at(reached))
+        for t, (reached, _) in zip(known, speeds, strict=True)
+    ]
+    for at in places:
+        labels.keep_off(*at, 5)
+    peaks = _peaks(known, x, y, labels)
     dots: list[Dot] = []
-    for (place, task), (reached, roof) in zip(numbered, speeds, strict=True):
+    for (place, task), (reached, roof), at in zip(numbered, speeds, places, strict=True):
         title = f"{number(reached)} of {number(roof)} GFLOP/s ({task.measured_by})"
-        at = (x.at(task.flops / task.bytes_), y.at(reached))
         label = f"{place}: {reached / roof:.0%}" if len(dots) < _LABELS else ""
-        free = _free(at, [(d.x, d.label_y) for d in dots if d.label], height) if label else at[1]
-        dots.append(
-            Dot(*at, y.at(roof), f"{place}. {task.workload}: {title}", label, free)
-        )  # fmt: skip
-    return RoofChart(dots, _peaks(known, x, y), x.ticks(6), y.ticks(6))
+        told_at = labels.place(label, *at) if label else None
+        label, told_at = (label, told_at) if told_at is not None else ("", at)
+        dots.append(Dot(*at, y.at(roof), f"{place}. {task.workload}: {title}", label, told_at))
+    return RoofChart(dots, peaks, x.ticks(6), y.ticks(6))
 
 
-def _peaks(tasks: Sequence[TaskCurve], x: Axis, y: Axis) -> list[Peak]:
+def _peaks(tasks: Sequence[TaskCurve], x: Axis, y: Axis, labels: Labels) -> list[Peak]:
     """The lines that the roofs of tasks lie on: of each bound, the highest that it gives."""
     pace: dict[str, float] = {}
     for task in tasks:
@@ -169,18 +180,11 @@ def _peaks(tasks: Sequence[TaskCurve], x: Axis, y: Axis) -> list[Peak]:
             points = [(min(begin, x.high), value), (x.high, value)]
             at, text = (x.low, value), f"{name}: {number(value)} GFLOP/s"
         aside = 14.0 if name in _MOVES else -6.0  # below the rising line, above the level one
-        told_at = x.at(at[0]) + 6, max(10.0, y.at(at[1]) + aside)
+        wanted = x.at(at[0]), max(10.0, y.at(at[1]) + aside)
+        told_at = labels.place(text, *wanted, 6.0)
+        text, told_at = (text, told_at) if told_at is not None else ("", wanted)
         peaks.append(Peak(path(points, x, y), text, *told_at))
     return peaks
-
-
-def _free(at: tuple[float, float], taken: Sequence[tuple[float, float]], height: float) -> float:
-    """Where a label beside a dot lies on none of those that are there: as near to it as may be."""
-    wide, high = _LABEL
-    near = [y for x, y in taken if abs(x - at[0]) < wide]
-    places = [at[1] + side * step * high for step in range(len(near) + 1) for side in (1, -1)]
-    inside = [y for y in places if 8 <= y <= height - 44] or [at[1]]
-    return next((y for y in inside if all(abs(y - other) >= high for other in near)), inside[0])
 
 
 def _speed(task: TaskCurve, seconds: float | None) -> float:

@@ -298,10 +298,7 @@ def compile_to(
     if isinstance(executable, Executable) and measures_models(asked.target, "simulator"):
         simulated = backend_of(asked.target).simulate(executable.recipe)
     return CompileReport(
-        tuned=report.tuned,
-        nearest=report.fallback,
-        default=report.default,
-        stale=report.stale,
+        **report.counts,
         host_operators=report.host_nodes,
         conversions=report.conversions,
         artifact=str(artifact),

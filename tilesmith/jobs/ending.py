@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tilesmith.jobs.reports import TuneReport
+from tilesmith.jobs.tune_reports import TuneReport
 from tilesmith.search_space.ending import exit_code
 from tilesmith.search_space.errors import JobError, TilesmithError
 from tilesmith.tuner.cancel import CancelToken

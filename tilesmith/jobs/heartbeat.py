@@ -64,6 +64,7 @@ class Told:
             "trials": latest.trials,
             "trials_limit": latest.trials_limit,
             "doing": latest.doing,
+            "counts": latest.counts.to_json(),
             "elapsed_s": round(latest.elapsed_s, 3),
             "left_s": None if latest.left_s is None else round(latest.left_s, 3),
             "trials_per_s": round(trials / seconds, 3) if seconds > 0 else None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport, rounded
-from tilesmith.jobs.profile_records import tuned_elsewhere
+from tilesmith.jobs.profile_records import TAKEN, tuned_elsewhere
 from tilesmith.jobs.request import Request
 from tilesmith.jobs.subjects import is_artifact, subject_words
 from tilesmith.records.urls import without_password
+from tilesmith.search_space.origin import Origin, counted
 from tilesmith.search_space.target import HOST, Target
 
 MATTERS = 0.02
@@ -48,12 +50,13 @@ def advised(
 def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advice]:
     """Schedules that were never looked for, or are of something else."""
     found = []
-    for origin, kind, why in (
-        ("default", "tune", "never tuned"),
-        ("fallback", "transferred",
-         "with schedules of another shape, thread count or layouts"),
-        ("stale", "transferred", "tuned by another version"),
-    ):  # fmt: skip
+    for origin, kind in (
+        (Origin.UNMEASURED, "tune"),
+        (Origin.MEASURED, "tune"),
+        (Origin.NEIGHBOUR, "transferred"),
+        (Origin.ELSEWHERE, "transferred"),
+        (Origin.STALE, "transferred"),
+    ):
         ops = [op for op in report.ops if op.origin == origin and op.kind == "kernel"]
         if not ops:
             continue
@@ -63,7 +66,8 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
         found.append(
             Advice(
                 kind,
-                f"{_counted(ops, 'operator')} ({_counted(workloads, 'workload')}) {why}: "
+                f"{_counted(ops, 'operator')} ({_counted(workloads, 'workload')}) {origin}, "
+                f"{origin.meaning}: "
                 f"{rounded(spent)} us, {spent / report.total_us:.0%} of a run, {rounded(gain)} us "
                 f"above what arithmetic and memory need; the slowest: {names}",
                 gain,
@@ -77,7 +81,7 @@ def _elsewhere(
     report: ProfileReport, request: Request, target: Target, source: str
 ) -> list[Advice]:
     """Schedules that the database has, but not for this machine or number of threads."""
-    ops = [op for op in report.ops if op.origin in ("default", "fallback") and op.workload]
+    ops = [op for op in report.ops if op.origin in TAKEN and op.workload]
     command = tune_command(request, report, source, list({op.workload for op in ops}))
     database = None if request.database is None else str(request.database)
     return tuned_elsewhere(report, target, database, command)
@@ -194,12 +198,14 @@ def _python(report: ProfileReport) -> list[Advice]:
 def _nothing(report: ProfileReport) -> list[Advice]:
     near = sum(op.us for op in report.ops if op.gain_us < 0.25 * op.us)
     share = near / max(report.total_us, 1e-9)
+    weighty = [op for op in report.ops if op.origin and op.us >= MATTERS * report.total_us]
+    origins = Counter(op.origin for op in weighty)
     return [
         Advice(
             "roofline",
-            f"nothing stands out: what has weight is tuned, and {share:.0%} of a run is within a "
-            "third of what arithmetic and memory need; --precision bf16 or int8, and more threads, "
-            "are what is left",
+            f"nothing stands out: schedules of what has weight are {counted(origins)}, and "
+            f"{share:.0%} of a run is within a third of what arithmetic and memory need; "
+            "--precision bf16 or int8, and more threads, are what is left",
             near,
         )
     ]

@@ -7,10 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tilesmith.display.profile_report import Advice, OperatorTime, ProfileReport, rounded
+from tilesmith.search_space.origin import Origin
 from tilesmith.search_space.target import Target
 
 if TYPE_CHECKING:
     from tilesmith.records.record import Best
+
+TAKEN = (Origin.UNMEASURED, Origin.ELSEWHERE, Origin.NEIGHBOUR)
+"""Origins of schedules that have no record of their own."""
 
 _MOST = 200
 """Workloads looked up, those that may gain most."""
@@ -24,7 +28,7 @@ def tuned_elsewhere(
     Args:
         command: what tunes them here.
     """
-    ops = [op for op in report.ops if op.origin in ("default", "fallback") and op.workload]
+    ops = [op for op in report.ops if op.origin in TAKEN and op.workload]
     ops.sort(key=lambda op: -op.gain_us)
     keys = list(dict.fromkeys(op.workload for op in ops))[:_MOST]
     if database is None or not keys:

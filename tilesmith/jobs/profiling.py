@@ -147,7 +147,7 @@ def _measured(
     ops = [_operator(times, recipe, oracle) for times in found.steps]
     ops = parted(replace(op, share=op.us / max(found.total_us, 1e-9)) for op in ops)
     report = ProfileReport(
-        recipe.name,
+        recipe.title,
         recipe.target.name,
         recipe.threads,
         recipe.report.precision,
@@ -317,7 +317,7 @@ def _simulated(recipe: Recipe, result: SimulationResult) -> ProfileReport:
     ]
     total = result.latency_us
     return ProfileReport(
-        recipe.name,
+        recipe.title,
         result.target,
         recipe.threads,
         recipe.report.precision,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilesmith.jobs.ending import JobStopped
 from tilesmith.jobs.recorded_file import read_recorded
-from tilesmith.jobs.tuning import report_of
+from tilesmith.jobs.summaries import report_of
 from tilesmith.search_space.target import Target
 from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.ledger import MemoryLedger
@@ -17,7 +17,7 @@ from tilesmith.tuner.session import tune
 
 if TYPE_CHECKING:
     from tilesmith.jobs.heartbeat import Observer
-    from tilesmith.jobs.reports import TuneReport
+    from tilesmith.jobs.tune_reports import TuneReport
 
 NOWHERE = Target("recorded", "recorded", ())
 """Where the results of a recorded space are from is not asked: nothing here runs for it."""

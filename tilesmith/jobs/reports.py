@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.jobs.timing import Timing
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
     from tilesmith.compiler.optimal_memory import ArenaFound
@@ -24,168 +22,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TaskReport:
-    """What tuning came to for one workload.
-
-    Attributes:
-        workload: what was tuned.
-        weight: how often the model runs it.
-        default_us: latency of the untuned default; None if it could not be measured.
-        best_us: latency of the best schedule found; None if none worked. Schedules within 1 % of
-            each other are a tie, which a fixed rule decides: a best that ties with the default is
-            given the default's latency where that is lower.
-        gflops: throughput of the best, counting the direct form's operations.
-        config: the best schedule's knob values.
-        measured_by: "hardware" or "simulator": what the latencies come from.
-        trials: configurations tried in this run, failed ones included.
-    """
-
-    workload: Workload
-    weight: float
-    default_us: float | None
-    best_us: float | None
-    gflops: float | None
-    config: Config | None
-    measured_by: str
-    trials: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "workload": str(self.workload),
-            "key": self.workload.key,
-            "weight": self.weight,
-            "default_us": self.default_us,
-            "best_us": self.best_us,
-            "gflops": self.gflops,
-            "config": dict(self.config) if self.config is not None else None,
-            "measured_by": self.measured_by,
-            "trials": self.trials,
-        }
-
-
-@dataclass(frozen=True)
-class InModelReport:
-    """What comparing schedules inside the whole model came to.
-
-    Attributes:
-        before_ms, after_ms: the model's latency with the schedules that are best alone, and with
-            those pinned that make the model faster.
-        pinned: workloads whose schedule in the model is not their best alone.
-        compared: schedules tried in place.
-        untuned_ms: the model's latency without any tuning, in turns with the tuned one; None if
-            that was not compared.
-        reverted: workloads that keep their untuned schedule, because the model is faster so.
-        kernels_ms: what the kernels of the model take by themselves, as their trials measured them;
-            None where the model was not looked at kernel by kernel.
-        kernels_in_place_ms: what the same kernels take where they stand in the model.
-        added_ms: what is in the model beside them: conversions of layouts, and schedules in layouts
-            that no trial measured.
-    """
-
-    before_ms: float
-    after_ms: float
-    pinned: tuple[str, ...]
-    compared: int
-    untuned_ms: float | None = None
-    reverted: tuple[str, ...] = ()
-    kernels_ms: float | None = None
-    kernels_in_place_ms: float | None = None
-    added_ms: float | None = None
-
-    @property
-    def foretold_ms(self) -> float | None:
-        """What the model takes if its kernels take in it what they take by themselves."""
-        if self.kernels_ms is None or self.added_ms is None:
-            return None
-        return self.kernels_ms + self.added_ms
-
-    def to_json(self) -> dict[str, Any]:
-        lists = {"pinned": list(self.pinned), "reverted": list(self.reverted)}
-        return {**vars(self), **lists, "foretold_ms": self.foretold_ms}
-
-
-@dataclass(frozen=True)
-class TuneReport:
-    """What a tuning job did.
-
-    Attributes:
-        trials: configurations measured, failed ones included.
-        simulated: configurations simulated first, to choose what hardware measures.
-        wall_s: how long the job took.
-        tasks: one report for each workload.
-        stopped: one phrase, why it ended.
-        failures: failed trials by status.
-        search_s: seconds of `wall_s` that went into choosing what to measure.
-        drift: largest relative change of a baseline measured again and again, hardware only.
-        steady: whether that drift is within what samples are corrected for without a word.
-        in_model: what comparing schedules inside the model came to; None if that was not done.
-        trial_ms: what a trial on hardware cost: the `median` and the `mean` one, and what the mean
-            is made up of: `compile`, `reference`, `inputs`, `flush`, `run` and `other`.
-        models: what scores start from, in a sentence, by way of measuring.
-        noise: how far the usual run of a chosen schedule is from its fastest, relative, of the
-            middle workload; hardware only.
-    """
-
-    trials: int
-    simulated: int
-    wall_s: float
-    tasks: tuple[TaskReport, ...]
-    stopped: str = ""
-    failures: dict[str, int] = field(default_factory=dict)
-    search_s: float = 0.0
-    drift: float = 0.0
-    steady: bool = True
-    in_model: InModelReport | None = None
-    trial_ms: dict[str, float] = field(default_factory=dict)
-    models: dict[str, str] = field(default_factory=dict)
-    noise: float = 0.0
-
-    def __repr__(self) -> str:
-        """A line for each workload, not every field: what a notebook or `print` shows."""
-        lines = [
-            f"{task.workload}: {_told(task.default_us)} -> {_told(task.best_us)}"
-            for task in self.tasks
-        ]
-        done = f"<TuneReport of {self.trials} trials in {self.wall_s:.1f} s"
-        return "\n  ".join([done, *lines]) + ">"
-
-    @property
-    def default_us(self) -> float | None:
-        """Sum of the defaults' latencies, weighted; None if one is missing."""
-        return _weighted([(task.weight, task.default_us) for task in self.tasks])
-
-    @property
-    def best_us(self) -> float | None:
-        """Sum of the best latencies, weighted; None if one is missing."""
-        return _weighted([(task.weight, task.best_us) for task in self.tasks])
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "trials": self.trials,
-            "wall_s": self.wall_s,
-            "tasks": [task.to_json() for task in self.tasks],
-            "default_us": self.default_us,
-            "best_us": self.best_us,
-            "simulated": self.simulated,
-            "stopped": self.stopped,
-            "failures": self.failures,
-            "search_s": self.search_s,
-            "drift": self.drift,
-            "steady": self.steady,
-            "noise": self.noise,
-            "trial_ms": self.trial_ms,
-            "models": self.models,
-            "in_model": None if self.in_model is None else self.in_model.to_json(),
-        }
-
-
-@dataclass(frozen=True)
 class VariantReport:
     """What became of a model's kernels in one region of its sizes.
 
     Attributes:
         region: (least, greatest) of each size, by name.
-        tuned, nearest, default, stale, host: as of `CompileReport`.
+        tuned, nearest, default, stale, host, schedules: as of `CompileReport`.
     """
 
     region: dict[str, tuple[int, int]]
@@ -194,11 +36,12 @@ class VariantReport:
     default: int
     stale: int
     host: int
+    schedules: Mapping[str, int]
 
     @classmethod
     def of(cls, region: Sequence[Size], report: Report) -> VariantReport:
         ranges = {size.name: (size.low, size.high) for size in region}
-        return cls(ranges, report.tuned, report.fallback, report.default, report.stale, report.host)
+        return cls(ranges, host=report.host, **report.counts)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "region": {name: list(ends) for name, ends in self.region.items()}}
@@ -209,9 +52,11 @@ class CompileReport:
     """How a model was compiled.
 
     Attributes:
-        tuned: kernels with a schedule tuned for their own workload.
-        nearest, default: kernels with the nearest tuned shape's schedule, or the default.
-        stale: kernels with a schedule of their own that another version tuned.
+        tuned: kernels with a schedule that a search of their own workload found.
+        nearest, default: kernels with a schedule of another shape or machine; with a default, which
+            may have been measured.
+        stale: kernels with a schedule of their own that another version found.
+        schedules: kernels by the `Origin` of their schedule, every one of which is counted.
         host_operators: operators that run on the host.
         host_runtimes: what runs each of them here, "onnxruntime" or "reference".
         sizes: those that vary; the counts above then are of the kernels for the largest.
@@ -237,6 +82,7 @@ class CompileReport:
     artifact: str
     compile_s: float
     peak_bytes: int
+    schedules: Mapping[str, int]
     precision: str = "fp32"
     simulated: SimulationResult | None = None
     host_runtimes: tuple[str, ...] = ()
@@ -254,6 +100,7 @@ class CompileReport:
             "nearest": self.nearest,
             "default": self.default,
             "stale": self.stale,
+            "schedules": dict(self.schedules),
             "host": self.host,
             "host_operators": list(self.host_operators),
             "host_runtimes": list(self.host_runtimes),
@@ -342,12 +189,3 @@ class Comparison:
             "max_rel_err": self.max_rel_err,
             "beside_fp32": None if self.beside_fp32 is None else self.beside_fp32.to_json(),
         }
-
-
-def _told(latency_us: float | None) -> str:
-    return "none" if latency_us is None else f"{latency_us:.4g} us"
-
-
-def _weighted(parts: list[tuple[float, float | None]]) -> float | None:
-    known = [(weight, value) for weight, value in parts if value is not None]
-    return sum(w * v for w, v in known) if len(known) == len(parts) else None

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilesmith.jobs.reports import TuneReport
 from tilesmith.jobs.request import TuneRequest
+from tilesmith.jobs.tune_reports import TuneReport
 from tilesmith.jobs.tuning import TuningJob, run_job, status_of, tuning_job
 from tilesmith.jobs.workers import cluster_of, hosts_of
 from tilesmith.search_space.ending import exit_code

@@ -91,10 +91,7 @@ def emitted(
     library = backend_of(recipe.target).emit_library(recipe, request)
     report = recipe.report
     return CompileReport(
-        tuned=report.tuned,
-        nearest=report.fallback,
-        default=report.default,
-        stale=report.stale,
+        **report.counts,
         host_operators=report.host_nodes,
         conversions=report.conversions,
         artifact=str(request.output),

@@ -22,10 +22,12 @@ from tilesmith.jobs.known import starting_point
 from tilesmith.jobs.machines import can_measure_here, check_measurable_here, noting
 from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.replay import Recorded, recorded_results
-from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
+from tilesmith.jobs.schedule_origins import with_origins
 from tilesmith.jobs.subjects import WeightedWorkload, subject_words
+from tilesmith.jobs.summaries import in_model_of, report_of
 from tilesmith.jobs.targets import check_schedulable
+from tilesmith.jobs.tune_reports import TuneReport
 from tilesmith.jobs.words import option_words
 from tilesmith.jobs.workers import check_workers, cluster_of, runners_of, searched_on
 from tilesmith.records.database import Database
@@ -33,18 +35,13 @@ from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.simulator import judge, judges_as_measured, measure, simulators
 from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.cost_model import cost_models
 from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.evaluator import InPlace
 from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import Ledger, MemoryLedger
-from tilesmith.tuner.options import TaskReport as TunedTask
 from tilesmith.tuner.options import TuneOptions, TuningSummary
-from tilesmith.tuner.publish import NEAR_TIE
-from tilesmith.tuner.recorded_space import NamedWorkload
 from tilesmith.tuner.runner import Runner, RunnerOptions, runners
 from tilesmith.tuner.scheduler import schedulers
 from tilesmith.tuner.session import tune
@@ -194,14 +191,18 @@ def run_job(
         summary, models = searched_on(
             cluster or own, job.target, job.threads, search, measures=job.on_hardware
         )
-    LOG.info("%d trials done", summary.trials)
+        found = replace(report_of(summary), models=models)
+        with token.shielded():
+            if job.writes:
+                told = with_origins(found.tasks, opened, job.target, job.threads)
+                found = replace(found, tasks=told)
+    LOG.info("%s done", summary.counts)
     if summary.ending != "cancelled":
-        return replace(report_of(summary), models=models)
-    screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
+        return found
     raise JobStopped(
-        replace(report_of(summary), models=models),
-        f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
-        f"'{name}'; the same job with --resume goes on",
+        found,
+        f"stopped by {token.reason} after {summary.counts}, all of them kept in '{name}'; the same "
+        "job with --resume goes on",
         token.reason,
     )
 
@@ -228,16 +229,18 @@ def _searched(
         with watched, beating(opened, number, observer) as observing:
             found = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
-            _keep_choices(job, opened, ledger, found[0].in_place)
+            _keep_choices(job, opened, ledger, found[0])
     return found
 
 
-def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InPlace) -> None:
+def _keep_choices(
+    job: TuningJob, database: Database, ledger: Ledger, summary: TuningSummary
+) -> None:
     """Record what was found best inside the model, for compiling it."""
-    kernels = job.parts.kernels
+    kernels, found = job.parts.kernels, summary.in_place
     if kernels is None or found.after_s is None or not isinstance(ledger, DatabaseLedger):
         return
-    report = _in_model(found)
+    report = in_model_of(summary)
     told = None if report is None else report.to_json()
     number, after_s, threads = ledger.job, found.after_s, job.threads
     database.patiently(
@@ -339,58 +342,3 @@ def status_of(job: TuningJob) -> str:
     with Database.open(str(job.asked.database)) as opened:
         found = opened.jobs(command=_signature(job))
     return found[0].status if found else ""
-
-
-def report_of(summary: TuningSummary) -> TuneReport:
-    """What a search came to, for people."""
-    return TuneReport(
-        trials=summary.trials,
-        simulated=summary.simulated,
-        wall_s=summary.wall_s,
-        tasks=tuple(_task(task) for task in summary.tasks),
-        stopped=summary.reason,
-        failures=dict(summary.failures),
-        search_s=summary.search_s,
-        drift=summary.drift,
-        steady=summary.steady,
-        in_model=_in_model(summary.in_place),
-        trial_ms=dict(summary.trial_ms),
-        noise=summary.noise,
-    )
-
-
-def _in_model(found: InPlace) -> InModelReport | None:
-    if found.before_s is None or found.after_s is None:
-        return None
-    pinned = (workload for workload in found.choices if workload not in found.reverted)
-    parts, untuned = found.parts, found.untuned_s
-    return InModelReport(
-        found.before_s * 1e3,
-        found.after_s * 1e3,
-        tuple(workload.key for workload in pinned),
-        found.compared,
-        None if untuned is None else untuned * 1e3,
-        tuple(sorted(workload.key for workload in found.reverted)),
-        None if parts is None else parts.alone_s * 1e3,
-        None if parts is None else parts.in_place_s * 1e3,
-        None if parts is None else parts.added_s * 1e3,
-    )
-
-
-def _task(task: TunedTask) -> TaskReport:
-    flops = 0
-    if not isinstance(task.workload, NamedWorkload):
-        flops = template_of(task.workload.operator).flops(task.workload)
-    best_s = task.best_s
-    if best_s and task.default_s and best_s <= task.default_s * (1 + NEAR_TIE):
-        best_s = min(best_s, task.default_s)  # measurements cannot tell near-ties apart
-    return TaskReport(
-        workload=task.workload,
-        weight=task.weight,
-        default_us=None if task.default_s is None else task.default_s * 1e6,
-        best_us=None if best_s is None else best_s * 1e6,
-        gflops=flops / best_s / 1e9 if best_s and flops else None,
-        config=task.config,
-        measured_by=task.measured_by,
-        trials=task.trials,
-    )

@@ -1,8 +1,9 @@
 """Which kernels of a compiled model were not tuned, why, and the command that tunes them.
 
-A kernel runs a schedule that is not its own for one of few reasons: there is no database, it was
-never tuned, or it was for something else: other threads, another processor, or by an older
-version. What is on record of it says which.
+A kernel runs a schedule that no search of its own found for one of few reasons: there is no
+database, it was never tuned, too little was tried to call it a search, or it was tuned for
+something else: other threads, another processor, or by an older version. What is on record of it
+says which.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilesmith.search_space.origin import SEARCH, Origin
 from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
@@ -21,12 +23,6 @@ if TYPE_CHECKING:
     from tilesmith.jobs.request import Request, Resolved
     from tilesmith.records import Best, Database
 
-_INSTEAD = {
-    "default": "default schedule",
-    "fallback": "schedule of the nearest shape, threads or layouts",
-    "stale": "schedule tuned by another version",
-}
-"""What a kernel runs, by the origin of its schedule."""
 _CONVERSION = "layout_transform"
 
 
@@ -37,7 +33,7 @@ class Untuned:
     Attributes:
         workload: its key.
         kernels: how many kernels of the model it is.
-        schedule: what they run, one of `_INSTEAD`'s keys.
+        schedule: the `Origin` of what they run.
         why: a phrase.
     """
 
@@ -48,7 +44,7 @@ class Untuned:
 
     def __str__(self) -> str:
         times = f" ({self.kernels} times)" if self.kernels > 1 else ""
-        return f"{self.workload}{times}: {_INSTEAD[self.schedule]}; {self.why}"
+        return f"{self.workload}{times}: {self.schedule}; {self.why}"
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -72,7 +68,7 @@ def untuned_in(
     with Database.open(asked.database, create=False) as opened:
         known = _known(opened, [key for key, _ in found])
     return _sorted(
-        Untuned(key, count, origin, _why(known.get(key, []), asked))
+        Untuned(key, count, origin, _why(known.get(key, []), asked, origin))
         for key, count, origin in _flat(found)
     )
 
@@ -114,7 +110,7 @@ def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterab
             for part in parts
             if isinstance(part, KernelPart)
         ]
-    return [(k, o) for k, o in pairs if o in _INSTEAD and k.split()[0] != _CONVERSION]
+    return [(k, o) for k, o in pairs if o != Origin.SEARCHED and k.split()[0] != _CONVERSION]
 
 
 def _known(database: Database, keys: Sequence[str]) -> dict[str, list[Best]]:
@@ -125,13 +121,15 @@ def _known(database: Database, keys: Sequence[str]) -> dict[str, list[Best]]:
     return found
 
 
-def _why(known: Sequence[Best], asked: Resolved) -> str:
+def _why(known: Sequence[Best], asked: Resolved, origin: str) -> str:
     """Why what is on record was not taken."""
     mine = asked.target.identity
     here = [best for best in known if best.record.target_identity == mine]
     same = [best for best in here if best.record.threads == asked.threads]
     if stale := [best for best in same if best.stale]:
         return f"tuned, but {', '.join(stale[0].stale_because) or 'by another version'}"
+    if same and origin == Origin.MEASURED:
+        return f"fewer than {SEARCH} configurations were tried beside its default"
     if same:
         return "tuned in other layouts than this model has around it"
     if here:

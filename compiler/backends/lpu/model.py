@@ -214,10 +214,7 @@ def _result(
         "between_us": whole - roofs,
         "host_us": total.host,
         "instructions": total.bursts,
-        "tuned": report.tuned,
-        "stale": report.stale,
-        "nearest": report.fallback,
-        "default": report.default,
+        **report.counts,
         "host": report.host,
     }
     return SimulationResult(

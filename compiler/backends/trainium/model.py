@@ -222,10 +222,7 @@ def _result(
         "bytes_saved": sum(resident.saved for resident in residents),
         "resident": [resident.name for resident in residents],
         "instructions": total.instructions,
-        "tuned": recipe.report.tuned,
-        "stale": recipe.report.stale,
-        "nearest": recipe.report.fallback,
-        "default": recipe.report.default,
+        **recipe.report.counts,
         "host": recipe.report.host,
     }
     return SimulationResult(

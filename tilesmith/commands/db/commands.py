@@ -125,7 +125,8 @@ def stats(database: str, as_json: bool) -> None:
     if as_json:
         print_json(values)
         return
-    tables.table(("count", "of"), [(values[n], n) for n in ("trials", "workloads", "targets")])
+    names = ("trials", "measured_again", "models", "workloads", "targets")
+    tables.table(("count", "of"), [(values[n], n.replace("_", " ")) for n in names])
     for name in ("by_measured_by", "by_status"):
         click.echo()
         tables.table(

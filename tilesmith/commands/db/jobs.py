@@ -77,11 +77,11 @@ def state_of(job: Job) -> str:
 def _values(opened: Database, job: Job, moment: datetime) -> dict[str, Any]:
     """A job as plain data; times of the database server's clock."""
     age_s = (moment - job.started_at).total_seconds()
-    trials = opened.count_trials(job.id)
+    counts = opened.trial_counts(job)
     rate = job.progress.get("trials_per_s")
     if job.ended_at is not None:
         took_s = (job.ended_at - job.started_at).total_seconds()
-        rate = trials / took_s if took_s > 0 else None
+        rate = counts.trials / took_s if took_s > 0 else None
     return {
         "id": job.id,
         "state": state_of(job),
@@ -91,7 +91,7 @@ def _values(opened: Database, job: Job, moment: datetime) -> dict[str, Any]:
         "ended_at": job.ended_at.isoformat() if job.ended_at else None,
         "age_s": age_s,
         "silent_s": job.silent_s if job.status == "running" else None,
-        "trials": trials,
+        **counts.to_json(),
         "trials_per_s": None if job.lost else rate,
         "command": job.command,
         "seed": job.seed,

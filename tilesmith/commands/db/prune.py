@@ -65,7 +65,7 @@ def prune(
         unfinished = [job.id for job in opened.jobs() if job.status != "finished"]
         only = filter_of(**asked)
         removed = opened.prune(Pruning(**rules, before=moment, only=only), dry_run=dry_run)
-        left = opened.stats()["trials"] - (removed if dry_run else 0)
+        left = opened.rows() - (removed if dry_run else 0)
     if as_json:
         found = {"removed": removed, "trials": left, "dry_run": dry_run}
         print_json({**found, "unfinished_jobs": unfinished})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilesmith.records.exchange import ImportReport
     from tilesmith.records.gains import Task
     from tilesmith.records.maintenance import Drift
+    from tilesmith.search_space.origin import Origin
 
 
 def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, Any]:
@@ -56,10 +57,17 @@ def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, A
     }
 
 
-def best_values(best: Best, task: Task | None = None) -> dict[str, Any]:
-    """A best record as plain data; `task` as `record_values`."""
+def best_values(
+    best: Best, task: Task | None = None, origin: Origin | None = None
+) -> dict[str, Any]:
+    """A best record as plain data; `task` as `record_values`.
+
+    Args:
+        origin: how it was found.
+    """
     return {
         **record_values(best.record, task),
+        **({} if origin is None else {"schedule": origin}),
         "stale": best.stale,
         "stale_because": list(best.stale_because),
     }
@@ -85,15 +93,18 @@ def gflops(record: TuningRecord, task: Task | None = None) -> float | None:
         return None
 
 
-def bests_table(bests: Sequence[Best], tasks: Sequence[Task | None], empty: str) -> None:
+def bests_table(
+    bests: Sequence[Best], tasks: Sequence[Task | None], origins: Sequence[Origin], empty: str
+) -> None:
     """Print bests, one a line, with what each gains a model.
 
     Args:
         tasks: what a job tells of each.
+        origins: how each was found.
         empty: as `table`.
     """
     rows = []
-    for best, task in zip(bests, tasks, strict=True):
+    for best, task, origin in zip(bests, tasks, origins, strict=True):
         record = best.record
         gained = None if task is None else task.gained_s(best)
         rows.append(
@@ -105,16 +116,16 @@ def bests_table(bests: Sequence[Best], tasks: Sequence[Task | None], empty: str)
                 number(None if task is None else task.weight),
                 microseconds(None if task is None else task.default_s),
                 microseconds(best.latency),
+                times(None if task is None else task.gain(best)),
                 microseconds(gained),
                 number(gflops(record, task)),
-                record.result.measured_by + (" (stale)" if best.stale else ""),
+                record.result.measured_by,
+                origin,
                 str(record.config),
             )
         )
-    header = (
-        "id|workload|target|threads|times|default us|us|gained us|GFLOP/s|measured by|configuration"
-    )
-    table(header.split("|"), rows, empty)
+    header = "id|workload|target|threads|times|default us|us|gain|gained us|GFLOP/s|measured by"
+    table((*header.split("|"), "schedule", "configuration"), rows, empty)
 
 
 def records_table(records: Sequence[TuningRecord], empty: str) -> None:
@@ -254,6 +265,11 @@ def in_us(seconds: float | None) -> float | None:
 def microseconds(seconds: float | None) -> str:
     """Seconds as a cell of microseconds; "" for none."""
     return "" if seconds is None else f"{seconds * 1e6:.2f}"
+
+
+def times(gain: float | None) -> str:
+    """A gain as a cell; "" for none."""
+    return "" if gain is None else f"{gain:.2f}"
 
 
 def number(value: float | None) -> str:

@@ -46,17 +46,19 @@ def top(
         name = opened.name
         if workload is None:
             bests, tasks = _bests(opened, sort, limit or None, asked)
+            origins = opened.origins(bests)
         else:
             asked.pop("operator")
             records = opened.top(workload, limit=limit or 1_000_000, **asked)
     if workload is None:
         told = [tasks.get(_subject(best)) for best in bests]
         if as_json:
-            both = zip(bests, told, strict=True)
-            print_json({"records": [{**tables.best_values(*one), **_gain(*one)} for one in both]})
+            both = zip(bests, told, origins, strict=True)
+            rows = [{**tables.best_values(*one), **_gain(*one[:2])} for one in both]
+            print_json({"records": rows})
         else:
             empty = f"no working schedule in '{name}' passes these conditions"
-            tables.bests_table(bests, told, empty)
+            tables.bests_table(bests, told, origins, empty)
     elif as_json:
         print_json({"records": [tables.record_values(record) for record in records]})
     else:
@@ -105,4 +107,5 @@ def _gain(best: Best, task: Task | None) -> dict[str, Any]:
         "weight": None if task is None else task.weight,
         "default_us": task and in_us(task.default_s),
         "gained_us": task and in_us(task.gained_s(best)),
+        "gain": None if task is None else task.gain(best),
     }
