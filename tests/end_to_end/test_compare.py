@@ -95,3 +95,11 @@ def test_a_model_that_onnxruntime_does_not_take_is_compared_with_the_next_refere
     assert "--reference onnx" in refuse(
         "compare", tmp_path / "m.onnx", "--reference", "onnxruntime"
     )
+
+
+def test_a_comparison_tells_what_it_is_at(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilesmith.display.counting._LINE_EVERY_S", 0.0)
+    said = invoke("compare", model, "--reference", "onnx").stderr
+    stages = ["compiling the model", "tensors by the reference", "comparing"]
+    found = [said.find(stage) for stage in stages]
+    assert -1 not in found and found == sorted(found)

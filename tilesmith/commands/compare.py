@@ -67,12 +67,15 @@ def compare(
     """
     from tilesmith.display.arrays import read_arrays
     from tilesmith.display.comparison_table import comparison_text
+    from tilesmith.display.counting import telling
     from tilesmith.jobs.comparing import CompareOptions, compared
+    from tilesmith.simulator.telling import told
 
     names = ("reference", "tolerance", "replaced")
     said = {name: asked.pop(name) for name in names}
     options = CompareOptions(read_arrays(inputs) or None, model=source, **said)
-    report = compared(request_of(model, asked), options)
+    with telling() as show, told(show):
+        report = compared(request_of(model, asked), options)
     if as_json:
         print_json(report.to_json())
     else:

@@ -21,6 +21,7 @@ from tilesmith.search_space.errors import (
     ModelError,
     TilesmithError,
 )
+from tilesmith.simulator.telling import tell
 
 if TYPE_CHECKING:
     import onnx
@@ -96,13 +97,16 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
     tolerance = TOLERANCE if options.tolerance is None else options.tolerance
     if not tolerance > 0:
         raise InputError(f"a tolerance of {tolerance:g} leaves no room for rounding; more than 0")
+    tell("compiling the model")
     ready = prepared(request, options)
     asked = Compared(ready.executable, ready.graph, ready.inputs, "", tolerance, options.replaced)
     names = [tensor.name for tensor in asked.tensors()]
     threads = ready.executable.recipe.threads
+    tell(f"computing {len(names)} tensors by the reference")
     referred = Referred(ready.model, ready.graph, ready.inputs, threads)
     reference, wanted = referred.tensors(names, options.reference)
     asked = replace(asked, reference=reference, second=referred.second)
+    tell(f"comparing {len(names)} tensors")
     lower = request.precision
     if lower == "fp32":
         lower = ready.executable.report.precision
