@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from tilesmith.command_line import command_line
 from tilesmith.jobs.doctor import installation, noise, processor, working
-from tilesmith.jobs.doctor.finding import Finding
 from tilesmith.search_space.errors import TargetError
 
 
@@ -105,10 +104,11 @@ def test_what_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(installation, "_version", lambda name: versions.get(name))
     found = {finding.name: finding for finding in installation.findings()}
     assert found["missing"].state == "problem" and "onnx" in found["missing"].value
-    assert found["extra plots"] == Finding(
-        "installed", "extra plots", "note", "matplotlib not installed (for pictures)",
-        "pip install 'tilesmith[plots]'",
-    )  # fmt: skip
+    extras = found["extras"]
+    assert extras.state == "note" and extras.value.startswith("not installed: ")
+    assert "plots (pictures)" in extras.value and "jax (functions of JAX)" in extras.value
+    assert ",plots," in extras.advice and extras.advice.startswith("pip install 'tilesmith[")
+    assert not [name for name in found if name.startswith("extra ")]
 
 
 def test_the_processor_is_described() -> None:

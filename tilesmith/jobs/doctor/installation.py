@@ -40,20 +40,25 @@ def findings() -> Iterator[Finding]:
     if missing:
         advice = "install it again: pip install --force-reinstall tilesmith"
         yield Finding(_SECTION, "missing", "problem", ", ".join(missing), advice)
-    for extra, names in sorted(extras.items()):
-        yield _extra(extra, names)
+    yield from _extras(extras)
     yield _compiler()
 
 
-def _extra(extra: str, names: list[str]) -> Finding:
-    versions = {name: _version(name) for name in names}
-    absent = [name for name, version in versions.items() if version is None]
-    purpose = _FOR.get(extra, "")
-    if not absent:
-        text = ", ".join(f"{name} {version}" for name, version in versions.items())
-        return Finding(_SECTION, f"extra {extra}", "fine", text)
-    text = f"{', '.join(absent)} not installed" + (f" (for {purpose})" if purpose else "")
-    return Finding(_SECTION, f"extra {extra}", "note", text, f"pip install 'tilesmith[{extra}]'")
+def _extras(extras: dict[str, list[str]]) -> Iterator[Finding]:
+    """Those that are whole, and in one line those that lack something."""
+    lacking: dict[str, str] = {}
+    for extra, names in sorted(extras.items()):
+        versions = {name: _version(name) for name in names}
+        if None in versions.values():
+            purpose = _FOR.get(extra, "")
+            lacking[extra] = f"{extra} ({purpose})" if purpose else extra
+        else:
+            text = ", ".join(f"{name} {version}" for name, version in versions.items())
+            yield Finding(_SECTION, f"extra {extra}", "fine", text)
+    if lacking:
+        text = f"not installed: {', '.join(lacking.values())}"
+        advice = f"pip install 'tilesmith[{','.join(lacking)}]', or those of them that you need"
+        yield Finding(_SECTION, "extras", "note", text, advice)
 
 
 def _compiler() -> Finding:
