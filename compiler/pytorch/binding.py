@@ -7,12 +7,14 @@ tensors of no dimension. Kernels want weights that are known, and shapes too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
+
+from tilesmith.search_space.errors import ModelError
 
 _PREFIX = "held_"
 
@@ -46,7 +48,7 @@ class BoundGraph(torch.nn.Module):  # type: ignore[misc]
             if not isinstance(value, torch.Tensor)
         }
         self._known |= dict.fromkeys(literal)  # nothing reads them any more
-        inner = _with_literals(graph, {number: args[number].item() for number in literal})
+        inner = _simplified(graph, {number: args[number].item() for number in literal})
         self._inner = [inner]  # a list, for a module would take it for a part of itself
         self.train(graph.training)
 
@@ -74,46 +76,95 @@ def is_literal(placeholder: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class ArgumentView:
-    """A result of a graph that is an argument, or a view of one: it shares the argument's memory.
+class View:
+    """A result of a graph that shares memory with an argument, or with an earlier result.
 
     Attributes:
-        output, argument: numbers of the result and the argument.
-        size, stride, offset: of the view, counted in elements; the offset from the argument's own.
+        output: number of the result.
+        argument, result: number of the argument, or of the result; the other is -1.
+        size, stride, offset: of the view, counted in elements; the offset from the owner's own.
+        plain: whether those numbers say it all: its elements are read as the owner's are.
     """
 
     output: int
     argument: int
+    result: int
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
     offset: Any
+    plain: bool
 
-    @property
-    def varies(self) -> bool:
-        """Whether a number of it is symbolic."""
-        numbers = (*self.size, *self.stride, self.offset)
-        return any(isinstance(number, torch.SymInt) for number in numbers)
+    def at(self, symbols: Mapping[Any, int]) -> View:
+        """The view at certain sizes.
 
-    def of(self, argument: torch.Tensor) -> torch.Tensor:
-        """The view of an actual argument."""
-        offset = argument.storage_offset() + self.offset
-        return argument.as_strided(self.size, self.stride, offset)
+        Raises:
+            ModelError: a number of it depends on something else.
+        """
+
+        def known(number: Any) -> int:
+            if not isinstance(number, torch.SymInt):
+                return int(number)
+            value = number.node.expr.xreplace(symbols)
+            if getattr(value, "free_symbols", ()):
+                raise ModelError(f"it gives a view of an argument whose size {value} is not known")
+            return int(value)
+
+        size, stride = tuple(map(known, self.size)), tuple(map(known, self.stride))
+        return replace(self, size=size, stride=stride, offset=known(self.offset))
+
+    def of(self, owner: torch.Tensor) -> torch.Tensor:
+        """The view of an actual tensor."""
+        return owner.as_strided(self.size, self.stride, owner.storage_offset() + self.offset)
 
 
-def argument_views(graph: GraphModule) -> list[ArgumentView]:
-    """The results of a graph of Dynamo's that share memory with arguments."""
+def views_of(graph: GraphModule) -> list[View]:
+    """The results of a graph of Dynamo's that share memory with arguments or with each other."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    owners = {_storage(node): number for number, node in enumerate(placeholders)}
+    owners = {_storage(node): (number, -1, node) for number, node in enumerate(placeholders)}
     output = next(node for node in graph.graph.nodes if node.op == "output")
+    results = output.args[0]
+    for number, node in enumerate(results):
+        if _storage(node) not in owners and _is_whole(node):
+            owners[_storage(node)] = (-1, number, node)
     found = []
-    for number, node in enumerate(output.args[0]):
-        storage = _storage(node)
-        if storage is not None and storage in owners:
-            value, owner = node.meta["example_value"], owners[storage]
-            start = placeholders[owner].meta["example_value"].storage_offset()
-            place = tuple(value.shape), tuple(value.stride()), value.storage_offset() - start
-            found.append(ArgumentView(number, owner, *place))
+    for number, node in enumerate(results):
+        if (storage := _storage(node)) is None or storage not in owners:
+            continue
+        argument, result, owner = owners[storage]
+        if result != number:
+            value, whole = node.meta["example_value"], owner.meta["example_value"]
+            offset = value.storage_offset() - whole.storage_offset()
+            plain = _reading(value) == _reading(whole)
+            place = tuple(value.shape), tuple(value.stride()), offset
+            found.append(View(number, argument, result, *place, plain))
     return found
+
+
+def symbols_of(graph: GraphModule, args: Sequence[Any]) -> dict[Any, int]:
+    """What the symbols of a graph's sizes are in a call."""
+    found: dict[Any, int] = {}
+    placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
+    for node, arg in zip(placeholders, args, strict=True):
+        example = node.meta.get("example_value")
+        pairs = [(example, arg)]
+        if isinstance(example, torch.Tensor):
+            pairs = list(zip(example.shape, arg.shape, strict=True))
+        for symbolic, actual in pairs:
+            if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_symbol:
+                found[symbolic.node.expr] = int(actual)
+    return found
+
+
+def _reading(value: torch.Tensor) -> tuple[Any, ...]:
+    return value.dtype, value.is_conj(), value.is_neg()
+
+
+def _is_whole(node: Any) -> bool:
+    """Whether a result is all of its memory, in order: others can be views of it."""
+    value = node.meta.get("example_value") if isinstance(node, Node) else None
+    if not isinstance(value, torch.Tensor) or not value.is_contiguous():
+        return False
+    return bool(value.untyped_storage().nbytes() == value.numel() * value.element_size())
 
 
 def _storage(node: Any) -> int | None:
@@ -124,9 +175,10 @@ def _storage(node: Any) -> int | None:
     return int(value.untyped_storage()._cdata)
 
 
-def _with_literals(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
-    """The graph with the values of some placeholders, all `is_literal`, where it reads them."""
-    if not values:
+def _simplified(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
+    """The graph with the values of some placeholders, all `is_literal`, where it reads them, and
+    without what is there for gradients alone: nothing here has any."""
+    if not values and not any(map(_is_for_gradients, graph.graph.nodes)):
         return graph
     changed = Graph()
     changed.output(changed.graph_copy(graph.graph, {}))
@@ -140,4 +192,30 @@ def _with_literals(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule
                     reader.kwargs, lambda node, known=known: known.get(node, node)
                 )
             changed.erase_node(item)
+    for node in filter(_is_for_gradients, list(changed.nodes)):
+        if node.target is not torch._C._set_grad_enabled:
+            forward, arguments = node.args[0], node.args[2:]
+            body = graph.get_submodule(forward.target).graph
+            inner = [n for n in body.nodes if n.op == "placeholder"]
+            with changed.inserting_before(node):
+                results, _ = changed.graph_copy(body, dict(zip(inner, arguments, strict=True)))
+            _give(node, results)
+        changed.erase_node(node)
     return GraphModule(graph, changed)
+
+
+def _is_for_gradients(node: Node) -> bool:
+    """Switches of gradients, and functions that have a backward of their own."""
+    return node.target is torch._C._set_grad_enabled or str(node.target) == (
+        "autograd_function_apply"
+    )
+
+
+def _give(node: Node, results: Any) -> None:
+    """Let those who read the results of a node read these."""
+    if isinstance(results, Node):
+        node.replace_all_uses_with(results)
+        return
+    for reader in list(node.users):
+        reader.replace_all_uses_with(results[reader.args[1]])
+        reader.graph.erase_node(reader)

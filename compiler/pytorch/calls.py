@@ -36,19 +36,37 @@ def called(
     """
     sources = signature.sources
     given = {
-        source.name: array_of(tensor, f"argument '{source.name}'")
+        source.name: array_of(_real(tensor), f"argument '{source.name}'")
         for source, tensor in zip(sources, tensors, strict=True)
     }
     found = executable.run(given)
-    outputs = [found[info.name] for info in executable.outputs]
+    outputs = [tensor_of(found[info.name]) for info in executable.outputs]
+    for number in signature.complex:
+        outputs[number] = torch.view_as_complex(outputs[number])
+    return results_of(outputs, signature, tensors)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as ONNX has them: pairs of real ones, along an axis more."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def results_of(
+    outputs: Sequence[Any], signature: Signature, tensors: Sequence[torch.Tensor]
+) -> list[Any]:
+    """The leaves of what a module gives, of its program's outputs; what it writes is written.
+
+    Args:
+        outputs: tensors of the program, or numbers.
+        tensors: as for `called`.
+    """
     written: dict[int, torch.Tensor] = {}
     for output, source in signature.writes:
         written[output] = tensors[source]
-        array = outputs[output]
-        if array.size and array.ctypes.data == tensors[source].data_ptr():
+        if outputs[output].numel() and outputs[output].data_ptr() == tensors[source].data_ptr():
             continue  # kernels wrote it, or `run` did
         with torch.no_grad():
-            tensors[source].copy_(tensor_of(array))
+            tensors[source].copy_(outputs[output])
     leaves: list[Any] = []
     for result in signature.given:
         if result.output < 0:
@@ -56,6 +74,7 @@ def called(
         elif result.output in written:
             leaves.append(written[result.output])
         else:
-            array = outputs[result.output]
-            leaves.append(array.item() if result.number else tensor_of(array))
+            value = outputs[result.output]
+            number = result.number and isinstance(value, torch.Tensor)
+            leaves.append(value.item() if number else value)
     return leaves

@@ -22,6 +22,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from tilesmith.compiler.front_end import FrontEndModel
 from tilesmith.compiler.graph import Graph
@@ -34,8 +35,6 @@ from tilesmith.compiler.torch_tensors import array_of
 from tilesmith.search_space.errors import DependencyError, InputError, ModelError
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-_RANDOM = ("dropout", "alpha_dropout", "feature_dropout", "native_dropout")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,25 +121,48 @@ def model_of(
     if not isinstance(args, tuple):
         raise InputError(f"args is a tuple of the module's arguments; got {type(args).__name__}")
     name = name or type(module).__name__
+    program = exported(module, args, kwargs, dynamic_shapes, name)
+    _check_random(program, name)
+    return pure_program(program, name).model()
+
+
+def exported(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    name: str = "",
+) -> ExportedProgram:
+    """What `torch.export` makes of a module; arguments and errors as `model_of`."""
     _know_caches()
     try:
-        with _quiet(), torch.no_grad():
-            program = torch.export.export(
+        with quiet(), torch.no_grad():
+            return torch.export.export(
                 module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
             )
     except Exception as error:  # of every kind: it runs the module's own code
         raise ModelError(f"torch.export cannot trace '{name}': {one_line(error)}") from error
-    return model_of_program(program, name)
 
 
-def model_of_program(program: ExportedProgram, name: str) -> TorchModel:
-    """The model of an exported program; errors as `model_of`."""
-    _check_random(program, name)
-    with _quiet(), torch.no_grad():  # with gradients, attention is decomposed in another way
-        pure, signature = flattened(program, name)
-        written = _written(pure, name, signature)
-    proto, weights = written
-    return TorchModel(name, proto, weights, signature, *_sizes(pure))
+@dataclass(frozen=True, eq=False)
+class PureProgram:
+    """A module as a pure function of tensors, not yet in ONNX operators; see `TorchModel`."""
+
+    name: str
+    program: ExportedProgram
+    signature: Signature
+
+    def model(self) -> TorchModel:
+        """The program in ONNX operators; errors as `model_of`."""
+        with quiet(), torch.no_grad():
+            proto, weights = _written(self.program, self.name, self.signature)
+        return TorchModel(self.name, proto, weights, self.signature, *_sizes(self.program))
+
+
+def pure_program(program: ExportedProgram, name: str) -> PureProgram:
+    """The pure function of an exported program; errors as `model_of`."""
+    with quiet(), torch.no_grad():  # with gradients, attention is decomposed in another way
+        return PureProgram(name, *flattened(program, name))
 
 
 def _know_caches() -> None:
@@ -154,16 +176,23 @@ def _know_caches() -> None:
 
 def _check_random(program: ExportedProgram, name: str) -> None:
     for node in program.graph.nodes:
-        operator = str(node.target).split(".")
-        if len(operator) < 2 or operator[1].rstrip("_") not in _RANDOM:
-            continue
-        training = node.kwargs.get("train", node.args[2] if len(node.args) > 2 else False)
-        share = node.kwargs.get("p", node.args[1] if len(node.args) > 1 else 0.0)
-        if training and share:
+        if is_random(node) and "dropout" in node.name:
             raise ModelError(
                 f"'{name}' drops out at random ({node.name}), being in training mode; call its "
                 "eval() first"
             )
+
+
+def is_random(node: Node) -> bool:
+    """Whether a node draws random numbers: operators that drop out do so in training alone."""
+    operator = node.target
+    if torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ()):
+        return False
+    given = {a.name: v for a, v in zip(operator._schema.arguments, node.args, strict=False)}
+    given = {a.name: a.default_value for a in operator._schema.arguments} | given | node.kwargs
+    if not all(given.get(name, True) for name in ("train", "training")):
+        return False
+    return all(given.get(name, True) for name in ("p", "dropout_p", "dropout"))
 
 
 def _written(
@@ -219,7 +248,7 @@ def _sizes(program: ExportedProgram) -> tuple[dict[str, int], dict[str, tuple[in
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without what libraries tell their own developers while they export."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
     before = [log.level for log in logs]

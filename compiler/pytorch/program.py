@@ -29,6 +29,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
+from tilesmith.compiler.pytorch.decompositions import rules
 from tilesmith.search_space.errors import ModelError
 
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -76,6 +77,7 @@ class Signature:
         fixed: leaves of the arguments that export took for constants, with their values.
         given: leaves of what a call gives, in order.
         writes: (number of an output, number of the input whose tensor it is written into).
+        complex: outputs that are complex numbers, which ONNX has as pairs of real ones.
     """
 
     arguments: Any
@@ -84,6 +86,7 @@ class Signature:
     fixed: Mapping[int, Any]
     given: tuple[Result, ...]
     writes: tuple[tuple[int, int], ...]
+    complex: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -115,7 +118,7 @@ def flattened(program: ExportedProgram, name: str) -> tuple[ExportedProgram, Sig
     Raises:
         ModelError: an argument is of a kind no compiled model takes.
     """
-    functional = program.run_decompositions({})
+    functional = program.run_decompositions(rules())
     specs = functional.graph_signature.output_specs
     inputs = _inputs(functional, {s.target for s in specs if s.kind in _WRITES}, name)
     kept = [number for number, spec in enumerate(specs) if isinstance(spec.arg, _COMPUTED)]
@@ -126,8 +129,16 @@ def flattened(program: ExportedProgram, name: str) -> tuple[ExportedProgram, Sig
     assert trees is not None
     return pure, Signature(
         trees.in_spec, trees.out_spec, tuple(inputs.sources), inputs.fixed, tuple(given),
-        tuple(writes),
+        tuple(writes), _complex(pure),
     )  # fmt: skip
+
+
+def _complex(program: ExportedProgram) -> frozenset[int]:
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    values = [node.meta.get("val") for node in output.args[0]]
+    return frozenset(
+        n for n, v in enumerate(values) if isinstance(v, torch.Tensor) and v.is_complex()
+    )
 
 
 def _inputs(program: ExportedProgram, written: Collection[str | None], name: str) -> _Inputs:

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 pytestmark = pytest.mark.extra
 
-import tilesmith  # noqa: E402, F401 (makes itself known to PyTorch)
+from tilesmith.jobs import torch_graphs  # noqa: E402
+from tilesmith.torch_backend import reports  # noqa: E402
 
 nn = torch.nn
 
@@ -60,21 +61,142 @@ def test_shapes_numbers_and_weights_may_change(caplog: pytest.LogCaptureFixture)
     assert not warnings(caplog)
 
 
-def test_what_is_not_compiled_runs_in_pytorch_and_says_why(
+@torch.library.custom_op("tilesmith_tests::rolled", mutates_args=())
+def rolled(x: torch.Tensor) -> torch.Tensor:
+    """An operator that nobody can write."""
+    return x.roll(1)
+
+
+@rolled.register_fake
+def _(x: Any) -> Any:
+    return torch.empty_like(x)
+
+
+class Rolling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x).relu()
+        return {"y": self.second(rolled(y)) + y, "rows": x.shape[0]}
+
+
+def test_an_operator_that_cannot_be_written_is_left_to_pytorch_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    x = torch.randn(4, 3)
-    far = torch.compile(lambda x: torch.cdist(x, x) + 1, backend="tilesmith", fullgraph=True)
+    module = Rolling().eval()
+    compiled = torch.compile(module, backend="tilesmith", fullgraph=True)
     for _ in range(2):
-        torch.testing.assert_close(far(x), torch.cdist(x, x) + 1)
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(compiled(x), module(x))
+    report = reports()[-1]
+    assert report.left == {"tilesmith_tests.rolled.default": 1}
+    assert report.compiled == 2 and not report.whole and "rolled" in report.reason
     (said,) = warnings(caplog)
-    assert "begins with 'cdist' runs in PyTorch: 'graph' cannot be written in ONNX" in said
-    caplog.clear()
-    module = torch.compile(nn.Linear(3, 2), backend="tilesmith")
+    assert "leaves to PyTorch: 1 tilesmith_tests.rolled.default; the rest is" in said
+
+
+def test_random_numbers_are_pytorchs() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)).train()
+    compiled = torch.compile(module, backend="tilesmith")
+    x = torch.randn(3, 4)
+    drawn = []
+    for function in (compiled, module):
+        torch.manual_seed(1)
+        drawn.append(function(x))
+    torch.testing.assert_close(*drawn)
+    report = reports()[-1]
+    assert report.left == {"aten.native_dropout.default": 1}
+
+
+def test_gradients_are_pytorchs_and_computed_when_asked_for() -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
+    compiled = torch.compile(module, backend="tilesmith")
+    x = torch.randn(3, 4, requires_grad=True)
     with torch.enable_grad():
-        module(x).sum().backward()
-    assert module.weight.grad is not None
-    assert any("it needs gradients" in text for text in warnings(caplog))
+        result = compiled(x)
+        report = reports()[-1]
+        assert report.whole and result.requires_grad
+        wanted = [x, *module.parameters()]
+        found = torch.autograd.grad(result.square().sum(), wanted, create_graph=True)
+        expected = torch.autograd.grad(module(x).square().sum(), wanted, create_graph=True)
+        torch.testing.assert_close(found, expected)
+        twice = [torch.autograd.grad(g[0].sum(), x)[0] for g in (found, expected)]
+        torch.testing.assert_close(*twice)
+        torch.testing.assert_close(compiled(x), module(x))
+    report = reports()[-1]
+    assert not report.whole and report.reason == "its gradients are asked for, as in training"
+
+
+class Squashed(torch.autograd.Function):
+    """A function with a backward of its own, as transformers' BLOOM has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.sin() * y, x + 1
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Any:
+        return given[0] + given[1], None
+
+
+class Broken(nn.Linear):
+    """A layer whose graph ends inside it, so that all of its kind share what Dynamo makes."""
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        torch._dynamo.graph_break()
+        return y
+
+
+def test_layers_that_share_a_graph_are_compiled_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Sequential(*(Broken(4, 4) for _ in range(3))).eval()
+    built = []
+    build = torch_graphs.build_fixed
+    monkeypatch.setattr(torch_graphs, "build_fixed", lambda r: built.append(r) or build(r))
+    compiled = torch.compile(module, backend="tilesmith")
+    x = torch.randn(2, 4)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), module(x))
+        assert len(built) == 3
+
+
+def test_what_is_there_for_gradients_alone_does_not_hinder() -> None:
+    def function(x: Any) -> Any:
+        with torch.no_grad():
+            angles = x.cos()
+        first, second = Squashed.apply(x * 2, angles)
+        return first + second
+
+    x = torch.randn(3, 4, requires_grad=True)
+    with torch.enable_grad():
+        found = torch.compile(function, backend="tilesmith", fullgraph=True)(x)
+        assert reports()[-1].whole
+        torch.testing.assert_close(found, function(x))
+        given = (torch.autograd.grad(y.sum(), x)[0] for y in (found, function(x)))
+        torch.testing.assert_close(*given)
+
+
+def test_training_runs_in_pytorch_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).train()
+    compiled = torch.compile(module, backend="tilesmith")
+    with torch.enable_grad():
+        compiled(torch.randn(3, 4)).sum().backward()
+    assert module[0].weight.grad is not None
+    assert any("it needs gradients and writes its arguments" in text for text in warnings(caplog))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_fast_path_of_encoder_layers_is_compiled(norm_first: bool) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=norm_first)
+    module = layer.eval()
+    compiled = torch.compile(module, backend="tilesmith")
+    x, padding = torch.randn(2, 5, 16), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    found = compiled(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(found, module(x, src_key_padding_mask=padding))
+    assert reports()[-1].whole
 
 
 def test_graphs_break_where_they_have_to_and_options_are_checked() -> None:
@@ -102,6 +224,41 @@ def test_views_of_arguments_stay_views() -> None:
         part.fill_(-1)
         assert (x[1:] == -1).all() and (x[0] >= 0).all()
         x.fill_(1)
+
+
+def test_results_that_share_memory_go_on_sharing_it() -> None:
+    def change(x: Any) -> Any:
+        whole = x * 2
+        part = whole[1:].view(-1)
+        torch._dynamo.graph_break()
+        part.add_(1)
+        return whole
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(torch.compile(change, backend="tilesmith")(x), change(x))
+
+
+def test_arguments_that_share_memory_are_written_as_pytorch_writes_them() -> None:
+    def change(x: Any, y: Any) -> Any:
+        x.add_(1)
+        return y * 2
+
+    compiled = torch.compile(change, backend="tilesmith")
+    for function in (compiled, change):
+        buffer = torch.zeros(6)
+        torch.testing.assert_close(function(buffer[:4], buffer[2:]), torch.tensor([2.0, 2, 0, 0]))
+
+
+def test_views_of_sizes_that_vary() -> None:
+    def views(x: Any) -> Any:
+        return x.flatten(), x.sum()
+
+    compiled = torch.compile(views, backend="tilesmith", dynamic=True)
+    for rows in (3, 5):
+        x = torch.randn(rows, 4)
+        flat, total = compiled(x)
+        torch.testing.assert_close(total, x.sum())
+        assert flat.data_ptr() == x.data_ptr() and flat.shape == (rows * 4,)
 
 
 def test_pytorch_may_be_imported_later() -> None:

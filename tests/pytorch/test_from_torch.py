@@ -163,8 +163,8 @@ def test_what_cannot_be_compiled_is_said_in_a_sentence() -> None:
         ts.torch_model(nn.Sequential(nn.Dropout(0.5)).train(), (x,))
     with pytest.raises(ts.ModelError, match=r"torch.export cannot trace 'Of'"):
         ts.torch_model(Of(lambda self, x: x if x.sum() > 0 else -x), (x,))
-    with pytest.raises(ts.ModelError, match=r"'Of' cannot be written in ONNX .*_cdist_forward"):
-        ts.torch_model(Of(lambda self, x: torch.cdist(x, x)), (x,))
+    with pytest.raises(ts.ModelError, match=r"'Of' cannot be written in ONNX .*cummax"):
+        ts.torch_model(Of(lambda self, x: x.cummax(0)), (x,))
     with pytest.raises(ts.InputError, match=r"a torch.nn.Module is expected; got function"):
         ts.torch_model(lambda x: x, (x,))
     with pytest.raises(ts.ModelError, match=r"on meta; dense tensors on the CPU"):
@@ -195,3 +195,61 @@ def test_attention_with_a_mask_is_pytorchs(kind: str) -> None:
     with torch.no_grad():
         found, wanted = ts.from_torch(module, args)(*args), module(*args)
     close(found, wanted, equal_nan=True, rtol=tolerance, atol=tolerance)
+
+
+MEANS = [("mean", True), ("mean", False), ("amax", False), ("sum", True)]
+
+
+def test_scattered_reductions_are_what_they_say() -> None:
+    index = torch.tensor([[0, 1], [0, 1], [2, 3], [2, 0]])
+
+    def scatter(self: Any, x: Any, source: Any, whole: Any) -> Any:
+        found = [
+            x.scatter_reduce(0, index, source, how, include_self=own) for how, own in MEANS
+        ]  # the source is larger than the index
+        return [*found, whole.scatter_reduce(0, index, source.long(), "mean")]
+
+    module = Of(scatter)
+    arguments = torch.randn(6, 2), torch.randn(6, 3) * 9, torch.randint(-9, 9, (6, 2))
+    compiled = ts.from_torch(module, arguments)
+    close(compiled(*arguments), module(*arguments))
+    endless = arguments[0], torch.full((6, 3), -torch.inf), arguments[2]
+    close(compiled(*endless)[2], module(*endless)[2])
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_triangular_systems_are_solved(upper: bool, left: bool) -> None:
+    a, b = torch.randn(2, 5, 5) / 5 + torch.eye(5), torch.randn(2, 5, 5)
+
+    def solve(self: Any, a: Any, b: Any) -> Any:
+        return [
+            torch.linalg.solve_triangular(a, b, upper=upper, left=left, unitriangular=unit)
+            for unit in (False, True)
+        ]
+
+    compiled = ts.from_torch(Of(solve), (a, b))
+    close(compiled(a, b), solve(None, a, b), rtol=1e-4, atol=1e-5)
+    assert compiled.executable.report.host == 0
+
+
+def test_operators_that_the_exporter_lacks_or_writes_wrongly() -> None:
+    def several(self: Any, x: Any, image: Any) -> Any:
+        normed = nn.functional.batch_norm(image, None, None, training=True)
+        return [
+            torch.cdist(x, x + 1), torch.cdist(x, x + 1, p=1.0),
+            x.sum() + torch.arange(0.1, -7.9, -4.0), normed, torch.complex(x, x + 1),
+            torch.ops.aten._is_all_true(x > -9),
+            nn.functional.avg_pool2d(image, (3, 2), 2, 1, ceil_mode=True, divisor_override=5),
+        ]  # fmt: skip
+
+    given = torch.randn(2, 5, 3), torch.randn(2, 3, 8, 9)
+    close(ts.from_torch(Of(several), given)(*given), several(None, *given), rtol=1e-4, atol=1e-5)
+
+
+def test_complex_numbers_go_in_and_come_out() -> None:
+    z = torch.randn(3, dtype=torch.complex64)
+    module = Of(lambda self, z: (z * z, z.conj() * 2))
+    compiled = ts.from_torch(module, (z,))
+    for given in (z, z.conj()):
+        close(compiled(given), module(given))
