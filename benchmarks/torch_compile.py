@@ -23,8 +23,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
 
 Inputs = Mapping[str, Any]
 Build = Callable[[], tuple[nn.Module, Inputs]]

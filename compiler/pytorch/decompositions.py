@@ -243,13 +243,11 @@ def _grouped_product(x: Tensor, weight: Tensor, offs: Tensor) -> Any:
 
 # -- attention in one operator -------------------------------------------------------------------
 @_rule(aten._native_multi_head_attention.default)
-def _attention(
-    query: Tensor, key: Tensor, value: Tensor, width: int, heads: int,
-    weight: Tensor, bias: Tensor, out_weight: Tensor, out_bias: Tensor,
-    mask: Tensor | None = None, need_weights: bool = True, average: bool = True,
-    mask_type: int | None = None,
-) -> Any:  # fmt: skip
+def _attention(*given: Any) -> Any:
     """(batch, length, width) thrice -> the attention's result, and its weights if wanted."""
+    defaults = (None, True, True, None)
+    query, key, value, width, heads, weight, bias, *rest = (*given, *defaults[len(given) - 9 :])
+    out_weight, out_bias, mask, need_weights, average, mask_type = rest
     weights, biases = weight.chunk(3), bias.chunk(3)
     q, k, v = (
         torch.nn.functional.linear(x, w, c).unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -269,18 +267,16 @@ def _attention(
 
 
 @_rule(aten._transformer_encoder_layer_fwd.default)
-def _encoder_layer(
-    x: Tensor, width: int, heads: int, weight: Tensor, bias: Tensor, out_weight: Tensor,
-    out_bias: Tensor, use_gelu: bool, norm_first: bool, eps: float, scale_1: Tensor,
-    shift_1: Tensor, scale_2: Tensor, shift_2: Tensor, up: Tensor, up_bias: Tensor, down: Tensor,
-    down_bias: Tensor, mask: Tensor | None = None, mask_type: int | None = None,
-) -> Tensor:  # fmt: skip
+def _encoder_layer(x: Tensor, *given: Any) -> Tensor:
     """What `nn.TransformerEncoderLayer` takes in one step in its fast path."""
+    width, heads, *attention, use_gelu, norm_first, eps = given[:9]
+    scale_1, shift_1, scale_2, shift_2, up, up_bias, down, down_bias = given[9:17]
+    mask, mask_type = (*given[17:], None, None)[:2]
     from torch.nn import functional
 
     def attended(y: Tensor) -> Tensor:
-        given = (weight, bias, out_weight, out_bias, mask, False, True, mask_type)
-        found: Tensor = _attention(y, y, y, width, heads, *given)[0]
+        held = (*attention, mask, False, True, mask_type)
+        found: Tensor = _attention(y, y, y, width, heads, *held)[0]
         return found
 
     def fed(y: Tensor) -> Tensor:
