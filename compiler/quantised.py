@@ -188,7 +188,7 @@ def coded_weights(
 def bias_in_steps(
     rewriter: Rewriter, name: str, steps: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
-    """A constant bias in units of the sums' steps; None if it is not constant.
+    """A constant bias in units of the sums' steps; None if it is not one constant a channel.
 
     Numbers that were quantised with these very steps come out whole.
 
@@ -197,13 +197,21 @@ def bias_in_steps(
     """
     node, value = rewriter.producer(name), rewriter.constant(name)
     if value is not None:
-        return value.astype(np.float64).reshape(-1) / steps
+        whole = value.astype(np.float64).reshape(-1)
+        return whole / steps if _by_channel(value, steps.size) else None
     if node is None or not is_dequantised(node):
         return None
     codes, scale = (rewriter.constant(n) for n in node.inputs[:2])
     zero = rewriter.constant(node.input(2)) if node.input(2) else np.zeros(1)
-    if codes is None or scale is None or zero is None or codes.size not in (1, steps.size):
+    if codes is None or scale is None or zero is None or not _by_channel(codes, steps.size):
+        return None
+    if not all(part.size in (1, codes.size) for part in (scale, zero)):
         return None
     ratio = scale.astype(np.float64).reshape(-1) / steps
     ratio = np.where(np.abs(ratio - 1) < 1e-5, 1.0, ratio)
     return (codes.astype(np.float64) - zero.astype(np.float64)).reshape(-1) * ratio
+
+
+def _by_channel(bias: NDArray[Any], channels: int) -> bool:
+    """Whether a bias is one number, or one for each place of the last axis and no other."""
+    return bias.size == 1 or (bias.size == channels and bias.shape[-1] == channels)

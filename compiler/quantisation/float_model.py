@@ -6,8 +6,8 @@ What is written at last is ONNX again, so this works on the file's own nodes, no
 graph. Invariants of what comes out: opset 13 or later (the first whose DequantizeLinear has scales
 along an axis); every node has a name of its own; constants are initialisers, those behind a
 Transpose, Reshape or the like too; batch normalisation and other maps by channel behind a
-convolution or product are part of its weights; sums of two are `Add`. What is computed is the same,
-up to roundings.
+convolution or product are part of its weights; a Gemm has no factors and a bias by column
+(`plain_gemm`); sums of two are `Add`. What is computed is the same, up to roundings.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from onnx.reference import ReferenceEvaluator
 from tilesmith.compiler.onnx.arrays import ArrayReader
 from tilesmith.compiler.onnx.file import ModelFile, at_opset, opset_of
 from tilesmith.compiler.quantisation.affine import with_affine_folded
+from tilesmith.compiler.quantisation.plain_gemm import with_plain_gemms
 from tilesmith.search_space.errors import ModelError
 
 OPSET = 13
@@ -126,6 +127,7 @@ def float_model(read: ModelFile) -> FloatModel:
     _name_nodes(proto.graph)
     _plain_sums(proto.graph)
     _fold_moved(proto, constants)
+    with_plain_gemms(proto.graph, constants)
     with_affine_folded(proto.graph, constants, readers_of(proto.graph))
     _drop_unread(proto.graph, constants)
     proto.ir_version = max(proto.ir_version, _IR_VERSION)

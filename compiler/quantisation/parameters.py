@@ -64,8 +64,6 @@ class Calibration:
         if key not in self._weights:
             weights = self.model.constants[layer.weights]
             bias = self.model.constants.get(layer.bias)
-            if bias is not None and bias.size != weights.shape[layer.axis]:
-                bias = None  # one number for all of a Gemm's, or one a row: it stays in float32
             self._weights[key] = byte_weights(layer, weights, bias, source.scale)
         return self._weights[key]
 

@@ -198,3 +198,25 @@ def _external(model: Path, folder: Path) -> Path:
         size_threshold=0,
     )  # fmt: skip
     return path
+
+
+def test_an_input_of_one_number_takes_one_array_or_one_number_a_sample(tmp_path: Path) -> None:
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 8)),
+        helper.make_tensor_value_info("k", TensorProto.FLOAT, ()),
+    ]
+    nodes = [
+        helper.make_node("Mul", ["x", "k"], ["s"]), helper.make_node("MatMul", ["s", "w"], ["y"])
+    ]  # fmt: skip
+    weights = [numpy_helper.from_array(np.ones((8, 3), np.float32), "w")]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "scaled", values, outputs, weights)
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "scaled.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
+    one = ts.quantize(path, {"x": ROWS[0], "k": np.float32(2)})
+    assert one.report.calibrated == 1
+    many = ts.quantize(path, {"x": ROWS, "k": np.linspace(1, 2, 20, dtype=np.float32)})
+    assert many.report.calibrated == 20
+    with pytest.raises(ts.InputError, match="1 of 'k'"):
+        ts.quantize(path, {"x": ROWS, "k": np.float32(2)})

@@ -47,7 +47,7 @@ class Expected:
         array = self._typed(array)
         if self.dims is None:
             return [array]
-        if self._fits(array.shape[1:]):
+        if array.ndim and self._fits(array.shape[1:]):
             return [np.asarray(part) for part in array]
         if array.ndim and array.ndim == len(self.dims) and self._fits_behind(array.shape):
             rows = self.dims[0] or 1
