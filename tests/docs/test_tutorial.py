@@ -1,4 +1,5 @@
-"""The tutorial runs: every command and every Python block, in order, in one folder."""
+"""The tutorial runs: every command and every Python block, in order, in one folder and one process,
+for a process of its own for each would take most of the time."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.docs.documents import Block, blocks, commands, run
+from tests.docs.documents import Block, blocks, commands
+from tests.end_to_end.command import invoke
 
 
 def test_the_tutorial_runs_from_top_to_bottom(
@@ -22,14 +24,15 @@ def test_the_tutorial_runs_from_top_to_bottom(
         if block.language == "python":
             exec(compile(block.text, "docs/tutorial.md", "exec"), names)
         else:
-            _run_commands(block, tmp_path)
+            _run_commands(block)
     assert {"tuning.db", "mlp.onnx", "mlp.tsm", "out.npz"} <= {
         path.name for path in tmp_path.iterdir()
     }
 
 
-def _run_commands(block: Block, folder: Path) -> None:
-    for words in commands(block):
-        done = run(words, folder)
-        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+def _run_commands(block: Block) -> None:
+    for program, *words in commands(block):
+        assert program == "tilesmith"
+        done = invoke(*words)
+        assert done.exit_code == 0, f"{' '.join(words)}: {done.stderr}"
         assert done.stdout.strip(), f"{' '.join(words)} printed nothing"
