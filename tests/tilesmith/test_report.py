@@ -214,7 +214,7 @@ def test_a_job_beside_another(database: Database, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)["against"]
     (both,) = found["together"]
-    assert (both["ms"], both["other_ms"]) == pytest.approx((3 * 5e-3, 3 * 2.5e-3))
+    assert (both["us"], both["other_us"]) == pytest.approx((3 * 5, 3 * 2.5))
     assert {pair["workload"]: pair["ratio"] for pair in found["workloads"]} == {
         WORKLOAD.key: pytest.approx(0.5),
         "softmax shape=8x8": None,
