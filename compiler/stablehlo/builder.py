@@ -25,6 +25,7 @@ from tilesmith.compiler.graph import AttributeValue, Graph, Node, TensorInfo, at
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS, dtype_of
 from tilesmith.compiler.sources import sourced
+from tilesmith.compiler.stablehlo.turns import Turns
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 
@@ -65,7 +66,13 @@ class Value:
 
 
 class Builder:
-    """See the module's docstring."""
+    """See the module's docstring.
+
+    Attributes:
+        turns: loops of known turns whose bodies are being translated, the innermost last.
+        levels: by tensor, how many scopes were open when it was declared.
+        written: what was written already, by operator and inputs, in the scopes that are open.
+    """
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -74,8 +81,10 @@ class Builder:
         self.inputs: list[TensorInfo] = []
         self.nodes: list[Node] = []
         self.place = ""
+        self.turns: list[Turns] = []
+        self.levels: dict[str, int] = {}
         self._producers: dict[str, Node] = {}
-        self._written: ChainMap[Any, tuple[str, ...]] = ChainMap()
+        self.written: ChainMap[Any, tuple[str, ...]] = ChainMap()
         self._equal: dict[Any, str] = {}
         self._taken: dict[str, int] = {}
         self._count = 0
@@ -94,7 +103,13 @@ class Builder:
 
     def declare(self, name: str, dtype: str, shape: Shape) -> Value:
         self.tensors[name] = TensorInfo(name, dtype, shape)
+        self.levels[name] = self.level
         return Value(name, dtype, shape, shape)
+
+    @property
+    def level(self) -> int:
+        """How many scopes are open."""
+        return len(self.written.maps)
 
     def input(self, base: str, dtype: str, shape: Shape) -> Value:
         """An input of the graph."""
@@ -156,8 +171,8 @@ class Builder:
         listed = attributes_of(**attributes)
         key = (operator, tuple(inputs), repr(listed), tuple(d for d, _ in results))
         nested = bool(captures) or operator in ("Loop", "If")
-        if not nested and key in self._written:
-            return tuple(self.value(name) for name in self._written[key])
+        if not nested and key in self.written:
+            return tuple(self.value(name) for name in self.written[key])
         self._count += 1
         if self._count > _MOST_NODES:
             raise ModelError(
@@ -173,7 +188,7 @@ class Builder:
         if not self._folded(node):
             self.nodes.append(node)
             self._producers.update(dict.fromkeys(node.outputs, node))
-        self._written[key] = node.outputs
+        self.written[key] = node.outputs
         return tuple(made)
 
     def _folded(self, node: Node) -> bool:
@@ -206,12 +221,12 @@ class Builder:
     @contextmanager
     def scope(self) -> Iterator[list[Node]]:
         """Nodes written inside the block go to the list it gives; what they gave is forgotten."""
-        outer, written = self.nodes, self._written
-        self.nodes, self._written = [], written.new_child()
+        outer, written = self.nodes, self.written
+        self.nodes, self.written = [], written.new_child()
         try:
             yield self.nodes
         finally:
-            self.nodes, self._written = outer, written
+            self.nodes, self.written = outer, written
 
     # -- common steps ---------------------------------------------------------------------------
     def elementwise(

@@ -19,9 +19,9 @@ from tilesmith.compiler.stablehlo.attributes import integers
 from tilesmith.compiler.stablehlo.bindings import stablehlo
 from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
 from tilesmith.compiler.stablehlo.rules.elementwise import choose
-from tilesmith.compiler.stablehlo.rules.reductions import Body
 from tilesmith.compiler.stablehlo.rules.shapes import concatenate, count, cut
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
+from tilesmith.compiler.stablehlo.turns import Rows, Written
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Windows:
 
 
 # -- where windows begin ------------------------------------------------------------------------
-def _components(b: Builder, indices: Value, vector: int) -> list[Value]:
+def components(b: Builder, indices: Value, vector: int) -> list[Value]:
     """The parts of index vectors along the axis `vector`, in 64 bits."""
     shape = indices.shape
     if vector == len(shape):
@@ -69,7 +69,7 @@ def _components(b: Builder, indices: Value, vector: int) -> list[Value]:
     return found
 
 
-def _batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value]:
+def batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value]:
     """For axes that tensor and indices share: their own count, per window."""
     batch = tuple(extent for axis, extent in enumerate(shape) if axis != vector)
     found = []
@@ -114,6 +114,9 @@ def read(b: Builder, value: Value, windows: Windows) -> Value:
     result = (*windows.batch, *sizes)
     if 0 in result:
         return replace(b.like(0, value), shape=result)
+    row = by_turn(b, value, windows)
+    if row is not None:
+        return row
     cropped = [a for a in range(len(shape)) if a in windows.starts or sizes[a] != shape[a]]
     if not cropped:
         return b.broadcast(value, result, range(len(windows.batch), len(result)))
@@ -154,12 +157,12 @@ def _gather(translation: Translation, operation: Any, values: Values) -> Values:
     vector = int(axes.index_vector_dim)
     batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
     starts: dict[int, Value] = {}
-    parts = _components(b, indices, vector)
+    parts = components(b, indices, vector)
     for axis, part in zip(axes.start_index_map, parts, strict=True):
         if sizes[axis] < value.shape[axis]:
             starts[axis] = clamped(b, part, value.shape[axis] - sizes[axis])
     shared = tuple(axes.operand_batching_dims)
-    counts = _batched(b, tuple(axes.start_indices_batching_dims), vector, indices.shape)
+    counts = batched(b, tuple(axes.start_indices_batching_dims), vector, indices.shape)
     starts.update(zip(shared, counts, strict=True))
     found = read(b, value, Windows(batch, starts, sizes))
     gone = {*axes.collapsed_slice_dims, *shared}
@@ -176,6 +179,12 @@ def _dynamic_slice(translation: Translation, operation: Any, values: Values) -> 
     b, value = translation.builder, values[0]
     sizes = integers(operation, "slice_sizes")
     starts, moving = _starts(b, value.shape, values[1:], sizes)
+    known = {axis: b.constant(np.array(start, np.int64)) for axis, start in enumerate(starts)}
+    cropped = [axis for axis, size in enumerate(sizes) if size != value.shape[axis]]
+    windows = Windows((), {axis: moving.get(axis, known[axis]) for axis in cropped}, sizes)
+    row = by_turn(b, value, windows) if moving else None
+    if row is not None:
+        return [row]
     value = cut(
         b, value,
         tuple(start if axis not in moving else 0 for axis, start in enumerate(starts)),
@@ -243,6 +252,100 @@ def _between(b: Builder, value: Value, axis: int, start: int, end: int) -> Value
     return cut(b, value, tuple(starts), tuple(limits))
 
 
+# -- by turn ------------------------------------------------------------------------------------
+_MANY = 1 << 16
+"""Elements up to which windows are read before a loop, however often each is among them."""
+
+
+def by_turn(b: Builder, value: Value, windows: Windows) -> Value | None:
+    """A row of what is read for all turns before the loop; None where it cannot be."""
+    turns = b.turns[-1] if b.turns else None
+    if turns is None or not windows.starts:
+        return None
+    state = turns.states.get(value.name) if value.whole else None
+    source = value if state is None else state
+    rows = turns.rows(b, windows.starts, windows.batch, windows.sizes)
+    if rows is None or not turns.is_outside(b, source):
+        return None
+    elements = turns.count * math.prod((*windows.batch, *windows.sizes))
+    if elements > max(_MANY, 16 * math.prod(source.shape)):
+        return None
+    if not rows.vary:
+        if state is not None:
+            return None
+        with turns.around(b):
+            return read(b, value, _windows(b, rows))
+    if state is not None:
+        turns.seen.append((value.name, rows))
+    with turns.around(b):
+        whole, backwards = _read_before(b, source, rows, turns.count)
+    for name, known in turns.scanned.items():
+        if known == (whole, backwards):
+            return b.value(name)
+    row = b.declare(b.name("row"), value.dtype, (*windows.batch, *windows.sizes))
+    turns.scanned[row.name] = (whole, backwards)
+    return row
+
+
+def _windows(b: Builder, rows: Rows, turns: int | None = None) -> Windows:
+    """The windows of all turns as one batch; those of one turn, where all are the same."""
+    batch = rows.batch if turns is None else (turns, *rows.batch)
+    starts = {
+        axis: b.constant((start[0] if turns is None else start).astype(np.int64))
+        if isinstance(start, np.ndarray)
+        else replace(start, shape=batch)
+        for axis, start in rows.starts.items()
+    }
+    return Windows(batch, starts, rows.sizes)
+
+
+def _read_before(b: Builder, value: Value, rows: Rows, turns: int) -> tuple[Value, bool]:
+    """[turns, *batch, *sizes], and whether the last turn's comes first."""
+    line = rows.line(value.shape)
+    if line is None:
+        return b.full(read(b, value, _windows(b, rows, turns))), False
+    axis, low, backwards = line
+    part = _between(b, b.full(value), axis, low, low + turns)
+    order = (axis, *(a for a in range(len(value.shape)) if a != axis))
+    return b.reshape(b.full(b.transpose(part, order)), (turns, *rows.sizes)), backwards
+
+
+def written_by_turn(
+    b: Builder, value: Value, update: Value, windows: Windows, reduction: str
+) -> Value | None:
+    """What stands for a loop's state of which a row is written; None where that is not by turn."""
+    turns = b.turns[-1] if b.turns else None
+    if turns is None or value.name not in turns.states or not value.whole:
+        return None
+    rows = turns.rows(b, windows.starts, windows.batch, windows.sizes)
+    if rows is None or not rows.vary:
+        return None
+    if reduction != "none":
+        before = read(b, value, windows)
+        update = b.elementwise(reduction.title(), before, b.reshape(update, before.shape))
+    token = b.declare(b.name("written"), value.dtype, value.shape)
+    given = b.full(b.reshape(b.full(update), (*windows.batch, *windows.sizes)))
+    turns.written[token.name] = Written(value.name, rows, given)
+    return token
+
+
+def written_behind(b: Builder, value: Value, stacked: Value, rows: Rows, turns: int) -> Value:
+    """A state after a loop.
+
+    Args:
+        stacked: what its turns wrote, [turns, *batch, *sizes], in order of the places where these
+            lie in a line.
+    """
+    line = rows.line(value.shape)
+    if line is None:
+        return write(b, value, stacked, _windows(b, rows, turns), "none")
+    axis, low, _ = line
+    others = [extent for a, extent in enumerate(value.shape) if a != axis]
+    order = [*range(1, axis + 1), 0, *range(axis + 1, len(value.shape))]
+    moved = b.transpose(b.reshape(stacked, (turns, *others)), order)
+    return moved if moved.shape == value.shape else _spliced(b, b.full(value), moved, axis, low)
+
+
 # -- writing ------------------------------------------------------------------------------------
 def write(
     b: Builder,
@@ -257,6 +360,9 @@ def write(
     Args:
         inside: for each row, whether it is written at all; None: every one.
     """  # fmt: skip
+    token = written_by_turn(b, value, update, windows, reduction) if inside is None else None
+    if token is not None:
+        return token
     shape = value.shape
     lead = windows.covered(shape)
     row = shape[lead:]
@@ -279,82 +385,3 @@ def write(
     if inside is not None:
         made = cut(b, made, (0,) * len(made.shape), (count_of_rows, *row))
     return b.reshape(made, shape)
-
-
-_JOINED = {"sum": "add", "product": "mul", "max": "max", "min": "min"}
-
-
-@rules.register("stablehlo.scatter")
-def _scatter(translation: Translation, operation: Any, values: Values) -> Values:
-    if len(values) != 3:
-        raise translation.refuse(operation, "scatters into several tensors at once; one is allowed")
-    b, (value, indices, updates) = translation.builder, values
-    reduction = _reduction(translation, operation, value.dtype)
-    if 0 in (*updates.shape, *value.shape):
-        return [value]
-    if value.dtype == "bool":
-        numbers = (b.cast(value, "int32"), indices, b.cast(updates, "int32"))
-        return [b.cast(_scattered(b, operation, numbers, reduction), "bool")]
-    return [_scattered(b, operation, (value, indices, updates), reduction)]
-
-
-def _reduction(translation: Translation, operation: Any, dtype: str) -> str:
-    """How written and new elements become one."""
-    body = Body(translation, operation)
-    kind = body.kind(dtype)
-    kind = {"and": "min", "or": "max"}.get(kind or "", kind)
-    if kind is not None:
-        return _JOINED[kind]
-    (block,) = operation.regions[0].blocks
-    (*_, end) = block.operations
-    if list(end.operands) == [block.arguments[1]]:
-        return "none"
-    raise translation.refuse(
-        operation,
-        "joins what is there and what is written by a function; replacing, adding, multiplying, "
-        "and the larger or smaller of both are supported",
-    )
-
-
-def _scattered(
-    b: Builder, operation: Any, values: tuple[Value, Value, Value], reduction: str
-) -> Value:
-    value, indices, updates = values
-    axes = stablehlo().ScatterDimensionNumbers(operation.attributes["scatter_dimension_numbers"])
-    vector = int(axes.index_vector_dim)
-    batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
-    shared = tuple(axes.input_batching_dims)
-    gone = {*axes.inserted_window_dims, *shared}
-    within = tuple(axes.update_window_dims)
-    extents = iter(updates.shape[axis] for axis in within)
-    sizes = tuple(1 if axis in gone else next(extents) for axis in range(len(value.shape)))
-    parts = _components(b, indices, vector)
-    starts = dict(zip(axes.scattered_dims_to_operand_dims, parts, strict=True))
-    counts = _batched(b, tuple(axes.scatter_indices_batching_dims), vector, indices.shape)
-    inside = _inside(b, value.shape, starts, sizes, batch)
-    starts.update(zip(shared, counts, strict=True))
-    windows = Windows(batch, starts, sizes)
-    outside = [axis for axis in range(len(updates.shape)) if axis not in within]
-    moved = b.reshape(b.transpose(updates, (*outside, *within)), (*batch, *sizes))
-    if inside is not None:
-        lead = windows.covered(value.shape)
-        whole = (*batch, *sizes[:lead])
-        inside = b.broadcast(inside, whole, tuple(range(len(batch))))
-    return write(b, value, moved, windows, reduction, inside)
-
-
-def _inside(
-    b: Builder, shape: Shape, starts: dict[int, Value], sizes: Shape, batch: Shape
-) -> Value | None:
-    """Whether each window lies inside; None where every one does."""
-    found: Value | None = None
-    for axis, start in starts.items():
-        known = b.known(start)
-        most = shape[axis] - sizes[axis]
-        if known is not None and known.min() >= 0 and known.max() <= most:
-            continue
-        low = b.elementwise("GreaterOrEqual", start, b.like(0, start), dtype="bool")
-        high = b.elementwise("LessOrEqual", start, b.like(most, start), dtype="bool")
-        both = b.elementwise("And", low, high)
-        found = both if found is None else b.elementwise("And", found, both)
-    return None if found is None else replace(found, shape=batch)

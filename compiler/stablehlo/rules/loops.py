@@ -1,7 +1,8 @@
 """What is computed by turns or by choice: `while`, `if`, `case`.
 
 A loop whose turns are known and few is written out: then what it reads at each turn is known, too,
-and passes see through it. Others become `Loop`, with the count of turns where that is known.
+and passes see through it. One of more turns that goes through rows becomes `Scan` (`scans.py`), any
+other `Loop`, with the count of turns where that is known.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tilesmith.compiler.stablehlo.attributes import constant_of, text
 from tilesmith.compiler.stablehlo.bodies import body_of
 from tilesmith.compiler.stablehlo.builder import Value
 from tilesmith.compiler.stablehlo.rules.elementwise import compare
+from tilesmith.compiler.stablehlo.scans import scanned
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.errors import ModelError
 
@@ -135,6 +137,11 @@ def _looped(loop: Loop, turns: int | None) -> Values:
     b = loop.translation.builder
     place = b.place
     kept = _kept(loop.operation)
+    if turns is not None:
+        found = scanned(b, [b.full(value) for value in loop.initial], kept, turns, loop.body)
+        b.place = place
+        if found is not None:
+            return found
     initial = [b.full(value) for value in loop.initial]
     changing = [value for value, stays in zip(initial, kept, strict=True) if not stays]
     counted = b.constant(np.array(turns, np.int64)).name if turns is not None else ""
