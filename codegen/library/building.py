@@ -8,7 +8,7 @@ from tilesmith.codegen.library.elf import Merged, Part, blob, read
 from tilesmith.codegen.library.helpers import threads
 from tilesmith.codegen.library.performing import Texts, kernel_name, write_perform
 from tilesmith.codegen.library.plan import Plan
-from tilesmith.codegen.library.processor import processor_text
+from tilesmith.codegen.library.processor import plainest, processor_text
 from tilesmith.codegen.library.running import write_run
 from tilesmith.codegen.library.runtime import WEIGHTS, common
 from tilesmith.codegen.library.sizing import FUNCTIONS as OF_SIZES
@@ -68,7 +68,7 @@ def build(plan: Plan, head: bytes = b"") -> Built:
     Raises:
         CodegenError: the target's objects are not ELF of 64 bits, or LLVM refuses the code.
     """
-    own = read(toolchain.emit_object(module_text(plan, head), plan.target))
+    own = read(toolchain.emit_object(module_text(plan, head), plainest(plan.target)))
     parts: list[tuple[Part, dict[str, str]]] = [(own, {})]
     for number, kernel in enumerate(plan.kernels):
         name = kernel_name(plan, number)

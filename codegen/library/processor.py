@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host import cpu_target, host_target
 from tilesmith.codegen.library.status import CODES, STATUS
 from tilesmith.search_space.instruction_set import instruction_set_of
 from tilesmith.search_space.target import Target
 
 _EAX, _EBX, _ECX, _EDX = range(4)
+
+_APX = ("egpr", "push2pop2", "ppx", "ndd", "ccmp", "nf", "cf", "zu")
+"""One bit, and one kind of registers, for all."""
 
 X86: Mapping[tuple[int, int, int], Mapping[str, int]] = {
     (1, 0, _ECX): {
@@ -37,12 +40,22 @@ X86: Mapping[tuple[int, int, int], Mapping[str, int]] = {
     (7, 0, _EDX): {
         "avx512vp2intersect": 8, "amx-bf16": 22, "avx512fp16": 23, "amx-tile": 24, "amx-int8": 25,
     },
-    (7, 1, _EAX): {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
-    (0x80000001, 0, _ECX): {"lzcnt": 5},
+    (7, 1, _EAX): {
+        "sha512": 0, "sm3": 1, "sm4": 2, "avxvnni": 4, "avx512bf16": 5, "cmpccxadd": 7,
+        "amx-fp16": 21, "avxifma": 23,
+    },
+    (7, 1, _EDX): {
+        "avxvnniint8": 4, "avxneconvert": 5, "amx-complex": 8, "avxvnniint16": 10,
+        **dict.fromkeys(_APX, 21),
+    },
+    (0x80000001, 0, _ECX): {"lzcnt": 5, "sse4a": 6, "xop": 11, "fma4": 16, "tbm": 21},
 }  # fmt: skip
 """Bits of LLVM's features, by leaf, subleaf and register."""
 
-_KEPT = ((("amx-",), 0x60000), (("avx512",), 0xE6), (("avx", "fma", "f16c"), 0x6))
+_KEPT = (
+    (("amx-",), 0x60000), (("avx512",), 0xE6), (_APX, 0x80000),
+    (("avx", "fma", "f16c", "xop", "sha512", "sm3", "sm4"), 0x6),
+)  # fmt: skip
 """What features begin with, and what the system has to keep for them (XCR0)."""
 
 ARM: Mapping[int, Mapping[str, tuple[int, ...]]] = {
@@ -185,11 +198,20 @@ TEXT = "able.text"
 this processor lacks."""
 
 
+_KNOWN: Mapping[str, Mapping[Any, Mapping[str, Any]]] = {"x86_64": X86, "aarch64": ARM}
+
+
+def plainest(target: Target) -> Target:
+    """What a library's own code is made for, which runs before the processor is asked: the plainest
+    of the architecture, where it is asked."""
+    triple = target.text("isa.triple")
+    return cpu_target("plain", "generic", triple) if triple.split("-")[0] in _KNOWN else target
+
+
 def needed(target: Target) -> tuple[str, ...]:
     """What the processor is asked for, by LLVM's names."""
     wanted, architecture, _ = _wanted(target)
-    known: dict[str, Mapping[Any, Mapping[str, Any]]] = {"x86_64": X86, "aarch64": ARM}
-    tables = known.get(architecture, {})
+    tables = _KNOWN.get(architecture, {})
     found = [name for names in tables.values() for name in names if name in wanted]
     chosen = instruction_set_of(target)
     if chosen.vscale_bytes and architecture == "aarch64":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -10,11 +13,16 @@ import pytest
 from tilesmith.codegen import host
 from tilesmith.codegen.described import ENVIRONMENT, Description, description
 from tilesmith.codegen.host import cpu_target, host_target, narrowed
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native import toolchain
+from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 HOSTS = sorted((Path(__file__).parents[1] / "hosts").glob("*.toml"))
 X86 = "x86_64-unknown-linux-gnu"
+PRODUCT = Workload.parse("matmul m=32 n=64 k=128 dtype=uint8 weights=int8 const=b")
 
 
 def taken_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
@@ -27,15 +35,34 @@ def taken_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
 def test_a_made_up_host_lacks_features_and_has_its_own_caches(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = taken_for(file, monkeypatch)
-    assert (found.integer("threads"), found.integer("l1.kib")) == (8, 32)
-    assert found.fact("l3.kib").source == str(file)
+    found, said = taken_for(file, monkeypatch), tomllib.loads(file.read_text())
+    for name in ("l1", "l2", "l3", "reorder"):
+        for part, value in said.get(name, {}).items():
+            assert found.fact(f"{name}.{part}").value == value
+            assert found.fact(f"{name}.{part}").source == str(file)
+    assert found.text("isa.processor") == said["processor"]
     known = {f"+{name}" for name, has in llvm.get_host_cpu_features().items() if has}
     had = {name for name in found.text("isa.features").split(",") if name.startswith("+")}
-    assert had <= known and "+amx-tile" not in had
-    assert (found.text("isa.name") == "avx512") <= (file.stem == "zen4")
+    assert had <= known
+    assert not [f for f in had for pattern in said["without"] if fnmatchcase(f[1:], pattern)]
     assert found.text("isa.name") == host.host_instruction_sets()[0]
     assert narrowed(found, "sse").integer("l2.kib") == found.integer("l2.kib")
+
+
+@pytest.mark.parametrize("file", HOSTS, ids=lambda path: path.stem)
+def test_code_for_a_made_up_host_has_no_instruction_that_it_lacks(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features bring others along (f16c brings AVX), as names of processors do."""
+    found = taken_for(file, monkeypatch)
+    if not found.text("isa.triple").startswith("x86_64"):
+        pytest.skip("these hosts are of x86-64")
+    text = emit_module(lowered(PRODUCT, found, default_of(PRODUCT, found)), found).text
+    assembly = toolchain.emit_assembly(text, found)
+    width = found.integer("vector.bytes")
+    assert ("zmm" in assembly) == (width == 64)
+    assert width >= 32 or not re.search(r"ymm|\bv[a-z]", assembly)
+    assert "amx" not in assembly and "tdpb" not in assembly
 
 
 def test_other_cpus_are_described_alike_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,12 @@ import pytest
 from tests.codegen.test_dot_products import target_of
 from tests.compiler.c_libraries import LoadedLibrary, emitted, needs_compiler, recipe
 from tests.compiler.model_builder import model_of, random
+from tilesmith.codegen import host
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.library.processor import X86, needed, processor_text
+from tilesmith.codegen.library.processor import ARM, X86, needed, processor_text
 from tilesmith.codegen.library.status import CODES
 from tilesmith.codegen.native import toolchain
+from tilesmith.search_space.instruction_set import instruction_set, instruction_set_files
 
 pytestmark = pytest.mark.skipif(
     not host_target().text("isa.triple").startswith("x86_64"), reason="cpuid is x86-64's"
@@ -140,19 +142,35 @@ def test_a_library_for_amx_calls_the_system_for_threads_alone(tmp_path: Path, th
 
 
 @needs_compiler
-@pytest.mark.skipif("+amx-tile" in host_target().text("isa.features"), reason="it has AMX")
-def test_a_library_for_amx_refuses_elsewhere_in_one_sentence(tmp_path: Path) -> None:
+def test_a_library_refuses_in_one_sentence_what_this_processor_lacks(tmp_path: Path) -> None:
+    """The processor itself is asked, whatever it is taken for: no processor has all of these."""
+    here = host._permitted(llvm.get_host_cpu_features().flatten())
+    has = {feature[1:] for feature in here.split(",") if feature.startswith("+")}
+    names = [name for names in X86.values() for name in names]
+    target = target_of("avx512", ",".join(f"+{name}" for name in names))
+    assert set(needed(target)) == set(names) >= {"fma4", "amx-tile"}
     model = model_of("g (float[32, 64] x) => (float[32, 32] y) { y = MatMul(x, w) }",
                      w=random(64, 32))  # fmt: skip
-    made = emitted(recipe(model, AMX, precision="bf16"), tmp_path / "m.so", prefix="m")
+    made = emitted(recipe(model, target, precision="bf16"), tmp_path / "m.so", prefix="m")
     library = LoadedLibrary(Path(made.path), "m")
     code = CODES["PROCESSOR"]
     said = library.call("status", code, result=ctypes.c_char_p).decode()
     assert said.startswith("this processor lacks instructions that the library needs: ")
-    assert set(said.split(": ")[1].split(", ")) == set(needed(AMX)) >= {"amx-tile", "avx512bf16"}
+    assert said.split(": ")[1].split(", ") == list(needed(target))
     handle = ctypes.c_void_p()
     assert library.call("init", None) == library.call("verify") == code
-    here = {f[1:] for f in host_target().text("isa.features").split(",") if f[0] == "+"}
     said = library.call("status", code, result=ctypes.c_char_p).decode()
-    assert said.split(": ")[1].split(", ") == [name for name in needed(AMX) if name not in here]
+    assert said.split(": ")[1].split(", ") == [name for name in names if name not in has]
     assert library.call("create", 1, ctypes.byref(handle)) == code and not handle.value
+
+
+def test_every_feature_of_an_instruction_set_is_asked_for() -> None:
+    """Those of its products, too: code that has them ends a processor that lacks one."""
+    known = {name for names in (*X86.values(), *ARM.values()) for name in names}
+    for name in instruction_set_files:
+        chosen = instruction_set(name)
+        products = (*chosen.dot_products, *chosen.tile_products)
+        texts = (chosen.features, *(product.features for product in products))
+        wanted = {f[1:] for f in ",".join(texts).split(",") if f.startswith("+")}
+        if {"x86_64", "aarch64"}.intersection(chosen.architectures):
+            assert wanted <= known, name
