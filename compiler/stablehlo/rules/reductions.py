@@ -35,9 +35,9 @@ _REDUCED = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint
 class Body:
     """The function by which a reduction joins two (tuples of) elements, or two whole tensors."""
 
-    def __init__(self, translation: Translation, operation: Any) -> None:
+    def __init__(self, translation: Translation, operation: Any, region: int = 0) -> None:
         self._translation, self._outer = translation, translation.known
-        self._region = operation.regions[0]
+        self._region = operation.regions[region]
 
     def __call__(self, first: Values, second: Values) -> list[Value]:
         return list(self._translation.region(self._region, [*first, *second], self._outer))
