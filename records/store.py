@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Self, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from tilesmith.records import damage, schema
 from tilesmith.records import engine as engines
-from tilesmith.records import schema
 from tilesmith.records.faults import GoneError, NotYetError, UnavailableError, translated
 from tilesmith.records.jobs import Lease
 from tilesmith.records.toolchain import Toolchain
@@ -174,6 +174,16 @@ class Store:
         if self._process != os.getpid():
             self._engine.dispose(close=False)
             self._process = os.getpid()
+
+    def damaged_rows(self) -> tuple[damage.DamagedRow, ...]:
+        """Rows that cannot be read (`records.damage`); looks at every row."""
+        with self.reading() as connection:
+            return damage.damaged_rows(connection)
+
+    def leave_out(self, rows: Iterable[damage.DamagedRow]) -> None:
+        """Answer from now on as if these rows were not there; what was opened to be read."""
+        damage.leave_out(self._engine, rows)
+        self._engine.dispose()
 
     def compact(self) -> None:
         """Give the space of removed rows back to the disk."""

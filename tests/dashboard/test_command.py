@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from tilesmith.command_line import command_line
+from tilesmith.records import Database
 
 pytest.importorskip("starlette", reason="the live page's libraries are not installed")
 pytest.importorskip("uvicorn", reason="the live page's libraries are not installed")
@@ -66,6 +67,24 @@ def test_it_prints_its_address_serves_and_ends_quietly(file: Path, end: signal.S
     assert (process.returncode, out, errors) == (0, "", "")
 
 
+def test_it_waits_for_a_database_that_is_not_made_yet(tmp_path: Path) -> None:
+    place = tmp_path / "tuning.db"
+    with running("--database", str(place), "--port", "0") as (process, lines):
+        assert lines[0] == f"'{place}' is not there yet: the page waits for it"
+        with pytest.raises(urllib.error.HTTPError) as waiting:
+            urllib.request.urlopen(lines[1])
+        page = waiting.value.read().decode()
+        assert waiting.value.code == 503 and "Waiting for the database" in page
+        assert str(place) in page and "tilesmith tune" in page
+        with Database.open(str(place)) as database:
+            database.start_job("tilesmith tune a.onnx", seed=0, strategy="random")
+        with urllib.request.urlopen(f"{lines[1]}?q=") as reply:
+            assert "a.onnx" in reply.read().decode()
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=300)
+    assert (process.returncode, out, errors) == (0, "", "")
+
+
 def test_where_others_can_reach_it_a_token_is_made_up_and_said_once(file: Path) -> None:
     with running("--database", str(file), "--port", "0", "--host", "0.0.0.0") as (process, lines):
         found = re.fullmatch(r"http://[^/]+:(\d+)/\?token=([\w-]{32})", lines[0])
@@ -87,7 +106,8 @@ def test_what_cannot_be_served_is_one_sentence(file: Path, tmp_path: Path) -> No
         taken.listen()
         port = str(taken.getsockname()[1])
         assert f"port {port}" in refused("--database", str(file), "--port", port)
-    assert "does not exist" in refused("--database", str(tmp_path / "none.db"))
+    assert "no folder" in refused("--database", str(tmp_path / "none" / "x.db"))
+    assert "is a folder" in refused("--database", str(tmp_path))
     assert "no address of this machine" in refused(
         "--database", str(file), "--host", "nowhere.invalid"
     )

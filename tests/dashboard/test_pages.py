@@ -266,3 +266,10 @@ def test_a_large_job_is_read_a_part_at_a_time(
         ]
         assert told == [["4"], ["8"], [], []]
         assert Page(client.get("/jobs/1?show=tasks").text).row(PRODUCT.key)[6] == "1.82×"
+
+
+def test_one_job_is_compared_with_none(client: TestClient, serve: Serve, tmp_path: Path) -> None:
+    assert 'href="/compare?a=1&amp;b=2">Compare the newest two' in client.get("/").text
+    with Database.open(str(tmp_path / "own.db")) as database:
+        database.start_job("tilesmith tune a.onnx", seed=0, strategy="random")
+        assert "newest two" not in serve(tmp_path / "own.db").get("/").text

@@ -2,7 +2,7 @@
 
 Invariants: nothing is written. A file that was deleted or replaced is noticed (an open file
 outlives its name, and would be shown for ever); a server that went away costs one failed request,
-and the next one tries again.
+and the next one tries again. Rows that cannot be read are left out, and named in `left_out`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tilesmith.records import Database
+from tilesmith.records.damage import DamagedRow
 from tilesmith.records.engine import parse_url, sqlite_path
-from tilesmith.search_space.errors import DatabaseError
+from tilesmith.records.faults import GoneError, UnavailableError
+from tilesmith.search_space.errors import DatabaseError, TilesmithError
 
 Identity = tuple[int, int]
 
@@ -25,11 +27,13 @@ class Access:
     Attributes:
         generation: raised whenever another database may stand where the last one was; what was
             learnt of an older one is void.
+        left_out: rows that are not shown, or not in whole, because they cannot be read.
     """
 
     def __init__(self, location: str) -> None:
         self.location = location
         self.generation = 0
+        self.left_out: tuple[DamagedRow, ...] = ()
         self._path: Path | None = sqlite_path(parse_url(location))
         self._lock = threading.Lock()
         self._opened: Database | None = None
@@ -49,6 +53,27 @@ class Access:
             self._forget(found)
             raise
 
+    def awaited(self) -> bool:
+        """Whether it is a file that nobody has made yet, in a folder that is there."""
+        return self._path is not None and self._path.parent.is_dir() and not self._path.exists()
+
+    def mend(self) -> bool:
+        """Look for rows that cannot be read, after a question failed; whether there are new ones.
+
+        From then on they are left out.
+        """
+        try:
+            with Database.open(self.location, create=False, read_only=True) as whole:
+                damaged = whole.damaged_rows()
+        except (TilesmithError, UnavailableError, GoneError):
+            return False
+        with self._lock:
+            if set(damaged) <= set(self.left_out):
+                return False
+            self._close()
+            self.left_out = damaged
+        return True
+
     def close(self) -> None:
         """Give its connections back."""
         with self._lock:
@@ -56,11 +81,12 @@ class Access:
 
     def _current(self) -> Database:
         with self._lock:
-            if self._opened is not None and self._identity != self._seen():
+            if self._identity != self._seen():
                 self._close()
+                self._identity, self.left_out = self._seen(), ()
             if self._opened is None:
-                self._identity = self._seen()
                 self._opened = Database.open(self.location, create=False, read_only=True)
+                self._opened.leave_out(self.left_out)
                 self.generation += 1
             return self._opened
 

@@ -31,7 +31,7 @@ from tilesmith.dashboard.sharing import Shared
 from tilesmith.dashboard.tally import Tallies
 from tilesmith.records import Database
 from tilesmith.records.engine import display_name, parse_url
-from tilesmith.records.faults import UnavailableError
+from tilesmith.records.faults import GoneError, UnavailableError
 from tilesmith.search_space.errors import DatabaseError, TilesmithError
 
 _SHARED_S = 1.0
@@ -95,18 +95,34 @@ class Dashboard:
 
     def _answer(self, page: Callable[[Request, Database], str], request: Request) -> Answer:
         try:
-            with self.access.database() as database:
-                return page(request, database), 200
+            return self._made(page, request), 200
         except Missing as missing:
             return self._message("Not found", str(missing)), 404
-        except (DatabaseError, UnavailableError) as error:
+        except (DatabaseError, UnavailableError, GoneError) as error:
+            if self.access.awaited():
+                return self._message("Waiting for the database", f"{error}."), 503
             return self._message("The database does not answer", f"{error}."), 503
         except TilesmithError as error:
             return self._message("This cannot be shown", f"{error}."), 422
 
+    def _made(self, page: Callable[[Request, Database], str], request: Request) -> str:
+        """The page; where it fails for rows that cannot be read, the page without them."""
+        try:
+            with self.access.database() as database:
+                return page(request, database)
+        except (Missing, UnavailableError, GoneError):
+            raise
+        except Exception:
+            if not self.access.mend():
+                raise
+        with self.access.database() as database:
+            return page(request, database)
+
     def _page(self, template: str, *, busy: bool, **values: Any) -> str:
         every = self._busy_s if busy else self._idle_s
-        return render(template, database=self.name, every=every, **values)
+        rows = {(row.table, row.number): row for row in reversed(self.access.left_out)}
+        shared = {"database": self.name, "every": every, "left_out": [*rows.values()][::-1]}
+        return render(template, **shared, **values)
 
     def _message(self, title: str, sentence: str) -> str:
         return self._page("message.html", busy=True, title=title, sentence=sentence)

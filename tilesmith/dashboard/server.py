@@ -13,6 +13,7 @@ import uvicorn
 
 from tilesmith.dashboard.application import Dashboard
 from tilesmith.dashboard.guard import LEAST_TOKEN, Guard, Rules, is_loopback, known_hosts
+from tilesmith.dashboard.patience import MOST_CONNECTIONS, Patient
 from tilesmith.dashboard.rendering import render
 from tilesmith.search_space.errors import InputError
 
@@ -55,13 +56,16 @@ def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
         say: is told, in lines, where the page is.
 
     Raises:
-        DatabaseError: the database is not there.
+        DatabaseError: the database cannot be opened. A file that nobody has made is waited for.
         InputError: the port is taken, or the host is none of this machine's.
     """
     dashboard = Dashboard(location)
     with closing(dashboard.access):
-        with dashboard.access.database():
-            pass  # a database that cannot be opened is said at once
+        if dashboard.access.awaited():
+            say(f"'{dashboard.name}' is not there yet: the page waits for it")
+        else:
+            with dashboard.access.database():
+                pass  # a database that cannot be opened is said at once
         _serve(dashboard, place, say)
 
 
@@ -84,10 +88,13 @@ def _serve(dashboard: Dashboard, place: Place, say: Callable[[str], None]) -> No
             uvicorn.Server(config).run(sockets=[bound])
 
 
-def configuration(application: Guard) -> uvicorn.Config:
+def configuration(application: Guard, protocol: type[Patient] = Patient) -> uvicorn.Config:
     """How the web server runs the page."""
     return uvicorn.Config(
         application,
+        http=protocol,
+        ws="none",
+        limit_concurrency=MOST_CONNECTIONS,
         log_level="error",
         access_log=False,  # it would hold tokens
         server_header=False,
