@@ -16,6 +16,15 @@ from tilesmith.compiler.host.earlier import (
     grid_sample,
     scaled,
 )
+from tilesmith.compiler.host.factorisations import (
+    cholesky,
+    eigenvectors,
+    from_reflections,
+    lu,
+    reflections,
+    singular_vectors,
+    triangular_solve,
+)
 from tilesmith.compiler.host.grids import affine_grid
 from tilesmith.compiler.host.indexing import gather_elements, one_hot, progression, scatter_elements
 from tilesmith.compiler.host.matrices import det, inverse
@@ -61,12 +70,15 @@ OPERATORS: dict[str, Operator] = {
     "AveragePool": average_pool,
     "BatchNormalization": batch_normalization,
     "BlockQuantisedMatMul": block_quantised_matmul,
+    "Cholesky": cholesky,
     "Col2Im": col2im,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "Dequantise": dequantise,
     "DequantizeLinear": dequantize_linear,
     "Det": det,
+    "Eigenvectors": eigenvectors,
+    "FromReflections": from_reflections,
     "GatherElements": gather_elements,
     "GroupNormalization": group_normalization,
     "GlobalAveragePool": global_average_pool,
@@ -74,6 +86,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalMaxPool": global_max_pool,
     "Inverse": inverse,
     "LRN": lrn,
+    "LU": lu,
     "LayerNormalization": layer_normalization,
     "LpNormalization": lp_normalization,
     "LpPool": lp_pool,
@@ -89,9 +102,12 @@ OPERATORS: dict[str, Operator] = {
     "ReduceLogSum": reduce_log_sum,
     "ReduceLogSumExp": reduce_log_sum_exp,
     "ReduceSumSquare": reduce_sum_square,
+    "Reflections": reflections,
     "RoiAlign": roi_align,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
+    "SingularVectors": singular_vectors,
+    "TriangularSolve": triangular_solve,
 }
 """What is computed here instead of by `onnx.reference`, by ONNX operator."""
 

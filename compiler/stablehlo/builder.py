@@ -165,6 +165,7 @@ class Builder:
         inputs: Sequence[str],
         results: Sequence[tuple[str, Shape]],
         captures: Sequence[str] = (),
+        domain: str = "",
         **attributes: AttributeValue,
     ) -> tuple[Value, ...]:
         """A node; or what it gives, where it is written already or its inputs are constants."""
@@ -183,7 +184,7 @@ class Builder:
         made = [self.declare(self.name(base), dtype, shape) for dtype, shape in results]
         node = Node(
             operator, tuple(inputs), tuple(v.name for v in made), self.place or made[0].name,
-            attributes=listed, captures=tuple(captures),
+            domain, listed, captures=tuple(captures),
         )  # fmt: skip
         if not self._folded(node):
             self.nodes.append(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tilesmith.compiler.stablehlo.attributes import place_of, text
@@ -26,6 +27,9 @@ _OPERATIONS = {
     "mhlo.acosh": "chlo.acosh", "mhlo.atanh": "chlo.atanh", "mhlo.tan": "chlo.tan",
 }  # fmt: skip
 """Operations that artifacts write as custom calls or as composites of that name."""
+
+_LAPACK = re.compile(r"lapack_[sd](\w+)_ffi")
+"""Routines of real numbers; a rule is registered under their names without the number's letter."""
 
 
 @rules.register("func.call")
@@ -53,7 +57,9 @@ def _custom_call(translation: Translation, operation: Any, values: Values) -> Va
     if target == "shape_assertion":
         _check_assertion(translation, operation, values)
         return []
-    own = rules.find(_OPERATIONS.get(target, ""))
+    routine = _LAPACK.fullmatch(target)
+    known = f"lapack.{routine[1]}" if routine else _OPERATIONS.get(target, "")
+    own = rules.find(known)
     if own is not None:
         return own(translation, operation, values)
     raise translation.refuse(
