@@ -277,10 +277,10 @@ def tensors(result: Any) -> Iterator[Tensor]:
         yield from (t for value in result for t in tensors(value))
 
 
-def difference(found: Any, expected: Any) -> float:
+def difference(results: Any, expected: Any) -> float:
     """max |a - b| / max |b|, of the tensor that differs most; infinite where shapes differ."""
     worst = 0.0
-    for ours, theirs in zip(tensors(found), tensors(expected), strict=True):
+    for ours, theirs in zip(tensors(results), tensors(expected), strict=True):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return float("inf")
         if theirs.numel():
@@ -320,7 +320,7 @@ def row(name: str) -> dict[str, Any]:
 
     expected = call(model)
     started = time.perf_counter()
-    found = call(compiled)
+    result = call(compiled)
     first = time.perf_counter() - started
     graphs = reports()
     left: Counter[str] = Counter()
@@ -330,7 +330,7 @@ def row(name: str) -> dict[str, Any]:
         "model": name,
         "graphs": len(graphs),
         "whole": sum(graph.whole for graph in graphs),
-        "error": difference(found, expected),
+        "error": difference(result, expected),
         "first_s": first,
         "ours_us": _seconds(lambda: call(compiled)) * 1e6,
         "pytorch_us": _seconds(lambda: call(model)) * 1e6,
@@ -340,16 +340,16 @@ def row(name: str) -> dict[str, Any]:
     }
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(figures: Mapping[str, Any]) -> str:
     """A line for people."""
-    if "failed" in found:
-        return f"{found['model']:28} {found['failed']}"
-    left = ", ".join(f"{name} {count}" for name, count in found["left"].items()) or "-"
-    whole = f"{found['whole']} of {found['graphs']}"
-    verdict = "" if found["error"] <= LIMIT else "  DIFFERS"
+    if "failed" in figures:
+        return f"{figures['model']:28} {figures['failed']}"
+    left = ", ".join(f"{name} {count}" for name, count in figures["left"].items()) or "-"
+    whole = f"{figures['whole']} of {figures['graphs']}"
+    verdict = "" if figures["error"] <= LIMIT else "  DIFFERS"
     return (
-        f"{found['model']:28} {whole:>8} {found['error']:8.1e} {found['first_s']:7.1f} s "
-        f"{found['ours_us']:9.0f} {found['pytorch_us']:9.0f}  {left}{verdict}"
+        f"{figures['model']:28} {whole:>8} {figures['error']:8.1e} {figures['first_s']:7.1f} s "
+        f"{figures['ours_us']:9.0f} {figures['pytorch_us']:9.0f}  {left}{verdict}"
     )
 
 
@@ -372,11 +372,11 @@ def main() -> int:
         print(f"{'model':28} {'whole':>8} {'error':>8} {'first':>9} {'us':>9} {'PyTorch':>9}  left")
     for name in arguments.only:
         try:
-            found = row(name)
+            figures = row(name)
         except Exception as error:  # of any kind: it is the line's result
-            found = {"model": name, "failed": f"{type(error).__name__}: {error}"}
-        rows.append(found)
-        print(json.dumps(found) if arguments.json else text(found), flush=True)
+            figures = {"model": name, "failed": f"{type(error).__name__}: {error}"}
+        rows.append(figures)
+        print(json.dumps(figures) if arguments.json else text(figures), flush=True)
     ran = [r for r in rows if "failed" not in r]
     right = [r for r in ran if r["error"] <= LIMIT]
     whole = [r for r in right if r["whole"] == r["graphs"]]

@@ -126,7 +126,7 @@ def views_of(graph: GraphModule) -> list[View]:
     for number, node in enumerate(results):
         if _storage(node) not in owners and _is_whole(node):
             owners[_storage(node)] = (-1, number, node)
-    found = []
+    views = []
     for number, node in enumerate(results):
         if (storage := _storage(node)) is None or storage not in owners:
             continue
@@ -136,13 +136,13 @@ def views_of(graph: GraphModule) -> list[View]:
             offset = value.storage_offset() - whole.storage_offset()
             plain = _reading(value) == _reading(whole)
             place = tuple(value.shape), tuple(value.stride()), offset
-            found.append(View(number, argument, result, *place, plain))
-    return found
+            views.append(View(number, argument, result, *place, plain))
+    return views
 
 
 def symbols_of(graph: GraphModule, args: Sequence[Any]) -> dict[Any, int]:
     """What the symbols of a graph's sizes are in a call."""
-    found: dict[Any, int] = {}
+    numbers: dict[Any, int] = {}
     placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
     for node, arg in zip(placeholders, args, strict=True):
         example = node.meta.get("example_value")
@@ -151,8 +151,8 @@ def symbols_of(graph: GraphModule, args: Sequence[Any]) -> dict[Any, int]:
             pairs = list(zip(example.shape, arg.shape, strict=True))
         for symbolic, actual in pairs:
             if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_symbol:
-                found[symbolic.node.expr] = int(actual)
-    return found
+                numbers[symbolic.node.expr] = int(actual)
+    return numbers
 
 
 def _reading(value: torch.Tensor) -> tuple[Any, ...]:
@@ -192,15 +192,11 @@ def _simplified(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
                     reader.kwargs, lambda node, known=known: known.get(node, node)
                 )
             changed.erase_node(item)
-    for node in filter(_is_for_gradients, list(changed.nodes)):
-        if node.target is not torch._C._set_grad_enabled:
-            forward, arguments = node.args[0], node.args[2:]
-            body = graph.get_submodule(forward.target).graph
-            inner = [n for n in body.nodes if n.op == "placeholder"]
-            with changed.inserting_before(node):
-                results, _ = changed.graph_copy(body, dict(zip(inner, arguments, strict=True)))
-            _give(node, results)
-        changed.erase_node(node)
+    while waiting := [node for node in changed.nodes if _is_for_gradients(node)]:
+        for node in waiting:
+            if node.target is not torch._C._set_grad_enabled:
+                _inline(graph, changed, node)
+            changed.erase_node(node)
     return GraphModule(graph, changed)
 
 
@@ -209,6 +205,20 @@ def _is_for_gradients(node: Node) -> bool:
     return node.target is torch._C._set_grad_enabled or str(node.target) == (
         "autograd_function_apply"
     )
+
+
+def _inline(module: GraphModule, graph: Graph, node: Node) -> None:
+    """Put the body of a function's forward, which may hold such functions, in its place."""
+    forward, arguments = node.args[0], node.args[2:]
+    body = module.get_submodule(forward.target).graph
+    inner = [n for n in body.nodes if n.op == "placeholder"]
+    copies = dict(zip(inner, arguments, strict=True))
+    with graph.inserting_before(node):
+        results, _ = graph.graph_copy(body, copies)
+    for of_body in body.nodes:
+        if of_body.op == "get_attr":
+            copies[of_body].target = f"{forward.target}.{of_body.target}"
+    _give(node, results)
 
 
 def _give(node: Node, results: Any) -> None:

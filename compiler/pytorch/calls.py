@@ -39,8 +39,8 @@ def called(
         source.name: array_of(_real(tensor), f"argument '{source.name}'")
         for source, tensor in zip(sources, tensors, strict=True)
     }
-    found = executable.run(given)
-    outputs = [tensor_of(found[info.name]) for info in executable.outputs]
+    arrays = executable.run(given)
+    outputs = [tensor_of(arrays[info.name]) for info in executable.outputs]
     for number in signature.complex:
         outputs[number] = torch.view_as_complex(outputs[number])
     return results_of(outputs, signature, tensors)

@@ -28,12 +28,12 @@ product a group, as PyTorch computes it, moves less."""
 
 def rules() -> dict[Any, Rule]:
     """By operator; those of libraries that are not imported are left out."""
-    found = dict(_RULES)
+    table = dict(_RULES)
     for library, name in (("transformers", "grouped_mm_fallback"),):
         operator = getattr(getattr(torch.ops, library), name, None)
         if operator is not None:
-            found[operator.default] = _grouped_product
-    return found
+            table[operator.default] = _grouped_product
+    return table
 
 
 def _rule(*operators: Any) -> Callable[[Rule], Rule]:
@@ -246,7 +246,8 @@ def _grouped_product(x: Tensor, weight: Tensor, offs: Tensor) -> Any:
 def _attention(*given: Any) -> Any:
     """(batch, length, width) thrice -> the attention's result, and its weights if wanted."""
     defaults = (None, True, True, None)
-    query, key, value, width, heads, weight, bias, *rest = (*given, *defaults[len(given) - 9 :])
+    whole: list[Any] = [*given, *defaults[len(given) - 9 :]]
+    query, key, value, width, heads, weight, bias, *rest = whole
     out_weight, out_bias, mask, need_weights, average, mask_type = rest
     weights, biases = weight.chunk(3), bias.chunk(3)
     q, k, v = (
@@ -276,8 +277,8 @@ def _encoder_layer(x: Tensor, *given: Any) -> Tensor:
 
     def attended(y: Tensor) -> Tensor:
         held = (*attention, mask, False, True, mask_type)
-        found: Tensor = _attention(y, y, y, width, heads, *held)[0]
-        return found
+        result: Tensor = _attention(y, y, y, width, heads, *held)[0]
+        return result
 
     def fed(y: Tensor) -> Tensor:
         y = functional.linear(y, up, up_bias)

@@ -73,8 +73,8 @@ class TorchModel(FrontEndModel):
         if self.shapes:
             return {}
         results = [value.name for value in self.proto.graph.output]
-        found = {results[o]: self.signature.sources[s].name for o, s in self.signature.writes}
-        return {source: result for result, source in found.items()}
+        sources = {results[o]: self.signature.sources[s].name for o, s in self.signature.writes}
+        return {source: result for result, source in sources.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -91,10 +91,10 @@ class TorchModel(FrontEndModel):
     @property
     def bounded(self) -> dict[str, tuple[int, int]]:
         """The ranges of the sizes that vary, if each has an end; else none of them."""
-        found = {name: self.ranges[name] for name in self.sizes if name in self.ranges}
-        if len(found) < len(self.sizes) or any(math.isinf(high) for _, high in found.values()):
+        ranges = {name: self.ranges[name] for name in self.sizes if name in self.ranges}
+        if len(ranges) < len(self.sizes) or any(math.isinf(high) for _, high in ranges.values()):
             return {}
-        return {name: (max(low, 1), int(high)) for name, (low, high) in found.items()}
+        return {name: (max(low, 1), int(high)) for name, (low, high) in ranges.items()}
 
 
 def model_of(
@@ -237,9 +237,9 @@ def _sizes(program: ExportedProgram) -> tuple[dict[str, int], dict[str, tuple[in
     """Of every symbolic dimension: its size at export, and the range it may be in."""
     sizes: dict[str, int] = {}
     for node in program.graph.nodes:
-        found = node.meta.get("val")
-        if node.op == "placeholder" and isinstance(found, torch.Tensor):
-            sizes |= {str(s): s.node.hint for s in found.shape if isinstance(s, torch.SymInt)}
+        value = node.meta.get("val")
+        if node.op == "placeholder" and isinstance(value, torch.Tensor):
+            sizes |= {str(s): s.node.hint for s in value.shape if isinstance(s, torch.SymInt)}
     ranges = {
         str(symbol): (int(bounds.lower), float(bounds.upper))
         for symbol, bounds in program.range_constraints.items()

@@ -182,12 +182,12 @@ def _computes(node: Node) -> bool:
 
 # -- the graph of parts --------------------------------------------------------------------------
 def _weights(program: ExportedProgram) -> dict[int, torch.Tensor]:
-    found = {}
+    weights = {}
     for number, spec in enumerate(program.graph_signature.input_specs):
         if spec.kind is not InputKind.USER_INPUT:
             held = program.state_dict.get(spec.target)
-            found[number] = program.constants[spec.target] if held is None else held
-    return found
+            weights[number] = program.constants[spec.target] if held is None else held
+    return weights
 
 
 def _gives_a_tuple(graph: GraphModule, node: Node) -> None:

@@ -143,14 +143,14 @@ def _complex(program: ExportedProgram) -> frozenset[int]:
 
 def _inputs(program: ExportedProgram, written: Collection[str | None], name: str) -> _Inputs:
     """What a call gives and the state it writes become inputs; weights stay what they are."""
-    found = _Inputs()
+    inputs = _Inputs()
     leaf = 0
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
             if isinstance(spec.arg, ConstantArgument):
-                found.fixed[leaf] = spec.arg.value
+                inputs.fixed[leaf] = spec.arg.value
             elif isinstance(spec.arg, _COMPUTED):
-                found.add(spec.arg.name, Source(spec.arg.name, leaf))
+                inputs.add(spec.arg.name, Source(spec.arg.name, leaf))
             else:
                 raise ModelError(
                     f"argument '{spec.arg.name}' of '{name}' is neither a tensor nor a number; "
@@ -158,10 +158,10 @@ def _inputs(program: ExportedProgram, written: Collection[str | None], name: str
                 )
             leaf += 1
         elif spec.kind in (InputKind.BUFFER, InputKind.PARAMETER) and spec.target in written:
-            found.add(spec.target, Source(spec.target, -1, _state(program, spec.target)))
+            inputs.add(spec.target, Source(spec.target, -1, _state(program, spec.target)))
             spec = InputSpec(InputKind.USER_INPUT, spec.arg, None)
-        found.specs.append(spec)
-    return found
+        inputs.specs.append(spec)
+    return inputs
 
 
 def _results(
@@ -207,5 +207,5 @@ def _with_signature(
 
 
 def _state(program: ExportedProgram, name: str) -> torch.Tensor:
-    found = program.state_dict.get(name)
-    return program.constants[name] if found is None else found
+    state = program.state_dict.get(name)
+    return program.constants[name] if state is None else state

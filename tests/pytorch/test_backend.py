@@ -119,10 +119,10 @@ def test_gradients_are_pytorchs_and_computed_when_asked_for() -> None:
         report = reports()[-1]
         assert report.whole and result.requires_grad
         wanted = [x, *module.parameters()]
-        found = torch.autograd.grad(result.square().sum(), wanted, create_graph=True)
+        gradients = torch.autograd.grad(result.square().sum(), wanted, create_graph=True)
         expected = torch.autograd.grad(module(x).square().sum(), wanted, create_graph=True)
-        torch.testing.assert_close(found, expected)
-        twice = [torch.autograd.grad(g[0].sum(), x)[0] for g in (found, expected)]
+        torch.testing.assert_close(gradients, expected)
+        twice = [torch.autograd.grad(g[0].sum(), x)[0] for g in (gradients, expected)]
         torch.testing.assert_close(*twice)
         torch.testing.assert_close(compiled(x), module(x))
     report = reports()[-1]
@@ -140,6 +140,18 @@ class Squashed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
         return given[0] + given[1], None
+
+
+class Nested(torch.autograd.Function):
+    """A function that calls one in its forward, and has a tensor of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return sum(Squashed.apply(x, torch.tensor([0.5, 2.0, 1.0, 3.0])))
+
+    @staticmethod
+    def backward(ctx: Any, given: Any) -> Any:
+        return given * 2
 
 
 class Broken(nn.Linear):
@@ -172,10 +184,25 @@ def test_what_is_there_for_gradients_alone_does_not_hinder() -> None:
 
     x = torch.randn(3, 4, requires_grad=True)
     with torch.enable_grad():
-        found = torch.compile(function, backend="tilesmith", fullgraph=True)(x)
+        result = torch.compile(function, backend="tilesmith", fullgraph=True)(x)
         assert reports()[-1].whole
-        torch.testing.assert_close(found, function(x))
-        given = (torch.autograd.grad(y.sum(), x)[0] for y in (found, function(x)))
+        torch.testing.assert_close(result, function(x))
+        given = (torch.autograd.grad(y.sum(), x)[0] for y in (result, function(x)))
+        torch.testing.assert_close(*given)
+
+
+def test_functions_with_a_backward_stand_between_layers() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def function(x: Any) -> Any:
+        return second(Nested.apply(first(x)))
+
+    x = torch.randn(3, 4, requires_grad=True)
+    with torch.enable_grad():
+        result = torch.compile(function, backend="tilesmith", fullgraph=True)(x)
+        assert reports()[-1].whole
+        torch.testing.assert_close(result, function(x))
+        given = (torch.autograd.grad(y.sum(), [x, first.weight]) for y in (result, function(x)))
         torch.testing.assert_close(*given)
 
 
@@ -194,8 +221,8 @@ def test_the_fast_path_of_encoder_layers_is_compiled(norm_first: bool) -> None:
     module = layer.eval()
     compiled = torch.compile(module, backend="tilesmith")
     x, padding = torch.randn(2, 5, 16), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    found = compiled(x, src_key_padding_mask=padding)
-    torch.testing.assert_close(found, module(x, src_key_padding_mask=padding))
+    result = compiled(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(result, module(x, src_key_padding_mask=padding))
     assert reports()[-1].whole
 
 
@@ -205,8 +232,8 @@ def test_graphs_break_where_they_have_to_and_options_are_checked() -> None:
     def branch(x: Any) -> Any:
         return (x if x.sum() > 0 else -x) * 3
 
-    found = torch.compile(branch, backend="tilesmith", options={"threads": 1})(x)
-    torch.testing.assert_close(found, branch(x))
+    result = torch.compile(branch, backend="tilesmith", options={"threads": 1})(x)
+    torch.testing.assert_close(result, branch(x))
     wrong = torch.compile(branch, backend="tilesmith", options={"thread": 1})
     with pytest.raises(Exception, match=r"has no option 'thread'; it has target, database"):
         wrong(x)

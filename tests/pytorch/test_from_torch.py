@@ -31,9 +31,9 @@ class Of(nn.Module):
         return self.function(self, *args, **kwargs)
 
 
-def close(found: Any, expected: Any, **tolerance: float) -> None:
+def close(result: Any, expected: Any, **tolerance: float) -> None:
     """Same nesting, same shapes and types, values alike."""
-    torch.testing.assert_close(found, expected, **tolerance)
+    torch.testing.assert_close(result, expected, **tolerance)
 
 
 class Nested(nn.Module):
@@ -75,8 +75,8 @@ def test_nested_values_writes_and_shapes_that_vary() -> None:
         x = torch.randn(2, size, 4)
         mine, theirs = x.clone(), x.clone()
         with torch.no_grad():
-            found = compiled(mine, torch.arange(size), scale=0.5, flags=flags)
-            close(found, kept(theirs, torch.arange(size), scale=0.5, flags=flags))
+            result = compiled(mine, torch.arange(size), scale=0.5, flags=flags)
+            close(result, kept(theirs, torch.arange(size), scale=0.5, flags=flags))
         close(mine, theirs)
         close(module.cache, kept.cache)
         close(module.steps, kept.steps)
@@ -137,8 +137,8 @@ def test_a_module_is_a_model_for_every_job(tmp_path: Any) -> None:
     executable = ts.compile(model, "cpu", database, require_tuned=True)
     assert executable.report.tuned == 1
     x = np.ones((2, 8), np.float32)
-    (found,) = executable.run({executable.inputs[0].name: x}).values()
-    close(tensor_of(found), module(torch.from_numpy(x)).detach())
+    (result,) = executable.run({executable.inputs[0].name: x}).values()
+    close(tensor_of(result), module(torch.from_numpy(x)).detach())
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "int8", "bool"])
@@ -193,8 +193,8 @@ def test_attention_with_a_mask_is_pytorchs(kind: str) -> None:
     module = Of(lambda _, *a: attention(*a[:3], attn_mask=a[3], enable_gqa=heads == 4))
     tolerance = 2e-3 if kind == "half" else 1e-5
     with torch.no_grad():
-        found, wanted = ts.from_torch(module, args)(*args), module(*args)
-    close(found, wanted, equal_nan=True, rtol=tolerance, atol=tolerance)
+        result, wanted = ts.from_torch(module, args)(*args), module(*args)
+    close(result, wanted, equal_nan=True, rtol=tolerance, atol=tolerance)
 
 
 MEANS = [("mean", True), ("mean", False), ("amax", False), ("sum", True)]
@@ -204,10 +204,10 @@ def test_scattered_reductions_are_what_they_say() -> None:
     index = torch.tensor([[0, 1], [0, 1], [2, 3], [2, 0]])
 
     def scatter(self: Any, x: Any, source: Any, whole: Any) -> Any:
-        found = [
+        means = [
             x.scatter_reduce(0, index, source, how, include_self=own) for how, own in MEANS
         ]  # the source is larger than the index
-        return [*found, whole.scatter_reduce(0, index, source.long(), "mean")]
+        return [*means, whole.scatter_reduce(0, index, source.long(), "mean")]
 
     module = Of(scatter)
     arguments = torch.randn(6, 2), torch.randn(6, 3) * 9, torch.randint(-9, 9, (6, 2))

@@ -312,16 +312,16 @@ class CompiledGraph:
                 return executable
             except TilesmithError as error:
                 reason = str(error)
-        found = partitioned(pure.program) if self._inside is None else None
-        if found is None:
+        partition = partitioned(pure.program) if self._inside is None else None
+        if partition is None:
             raise ModelError(reason)
 
         def part(name: str, graph: GraphModule) -> Callable[..., Any]:
-            return CompiledGraph(graph, self.asked, found.parts[name], inside=self)
+            return CompiledGraph(graph, self.asked, partition.parts[name], inside=self)
 
-        replaced(found, part)
-        self._left(found.stay, len(found.parts), reason)
-        return found
+        replaced(partition, part)
+        self._left(partition.stay, len(partition.parts), reason)
+        return partition
 
     def _count(self, executable: Executable) -> None:
         """Report an executable of this graph's, or of a part of it."""
