@@ -225,3 +225,67 @@ def target_identities(connection: Connection, limit: int = 200) -> list[str]:
     """Identities of targets, in their order."""
     query = select(TARGETS.c.identity).order_by(TARGETS.c.identity).limit(limit)
     return list(connection.execute(query).scalars())
+
+
+class TrialLine(NamedTuple):
+    """A trial as a list shows it; `latency_s` is None unless it worked."""
+
+    id: int
+    workload: str
+    target: str
+    measured_by: str
+    status: str
+    latency_s: float | None
+    message: str
+    created_at: datetime
+
+
+def trials_of_job(
+    connection: Connection, job: int, workload: str, status: str, before: int | None, limit: int
+) -> list[TrialLine]:
+    """Trials of a job, the newest first.
+
+    Args:
+        workload: words, each of which is in the workload's key, ignoring case.
+        status: only such trials; "" any.
+        before: only trials with a lower number.
+    """
+    query = (
+        select(
+            TRIALS.c.id,
+            WORKLOADS.c.key,
+            TARGETS.c.identity,
+            SERIES.c.measured_by,
+            TRIALS.c.status,
+            TRIALS.c.latency_s,
+            func.substr(TRIALS.c.message, 1, MESSAGE_LENGTH),
+            TRIALS.c.created_at,
+        )
+        .join(SERIES, SERIES.c.id == TRIALS.c.series_id)
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+        .where(TRIALS.c.job_id == job)
+        .order_by(TRIALS.c.id.desc())
+        .limit(limit)
+    )
+    for word in workload.split():
+        query = query.where(WORKLOADS.c.key.icontains(word, autoescape=True))
+    if status:
+        query = query.where(TRIALS.c.status == status)
+    if before is not None:
+        query = query.where(TRIALS.c.id < before)
+    return [TrialLine(*row) for row in connection.execute(query)]
+
+
+def configs_tried(
+    connection: Connection, job: int, series: Collection[int], limit: int
+) -> list[tuple[int, str, float]]:
+    """Number, configuration and latency of a job's last trials in some series that worked."""
+    query = (
+        select(TRIALS.c.id, TRIALS.c.config, TRIALS.c.latency_s)
+        .where(TRIALS.c.job_id == job, TRIALS.c.series_id.in_(series))
+        .where(TRIALS.c.latency_s.is_not(None))
+        .order_by(TRIALS.c.id.desc())
+        .limit(limit)
+    )
+    return [(row[0], row[1], row[2]) for row in connection.execute(query)]

@@ -29,10 +29,12 @@ from tilesmith.dashboard.report_pages import report_of
 from tilesmith.dashboard.schedule_pages import LISTINGS, Asked, Code, record, schedules
 from tilesmith.dashboard.sharing import Shared
 from tilesmith.dashboard.tally import Tallies
+from tilesmith.dashboard.trial_pages import AskedTrials, knobs, trials
 from tilesmith.records import Database
 from tilesmith.records.engine import display_name, parse_url
 from tilesmith.records.faults import GoneError, UnavailableError
 from tilesmith.search_space.errors import DatabaseError, TilesmithError
+from tilesmith.search_space.measure import STATUSES
 
 _SHARED_S = 1.0
 _LARGEST = 2**63 - 1
@@ -154,6 +156,13 @@ class Dashboard:
             raise Missing(f"There is no job {number} in this database.")
         section = _choice(request, "show", SECTIONS)
         values = watch.page(job, section, _text(request, "q"))
+        workload = _text(request, "workload")
+        if section == "trials":
+            status = _choice(request, "status", ("", *STATUSES))
+            asked = AskedTrials(workload, status, _number(request, "before"))
+            values |= trials(database, job.id, asked)
+        if section == "knobs":
+            values |= knobs(watch, job, workload, _text(request, "knob"))
         busy = values["line"].runs or not values["complete"]
         return self._page("job.html", busy=busy, **values)
 

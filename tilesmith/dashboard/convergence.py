@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilesmith.display.charts import Axis, Tick, path, staircase
 
 WIDTH, HEIGHT = 320.0, 170.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 310.0, 12.0, 134.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 310.0, 12.0, 134.0
 _ROWS = 40
 _WIDE = 5.0
 """Latencies that differ by so many times are drawn on a logarithmic axis."""
@@ -69,13 +69,13 @@ def chart(
     ]
     if not drawn:
         return None
-    unit, scale = _unit(min(seconds for _, points in drawn for _, seconds in points))
+    unit, scale = unit_of(min(seconds for _, points in drawn for _, seconds in points))
     scaled = [(name, [(n, seconds * scale) for n, seconds in points]) for name, points in drawn]
     latencies = [latency for _, points in scaled for _, latency in points]
     default = default_s * scale if default_s else None
     most = max(2, *(trials for _, _, trials in lines))
-    x = Axis(0.0, float(most), _LEFT, _RIGHT)
-    y = _upright([*latencies, default or latencies[0]])
+    x = Axis(0.0, float(most), LEFT, RIGHT)
+    y = upright([*latencies, default or latencies[0]])
     return Chart(
         tuple(
             Curve(
@@ -94,15 +94,17 @@ def chart(
     )
 
 
-def _upright(latencies: Sequence[float]) -> Axis:
+def upright(latencies: Sequence[float]) -> Axis:
+    """The axis of latencies of a chart."""
     low, high = min(latencies), max(latencies)
     if high > _WIDE * low:
-        return Axis.over(latencies, _BOTTOM, _TOP, logarithmic=True)
+        return Axis.over(latencies, BOTTOM, TOP, logarithmic=True)
     room = 0.12 * (high - low) or 0.1 * high
-    return Axis(low - room, high + room, _BOTTOM, _TOP)
+    return Axis(low - room, high + room, BOTTOM, TOP)
 
 
-def _unit(seconds: float) -> tuple[str, float]:
+def unit_of(seconds: float) -> tuple[str, float]:
+    """The unit that suits a latency, and how many of it a second has."""
     return next(((name, scale) for most, name, scale in _UNITS if seconds < most), ("s", 1.0))
 
 

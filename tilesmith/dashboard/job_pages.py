@@ -38,7 +38,7 @@ _COUNTED_WHOLE = 5_000
 
 STATES = ("running", "lost", "finished", "interrupted", "failed")
 
-SECTIONS = ("convergence", "tasks", "failures", "workers", "about")
+SECTIONS = ("convergence", "tasks", "trials", "knobs", "failures", "workers", "about")
 """Parts of a job's page, one shown at a time; the first one unless asked."""
 
 
