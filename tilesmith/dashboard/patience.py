@@ -11,8 +11,9 @@ from asyncio import TimerHandle, Transport
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 400
-"""Requests on connections beyond so many are answered with 503."""
+MOST_CONNECTIONS = 900
+"""Requests while there are so many connections are answered with 503: a process may usually open
+1,024 files, and the database needs some."""
 
 
 class Patient(H11Protocol):
