@@ -60,9 +60,10 @@ def _move(rewriter: Rewriter, node: Node, made: set[str]) -> None:
         return
     flat, move = found[0]
     sources = {name: view.inputs[0] for name, (view, _) in zip(varying, found, strict=True)}
-    image, cut = (rewriter.info(name) for name in (flat.inputs[0], flat.writes[0]))
-    first = rewriter.add_tensor(result, image.dtype, image.dims)
-    second = rewriter.add_tensor(result, cut.dtype, cut.dims)
+    image, cut = (rewriter.info(name).dims for name in (flat.inputs[0], flat.writes[0]))
+    dtype = rewriter.info(result).dtype  # bytes of a Quantise, truths of a comparison
+    first = rewriter.add_tensor(result, dtype, image)
+    second = rewriter.add_tensor(result, dtype, cut)
     inputs = tuple(sources.get(name, name) for name in node.inputs)
     rewriter.replace(
         node,

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.lowering_checks import check_both, model_without_output_shape, whole
-from tests.compiler.model_builder import assert_close, model_of, operators, random
+from tests.compiler.model_builder import assert_close, expected, model_of, operators, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
@@ -110,3 +112,33 @@ def test_a_depthwise_bias_that_is_computed() -> None:
     graph = import_model(model)
     inputs = {"x": random(1, 4, 3, 4, 4), "b": random(4)}
     assert_close(run_reference(whole(graph), inputs), run_reference(graph, inputs))
+
+
+def test_what_follows_and_gives_another_type_keeps_it() -> None:
+    """Bytes and truths of a volume move in front of its transposition as what they are."""
+    model = model_of(
+        """g (float[1,2,4,4,4] x) => (uint8[1,3,2,2,2] q, bool[1,3,2,2,2] b) {
+            t = Conv <strides = [2,2,2], pads = [0,0,0,1,1,1]> (x, w)
+            q = QuantizeLinear (t, scale, zero)
+            b = Greater (t, half)
+        }""",
+        w=random(3, 2, 2, 2, 2), scale=np.float32(0.3), zero=np.uint8(100), half=np.float32(0.5),
+    )  # fmt: skip
+    x = {"x": random(1, 2, 4, 4, 4, seed=1)}
+    wanted = expected(model, x)
+    for graph in (model, one_output(model, 0), one_output(model, 1)):
+        for name, value in build(import_model(graph), host_target()).run(x).items():
+            assert value.dtype == wanted[name].dtype
+            np.testing.assert_array_equal(value, wanted[name])
+
+
+def one_output(model: onnx.ModelProto, place: int) -> onnx.ModelProto:
+    """The model with one of its outputs, and what that needs."""
+    cut = onnx.ModelProto()
+    cut.CopyFrom(model)
+    kept = cut.graph.output[place]
+    nodes = [n for n in cut.graph.node if n.op_type == "Conv" or kept.name in n.output]
+    del cut.graph.node[:]
+    cut.graph.node.extend(nodes)
+    del cut.graph.output[1 - place]
+    return cut
