@@ -136,7 +136,8 @@ def _requantised(rewriter: Rewriter, product: Product) -> _Ending:
         return _Ending((), product.node.writes[0], to_numbers(rewriter, product))
     after = Requantisation(chain.coding, chain.bias, chain.residual, chain.bounds)
     numbers = rewriter.only_consumer(chain.result)
-    if chain.residual is None and numbers is not None and is_dequantise(numbers):
+    read = None if numbers is None or not is_dequantise(numbers) else coding_of(rewriter, numbers)
+    if chain.residual is None and numbers is not None and read == chain.coding:
         none = np.zeros_like(product.bias)
         more = _followed(rewriter, product, numbers.writes[0], none)
         if more.coding is not None and not np.any(more.bias):

@@ -129,3 +129,24 @@ def test_what_is_moved_between_quantised_operators_is_moved_natively() -> None:
     keys = [task.workload.key for task in extract_tasks(import_model(model), host_target())]
     moved = [key for key in keys if key.split()[0] in ("transpose", "concat")]
     assert moved and all("dtype=uint8" in key for key in moved), keys
+
+
+def test_bytes_that_are_read_with_another_scale_than_they_were_written_with() -> None:
+    """Quantised by (s, z), taken for numbers by (r, w) or by the same, and quantised once more."""
+    for scale, zero in ((0.07, 131), (0.02, 131), (0.07, 90)):
+        model = model_of(
+            """g (uint8[4,8] x) => (uint8[4,5] y) {
+                a = DequantizeLinear (x, xs, xz)
+                b = DequantizeLinear (c, cs)
+                t = MatMul (a, b)
+                q = QuantizeLinear (t, s, z)
+                u = DequantizeLinear (q, r, w)
+                y = QuantizeLinear (u, ys, yz)
+            }""",
+            c=codes(8, 5, dtype="int8"), xs=number(0.02), xz=number(120, "uint8"),
+            cs=number(0.01), s=number(0.07), z=number(131, "uint8"),
+            r=number(scale), w=number(zero, "uint8"), ys=number(0.05), yz=number(110, "uint8"),
+        )  # fmt: skip
+        x = {"x": codes(4, 8, seed=3)}
+        found = build(import_model(model), host_target()).run(x)["y"].astype(int)
+        np.testing.assert_allclose(found, expected(model, x)["y"].astype(int), atol=2)
