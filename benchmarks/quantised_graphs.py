@@ -1,0 +1,211 @@
+"""Random valid models of quantised operators, one node after the other, with what each comes to.
+
+    graph = random_graph(np.random.default_rng((seed, number)))
+    graph.model()       ONNX
+    graph.feeds         the inputs that it was made with
+    graph.reference()   what each node alone gives, by onnxruntime without fusions
+
+A node is kept only if onnxruntime computes it alone on the values that are there by then, so a
+graph is valid by construction, and its values are those of the standard's operators one by one,
+whatever either side fuses. `graph.reference(rng)` rounds some of every quantised tensor to the next
+byte: how far results are from those is what may differ between two right runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+Array = NDArray[Any]
+Values = dict[str, Array]
+
+MICROSOFT = "com.microsoft"
+OPSETS = (11, 13, 17, 19, 21, 23)
+WIDE = ("uint8", "int8", "int16", "uint16")
+"""Element types of quantised tensors."""
+
+
+def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A model in onnxruntime, without fusions."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _info(name: str, value: Array) -> onnx.ValueInfoProto:
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    return helper.make_tensor_value_info(name, kind, value.shape)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node, and itself as a model."""
+
+    node: onnx.NodeProto
+    session: onnxruntime.InferenceSession
+
+
+@dataclass
+class Graph:
+    """A model as it grows.
+
+    Attributes:
+        rng: what draws.
+        opset: ONNX's.
+        constants, feeds: initialisers and inputs.
+        values: every tensor's value on these inputs.
+        codings: scale and zero point that a tensor of bytes was made with, by their names.
+    """
+
+    rng: np.random.Generator
+    opset: int
+    constants: Values = field(default_factory=dict)
+    feeds: Values = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
+    codings: dict[str, tuple[str, str]] = field(default_factory=dict)
+    steps: list[_Step] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
+
+    # -- building -------------------------------------------------------------------------------
+    def input(self, value: Array) -> str:
+        name = f"x{len(self.feeds)}"
+        self.feeds[name] = self.values[name] = value
+        return name
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.asarray(value, dtype)
+        return name
+
+    def value(self, name: str) -> Array:
+        return self.constants[name] if name in self.constants else self.values[name]
+
+    def add(
+        self, operator: str, *inputs: str, results: int = 1, domain: str = "", **attributes: Any
+    ) -> tuple[str, ...]:
+        """Append a node; () where onnxruntime does not compute it."""
+        names = tuple(f"t{len(self.steps)}_{place}" for place in range(results))
+        if any(value == [] for value in attributes.values()):  # windows over no axis
+            return ()
+        node = helper.make_node(operator, inputs, names, names[0], domain=domain, **attributes)
+        try:
+            session = plain_session(self._model([node], names, dict.fromkeys(inputs)))
+            step = _Step(node, session)
+            found = self._run(step, self.values)
+        except Exception:  # whatever onnxruntime has against it
+            return ()
+        if any(not value.size or not _finite(value) for value in found.values()):
+            return ()
+        self.steps.append(step)
+        self.values.update(found)
+        self.read.update(inputs)
+        return names
+
+    def one(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """The only result of a node; "" where there is none."""
+        found = self.add(operator, *inputs, **attributes)
+        return found[0] if found else ""
+
+    def pick(self, accept: Callable[[Array], bool]) -> str:
+        """One of the tensors there are, the late ones more often; "" where none will do."""
+        known = [name for name, value in self.values.items() if accept(value)]
+        if not known:
+            return ""
+        weights = np.arange(1, len(known) + 1) ** 2.0
+        return str(self.rng.choice(known, p=weights / weights.sum()))
+
+    # -- what it comes to -----------------------------------------------------------------------
+    def _model(
+        self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], wanted: Mapping[str, Any]
+    ) -> onnx.ModelProto:
+        inputs = [_info(n, self.values[n]) for n in wanted if n and n not in self.constants]
+        weights = [
+            numpy_helper.from_array(self.constants[n], n) for n in wanted if n in self.constants
+        ]
+        results = [
+            _info(n, self.values[n]) if n in self.values
+            else helper.make_empty_tensor_value_info(n) for n in outputs
+        ]  # fmt: skip
+        graph = helper.make_graph(nodes, "quantised", inputs, results, weights)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    @property
+    def outputs(self) -> list[str]:
+        """What no node reads."""
+        return [n for n in self.values if n not in self.read and n not in self.feeds]
+
+    @property
+    def given(self) -> Values:
+        """The inputs that a node reads."""
+        return {name: value for name, value in self.feeds.items() if name in self.read}
+
+    def model(self) -> onnx.ModelProto:
+        used = {name: None for step in self.steps for name in step.node.input}
+        wanted = {name: None for name in used if name in self.constants or name in self.given}
+        return self._model([step.node for step in self.steps], self.outputs, wanted)
+
+    @staticmethod
+    def _run(step: _Step, values: Mapping[str, Array]) -> Values:
+        given = {i.name: values[i.name] for i in step.session.get_inputs()}
+        names = list(step.node.output)
+        return dict(zip(names, step.session.run(names, given), strict=True))
+
+    def reference(self, rng: np.random.Generator | None = None) -> Values:
+        """Every tensor, node by node; with `rng`, three in ten bytes are the next ones."""
+        values = dict(self.feeds)
+        for step in self.steps:
+            found = self._run(step, values)
+            for name, value in found.items():
+                if rng is not None and value.ndim and value.dtype.name in WIDE:
+                    found[name] = _neighbours(value, rng)
+            values.update(found)
+        return values
+
+
+def _finite(value: Array) -> bool:
+    return value.dtype.kind != "f" or bool(np.isfinite(value).all() and np.abs(value).max() < 1e6)
+
+
+def _neighbours(value: Array, rng: np.random.Generator) -> Array:
+    limits = np.iinfo(value.dtype)
+    moved = value.astype(np.int64) + rng.choice([0, -1, 1], value.shape, p=[0.7, 0.15, 0.15])
+    return np.asarray(np.clip(moved, limits.min, limits.max).astype(value.dtype))
+
+
+def random_graph(
+    rng: np.random.Generator, steps: Sequence[Callable[[Graph], object]], bytes_in: float = 0.25
+) -> Graph:
+    """A model of four to fourteen nodes.
+
+    Args:
+        steps: what may be appended.
+        bytes_in: the share of inputs that are bytes.
+    """
+    graph = Graph(rng, int(rng.choice(OPSETS)))
+    shapes = [(1, 4, 6, 6), (2, 8, 5, 5), (1, 3, 12), (4, 8), (2, 3, 8), (1, 2, 4, 4, 4)]
+    shape = shapes[int(rng.choice(len(shapes), p=[0.3, 0.2, 0.1, 0.2, 0.15, 0.05]))]
+    for _ in range(int(rng.integers(1, 3))):
+        if rng.random() < bytes_in:
+            low, high = (0, 256) if rng.random() < 0.6 else (-128, 128)
+            dtype = np.uint8 if low == 0 else np.int8
+            graph.input(rng.integers(low, high, shape).astype(dtype))
+        else:
+            graph.input((rng.standard_normal(shape) * rng.choice([0.5, 1, 4])).astype(np.float32))
+    wanted = int(rng.integers(4, 15))
+    for _ in range(10 * wanted):
+        steps[int(rng.integers(len(steps)))](graph)
+        if len(graph.steps) >= wanted:
+            break
+    return graph
