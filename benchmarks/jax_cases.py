@@ -25,6 +25,7 @@ J = RNG.integers(1, 5, (3, 4)).astype(np.int32)
 U = RNG.integers(0, 200, (3, 4)).astype(np.uint8)
 K = np.array([2, 0, 1, 2], np.int32)
 F = A > 0
+LONG = RNG.standard_normal((100, 4)).astype(np.float32)
 IMAGE = RNG.standard_normal((1, 8, 8, 3)).astype(np.float32)
 KERNEL = RNG.standard_normal((3, 3, 3, 5)).astype(np.float32)
 
@@ -175,6 +176,17 @@ WRITTEN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "jnp.linalg.inv": (jnp.linalg.inv, (M,)),
     "jnp.linalg.matrix_power": (lambda m: jnp.linalg.matrix_power(m, 3), (M,)),
     "jnp.linalg.cholesky": (lambda m: jnp.linalg.cholesky(m @ m.T + 4 * jnp.eye(4)), (M,)),
+    "jnp.linalg.slogdet": (jnp.linalg.slogdet, (M,)),
+    "jnp.linalg.eigvalsh": (lambda m: jnp.linalg.eigvalsh(m + m.T), (M,)),
+    "jnp.linalg.lstsq": (lambda a, b: jnp.linalg.lstsq(a.T, b.T)[0], (A, B)),
+    "jnp.linalg.qr": (lambda m: jnp.linalg.qr(m)[1], (M,)),
+    "solve_triangular": (jax.scipy.linalg.solve_triangular, (M, M)),
+    "cho_solve": (
+        lambda m: jax.scipy.linalg.cho_solve(
+            jax.scipy.linalg.cho_factor(m @ m.T + 4 * jnp.eye(4)), m
+        ),
+        (M,),
+    ),
     "jnp.linalg.solve": (jnp.linalg.solve, (M, M)),
     "jnp.linalg.svd": (jnp.linalg.svd, (M,)),
     "jnp.fft.fft": (lambda v: jnp.fft.fft(v).real, (V,)),
@@ -246,6 +258,31 @@ WRITTEN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c), jnp.zeros(4), a, reverse=True),
         (A,),
     ),
+    "lax.scan long": (
+        lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c), jnp.zeros(4), x),
+        (LONG,),
+    ),
+    "lax.scan long, reverse": (
+        lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c), jnp.zeros(4), x, reverse=True),
+        (LONG,),
+    ),
+    "lax.scan long, gradient": (
+        jax.grad(lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c), jnp.zeros(4), x)[1].sum()),
+        (LONG,),
+    ),
+    "lax.scan length": (
+        lambda a: lax.scan(lambda c, _: (c * 0.9, c.sum()), a, length=100),
+        (A,),
+    ),
+    "lax.map long": (lambda x: lax.map(lambda r: r * r.sum(), x), (LONG,)),
+    "lax.fori_loop rows": (
+        lambda x: lax.fori_loop(0, 100, lambda i, c: c.at[i].set(c[i] * 2 + x[99 - i]), x),
+        (LONG,),
+    ),
+    "lax.fori_loop the row before": (
+        lambda x: lax.fori_loop(1, 100, lambda i, c: c.at[i].add(c[i - 1] * 0.5), x),
+        (LONG,),
+    ),
     "lax.fori_loop": (lambda a: lax.fori_loop(0, 200, lambda i, c: c * 0.99 + i, a), (A,)),
     "lax.while_loop": (lambda a: lax.while_loop(lambda c: c.sum() < 50, lambda c: c + 1, a), (A,)),
     "lax.cond": (lambda a: lax.cond(a.sum() > 0, jnp.exp, jnp.sin, a), (A,)),
@@ -283,6 +320,14 @@ WRITTEN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         jax.grad(
             lambda x: (
                 lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") ** 2
+            ).sum()
+        ),
+        (IMAGE,),
+    ),
+    "grad of overlapping max pool": (
+        jax.grad(
+            lambda x: (
+                lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") ** 2
             ).sum()
         ),
         (IMAGE,),

@@ -4,8 +4,8 @@
 
 Each is called on small arrays, compiled through StableHLO for this machine, and what comes out is
 compared with `jax.jit` of the same function. Printed for each: `agree`; `refused` and the sentence;
-or `wrong` and how far. Functions with complex numbers, of linear algebra libraries and of shapes
-that depend on values are among those that may be refused.
+or `wrong` and how far. Functions with complex numbers and of shapes that depend on values are among
+those that may be refused.
 """
 
 from __future__ import annotations

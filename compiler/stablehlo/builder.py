@@ -25,7 +25,6 @@ from tilesmith.compiler.graph import AttributeValue, Graph, Node, TensorInfo, at
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS, dtype_of
 from tilesmith.compiler.sources import sourced
-from tilesmith.compiler.stablehlo.turns import Turns
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 
@@ -69,7 +68,8 @@ class Builder:
     """See the module's docstring.
 
     Attributes:
-        turns: loops of known turns whose bodies are being translated, the innermost last.
+        turns: loops of known turns whose bodies are being translated (`turns.Turns`, which knows
+            builders), the innermost last.
         levels: by tensor, how many scopes were open when it was declared.
         written: what was written already, by operator and inputs, in the scopes that are open.
     """
@@ -81,7 +81,7 @@ class Builder:
         self.inputs: list[TensorInfo] = []
         self.nodes: list[Node] = []
         self.place = ""
-        self.turns: list[Turns] = []
+        self.turns: list[Any] = []
         self.levels: dict[str, int] = {}
         self._producers: dict[str, Node] = {}
         self.written: ChainMap[Any, tuple[str, ...]] = ChainMap()

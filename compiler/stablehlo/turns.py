@@ -14,17 +14,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.host.nodes import HostFunction
+from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
 from tilesmith.search_space.errors import JobError
-
-if TYPE_CHECKING:
-    from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
 
 Table = NDArray[Any]
 

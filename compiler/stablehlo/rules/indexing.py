@@ -21,7 +21,7 @@ from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
 from tilesmith.compiler.stablehlo.rules.elementwise import choose
 from tilesmith.compiler.stablehlo.rules.shapes import concatenate, count, cut
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
-from tilesmith.compiler.stablehlo.turns import Rows, Written
+from tilesmith.compiler.stablehlo.turns import Rows, Turns, Written
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ _MANY = 1 << 16
 
 def by_turn(b: Builder, value: Value, windows: Windows) -> Value | None:
     """A row of what is read for all turns before the loop; None where it cannot be."""
-    turns = b.turns[-1] if b.turns else None
+    turns: Turns | None = b.turns[-1] if b.turns else None
     if turns is None or not windows.starts:
         return None
     state = turns.states.get(value.name) if value.whole else None
@@ -314,7 +314,7 @@ def written_by_turn(
     b: Builder, value: Value, update: Value, windows: Windows, reduction: str
 ) -> Value | None:
     """What stands for a loop's state of which a row is written; None where that is not by turn."""
-    turns = b.turns[-1] if b.turns else None
+    turns: Turns | None = b.turns[-1] if b.turns else None
     if turns is None or value.name not in turns.states or not value.whole:
         return None
     rows = turns.rows(b, windows.starts, windows.batch, windows.sizes)

@@ -16,7 +16,7 @@ from tilesmith.compiler.stablehlo.attributes import constant_of, text
 from tilesmith.compiler.stablehlo.bodies import body_of
 from tilesmith.compiler.stablehlo.builder import Value
 from tilesmith.compiler.stablehlo.rules.elementwise import compare
-from tilesmith.compiler.stablehlo.scans import scanned
+from tilesmith.compiler.stablehlo.rules.scans import scanned
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.errors import ModelError
 
