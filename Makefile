@@ -56,9 +56,11 @@ docs: $(STAMP)  ## the documentation site, into build/site; a warning is an erro
 tests: $(STAMP)  ## pytest
 	$(PYTEST) $(BIN)/python $(PYTEST_WORKERS)
 
-made-up: $(STAMP)  ## the tests of CPUs again, as if this machine were another one of tests/hosts
-	for host in tests/hosts/*.toml; do \
-		TILESMITH_CPU=$$host $(PYTEST) $(BIN)/python $(PYTEST_WORKERS) tests/simulator/cpu tests/codegen \
+HOSTS := $(basename $(notdir $(wildcard tests/hosts/*.toml)))
+
+made-up: $(STAMP)  ## the tests of CPUs again, as if this machine were each of tests/hosts (HOSTS="zen4 ...")
+	for host in $(HOSTS); do \
+		TILESMITH_CPU=tests/hosts/$$host.toml $(PYTEST) $(BIN)/python $(PYTEST_WORKERS) tests/simulator/cpu tests/codegen \
 			--ignore tests/codegen/lpu --ignore tests/codegen/trainium || exit; \
 	done
 

@@ -21,6 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.host import host_features
+
 _COLD_SECONDS = 0.016
 _WARM_SECONDS = 0.003
 _HOPELESS_SECONDS = 0.004
@@ -245,7 +247,7 @@ def _flusher() -> Callable[[int, int], None] | None:
     if not triple.startswith(("x86_64", "amd64")):
         return None
     machine, instruction = llvm.Target.from_triple(triple).create_target_machine(), _FLUSH_ORDERED
-    if llvm.get_host_cpu_features().get("clflushopt"):
+    if host_features().get("clflushopt"):
         machine = llvm.Target.from_triple(triple).create_target_machine(features="+clflushopt")
         instruction = _FLUSH_UNORDERED
     text = _FLUSH_X86.format(triple=triple, line=_LINE, instruction=instruction)
