@@ -95,12 +95,12 @@ def _of_ordinal(dtype: str) -> str:
 
 def _as_number(name: str, argument: Scalar, dtype: str) -> str:
     """A flag that arithmetic takes is 1.0 or 0.0; elements of bool are no numbers."""
-    if dtype == "bool" and not _is_flag(argument):
+    if dtype == "bool" and not is_flag(argument):
         raise WorkloadError(f"'{name}' is not for dtype=bool; convert it, e.g. to_float32(...)")
     return NUMBER if dtype == "bool" else dtype
 
 
-def _is_flag(formula: Scalar) -> bool:
+def is_flag(formula: Scalar) -> bool:
     return isinstance(formula, Call) and formula.function in FLAGS
 
 

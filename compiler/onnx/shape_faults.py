@@ -89,15 +89,15 @@ def _convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
     given, weight = shapes[:2]
     if given is None or weight is None:
         return
-    if len(given) != len(weight):
+    if len(given) != len(weight) or len(given) < 3:
         yield (
             f"its input has the shape {shape_text(given)} and its weight {shape_text(weight)}; "
-            "both have to have the same number of axes"
+            "both have to have the same number of axes, 3 or more"
         )
         return
     groups, transposed = int(node.attribute("group", 1)), node.operator == "ConvTranspose"
     channels, filters = weight[0] if transposed else weight[1] * groups, weight[0]
-    if len(given) < 3 or groups < 1 or filters % groups or channels != given[1]:
+    if groups < 1 or filters % groups or channels != given[1]:
         yield (
             f"its weight {shape_text(weight)} with {groups} groups is for inputs of {channels} "
             f"channels, each group of as many filters; its input has the shape {shape_text(given)}"
@@ -110,6 +110,13 @@ def _convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
     outputs, bias = weight[1] * groups if transposed else filters, (*shapes, None, None)[2]
     if bias is not None and bias != (outputs,):
         yield f"its bias has the shape {shape_text(bias)}; one number a channel, {outputs}, is due"
+
+
+def _integer_convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Zero points and scales stand among the operands of whole numbers."""
+    if node.operator == "ConvInteger":
+        return _convolution_faults(node, shapes[:2])
+    return _convolution_faults(node, [shapes[0], shapes[3], *shapes[8:9]])
 
 
 def _loss_faults(node: Node, shapes: Shapes) -> Iterator[str]:
@@ -156,6 +163,8 @@ def _instance_faults(node: Node, shapes: Shapes) -> Iterator[str]:
 SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "Attention": _attention_faults,
     "Conv": _convolution_faults,
+    "ConvInteger": _integer_convolution_faults,
+    "QLinearConv": _integer_convolution_faults,
     "ConvTranspose": _convolution_faults,
     "InstanceNormalization": _instance_faults,
     "NegativeLogLikelihoodLoss": _loss_faults,

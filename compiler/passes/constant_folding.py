@@ -68,9 +68,10 @@ def _is_read(rewriter: Rewriter, node: Node) -> bool:
 
 def _like(rewriter: Rewriter, node: Node) -> dict[str, NDArray[Any]]:
     """What stands for the tensor whose element type, and nothing else, a CastLike takes."""
-    if not node.is_onnx("CastLike") or node.inputs[1] in rewriter.constants:
+    value, like = node.inputs if node.is_onnx("CastLike") else ("", "")
+    if value == like or like in rewriter.constants:  # a tensor in its own type is not known by it
         return {}
-    info = rewriter.info(node.inputs[1])
+    info = rewriter.info(like)
     return {info.name: np.zeros(1, to_numpy(info.dtype))} if info.dtype in STORED else {}
 
 

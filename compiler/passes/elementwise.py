@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.host.nodes import activation_step
-from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.passes.typed_formulas import (
-    DTYPES,
-    IN_DOUBLE,
-    TYPED,
-    clip_by_tensors,
-    whole_number,
-)
-from tilesmith.compiler.quantised import DEQUANTISE, QUANTISE, coding_of
+from tilesmith.compiler.passes.formula_groups import Group
+from tilesmith.compiler.passes.pointwise_formulas import Formula, formula_of
+from tilesmith.compiler.passes.typed_formulas import DTYPES, IN_DOUBLE
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.dtypes import is_narrow
-from tilesmith.search_space.epilogue import STEPS
-from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import flatten, flatten_rows
-from tilesmith.search_space.formula import (
-    formula_text,
-    number,
-    operand,
-    parse_formula,
-    substituted,
-    uses,
-)
+from tilesmith.search_space.formula import formula_text, parse_formula
 from tilesmith.search_space.formula_types import NUMBER, settled, type_of
-from tilesmith.search_space.ir.scalar import Scalar, call
+from tilesmith.search_space.ir.scalar import Scalar
 from tilesmith.search_space.workload import Workload, shape_text
 
 Shape = tuple[int, ...]
@@ -59,33 +41,46 @@ class LowerElementwise(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
+        groups: dict[str, Group] = {}
         for node in graph.nodes:
-            if node.kind == "host" and len(node.writes) == 1:
-                _lower(rewriter, node)
+            if (group := _group(rewriter, node)) is not None:
+                grown = group if is_elementwise(node) else _grown(rewriter, group, groups)
+                groups[group.result.name] = grown
+        for group in groups.values():
+            _replace(rewriter, group)
         return rewriter.finish()
 
 
-def _lower(rewriter: Rewriter, node: Node) -> None:
-    result = rewriter.info(node.writes[0])
-    node, masked = _with_numeric_mask(rewriter, node), node
-    infos = [rewriter.info(name) for name in (*node.reads, *node.writes)]
+def _group(rewriter: Rewriter, node: Node) -> Group | None:
+    """The group of one node: an elementwise kernel, or an operator that becomes one."""
+    if is_elementwise(node):
+        assert node.workload is not None
+        formula, operands = formula_in(node.workload), node.inputs
+    elif node.kind == "host" and len(node.writes) == 1:
+        found = _computable(rewriter, node)
+        if found is None:
+            return None
+        formula, operands = found
+    else:
+        return None
+    reads = [rewriter.info(name) for name in operands]
+    return Group.of(node, rewriter.info(node.writes[0]), formula, reads)
+
+
+def _computable(rewriter: Rewriter, node: Node) -> Formula | None:
+    """The formula of a node whose operands kernels read, None of others."""
+    shape = rewriter.info(node.writes[0])
+    masked = _with_numeric_mask(rewriter, node)
+    infos = [rewriter.info(name) for name in (*masked.reads, *masked.writes)]
     if not all(map(_is_computable, infos)):
-        return
+        return None
     if node.operator not in IN_DOUBLE and any(info.dtype == "float64" for info in infos):
-        return
-    found = formula_of(rewriter, node)
-    if found is None:
-        return
-    formula, operands = found
-    shapes = [rewriter.info(name).dims for name in operands]
-    if not shapes or not all(_broadcasts(shape, result.dims) for shape in shapes):
-        return
-    try:
-        workload = _workload(rewriter, formula, operands, result)
-    except WorkloadError:
-        return
-    made = rewriter.replace(masked, kernel(workload, operands, result.name, node.name))
-    _absorb(rewriter, *made)
+        return None
+    formula = formula_of(rewriter, masked)
+    if formula is None:
+        return None
+    shapes = [rewriter.info(name).dims for name in formula[1]]
+    return formula if all(_broadcasts(own, shape.dims) for own in shapes) else None
 
 
 def _is_computable(info: TensorInfo) -> bool:
@@ -101,21 +96,36 @@ def _with_numeric_mask(rewriter: Rewriter, node: Node) -> Node:
     return replace(node, inputs=(name, *node.inputs[1:]))
 
 
-def _absorb(rewriter: Rewriter, node: Node) -> None:
-    """Take in producers that only `node` reads, one after another."""
-    merged = True
-    while merged:
-        merged = False
-        for name in node.inputs:
-            before = rewriter.producer(name)
-            if before is None or not is_elementwise(before):
+def _grown(rewriter: Rewriter, group: Group, groups: dict[str, Group]) -> Group:
+    """A group with the producers that only it reads, which are no groups of their own any more.
+
+    What a producer left out, nothing it is computed in takes: only what the last node reads is
+    tried, from the first on again after each that joined, which may have read the same tensors.
+    """
+    waiting = [info.name for info in group.reads]
+    while True:
+        for name in waiting:
+            before = groups.get(name)
+            if before is None or rewriter.only_consumer(name) is not group.node:
                 continue
-            if rewriter.only_consumer(name) is not node:
-                continue
-            if (together := _merged(rewriter, before, node)) is not None:
-                (node,) = rewriter.replace((before, node), together)
-                merged = True
+            if (joined := group.joined(before)) is not None:
                 break
+        else:
+            return group
+        group = joined
+        waiting.remove(name)
+        del groups[name]
+
+
+def _replace(rewriter: Rewriter, group: Group) -> None:
+    if len(group.nodes) == 1 and is_elementwise(group.node):
+        return
+    workload = _workload(rewriter, group.formula(), tuple(group.uses), group.result)
+    for node in group.nodes:
+        if node is not group.node:
+            rewriter.remove(node)
+    made = kernel(workload, group.uses, group.result.name, group.node.name)
+    rewriter.replace(group.node, replace(made, sources=group.sources))
 
 
 def is_elementwise(node: Node) -> bool:
@@ -123,41 +133,9 @@ def is_elementwise(node: Node) -> bool:
     return node.workload is not None and node.workload.operator == "elementwise"
 
 
-def is_map(node: Node) -> bool:
-    """Whether it is an operator on one element each of operands that broadcast."""
-    internal = node.domain == INTERNAL_DOMAIN and node.operator in STEPS
-    return node.workload is None and (internal or node.is_onnx(*_FORMULAS))
-
-
 def formula_in(workload: Workload) -> Scalar:
     """What an elementwise workload computes."""
     return parse_formula(workload.text("expression"))
-
-
-def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
-    """One kernel that computes `before` inside `node`."""
-    assert before.workload is not None and node.workload is not None
-    name = before.outputs[0]
-    result = rewriter.info(node.writes[0])
-    outer, position = formula_in(node.workload), node.inputs.index(name)
-    if rewriter.info(name).dims != result.dims or uses(outer, position) != 1:
-        return None
-    if is_narrow(rewriter.info(name).dtype):  # it was rounded
-        return None
-    others = [other for other in node.inputs if other != name]
-    operands = tuple(dict.fromkeys((*before.inputs, *others)))
-    inner = substituted(formula_in(before.workload), _numbered(before.inputs, operands))
-    whole = substituted(outer, {**_numbered(node.inputs, operands), position: inner})
-    try:
-        workload = _workload(rewriter, whole, operands, result)
-    except WorkloadError:
-        return None
-    return kernel(workload, operands, node.writes[0], node.name)
-
-
-def _numbered(names: Sequence[str], operands: Sequence[str]) -> dict[int, Scalar]:
-    """Tensors by their number among `names`, as operands numbered among `operands`."""
-    return {i: operand(operands.index(n)) for i, n in enumerate(names) if n in operands}
 
 
 def _broadcasts(shape: Shape, full: Shape) -> bool:
@@ -206,195 +184,3 @@ def elementwise_workload(
     if any(own != dtype for own in types):
         parameters["types"] = ",".join(types)
     return Workload.of("elementwise", parameters, dtype=dtype)
-
-
-# -- formulas -----------------------------------------------------------------------------------
-Formula = tuple[Scalar, tuple[str, ...]]
-"""A formula over x0, x1, ... and the tensors these are."""
-
-
-def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
-    """The formula of an elementwise node; None if it is none, or not expressible."""
-    if node.domain == INTERNAL_DOMAIN and node.operator in STEPS:
-        step = activation_step(node)
-        return call(step.name, operand(0), *map(number, step.arguments)), node.inputs
-    if node.domain not in ("", INTERNAL_DOMAIN) or node.operator not in _FORMULAS:
-        return None
-    terms: list[Scalar] = []
-    operands: list[str] = []
-    for position, name in enumerate(node.inputs):
-        value = uniform(rewriter.constant, name) if name else None
-        known = whole_number(rewriter, name) if name else None
-        if known is not None and not (position == 0 and node.is_onnx("Cast", "CastLike")):
-            terms.append(known)
-        elif value is not None and math.isfinite(value):
-            terms.append(number(value))
-        elif name:
-            if name not in operands:
-                operands.append(name)
-            terms.append(operand(operands.index(name)))
-    formula = _FORMULAS[node.operator](rewriter, node, terms)
-    if formula is None:
-        return None
-    used = tuple(name for i, name in enumerate(operands) if uses(formula, i))
-    return substituted(formula, _numbered(operands, used)), used
-
-
-_Writer = Callable[[Rewriter, Node, list[Scalar]], "Scalar | None"]
-
-
-def _function(name: str) -> _Writer:
-    return lambda rewriter, node, terms: call(name, *terms)
-
-
-def _binary(name: str) -> _Writer:
-    return lambda rewriter, node, terms: call(name, *terms) if len(terms) == 2 else None
-
-
-def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    exponent = uniform(rewriter.constant, node.inputs[1])
-    x, kinds = terms[0], [rewriter.info(name).dtype for name in node.inputs]
-    if exponent is None and kinds[0] == "float32":
-        return call("power", x, terms[1] if kinds[1] == "float32" else to_float(terms[1]))
-    if exponent is None or exponent == 0:
-        return None
-    if abs(exponent) == 0.5:
-        found: Scalar = call("sqrt", x)
-    elif abs(exponent) == 1.0:
-        found = call("add", x, 0) if exponent > 0 else x
-    elif exponent.is_integer() and abs(exponent) <= _LONGEST_PRODUCT:
-        found = _repeated(x, int(abs(exponent)))
-    else:  # through a logarithm, which a negative base with an even exponent does not have
-        return None if exponent.is_integer() else call("power", x, number(exponent))
-    return found if exponent > 0 else call("reciprocal", found)
-
-
-_LONGEST_PRODUCT = 8
-"""Exponent up to which a power is written as a product."""
-
-
-def _repeated(x: Scalar, times: int) -> Scalar:
-    """x to an integer power, by the fewest products of halves."""
-    if times == 1:
-        return x
-    half = times // 2
-    return call("multiply", _repeated(x, half), _repeated(x, times - half))
-
-
-def to_float(x: Scalar) -> Scalar:
-    """A number as float32."""
-    return call("to_float32", x)
-
-
-def _relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    floating = rewriter.info(node.writes[0]).dtype == "float32"
-    return call("relu", terms[0]) if floating else call("maximum", terms[0], 0)
-
-
-def _clip(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    if rewriter.info(node.writes[0]).dtype != "float32":
-        return clip_by_tensors(rewriter, node, terms)
-    bounds = clip_bounds(node, rewriter.constant)
-    if bounds is None:
-        return clip_by_tensors(rewriter, node, terms)
-    low, high = bounds
-    if math.isinf(high):
-        return call("maximum", terms[0], number(low)) if math.isfinite(low) else None
-    if math.isinf(low):
-        return call("minimum", terms[0], number(high))
-    return call("clip", terms[0], number(low), number(high))
-
-
-def _with_numbers(name: str, **defaults: float) -> _Writer:
-    """A function of a value and attributes."""
-
-    def write(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-        values = (node.attribute(attribute, default) for attribute, default in defaults.items())
-        return call(name, terms[0], *map(number, values))
-
-    return write
-
-
-def _where_positive(x: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
-    return call("where", call("greater_equal", x, 0), then, otherwise)
-
-
-def _exp_minus_one(x: Scalar) -> Scalar:
-    return call("subtract", call("exp", x), 1)
-
-
-def _elu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    x, alpha = terms[0], number(node.attribute("alpha", 1.0))
-    return _where_positive(x, x, call("multiply", _exp_minus_one(x), alpha))
-
-
-def _prelu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    x, slope = terms
-    return _where_positive(x, x, call("multiply", x, slope))
-
-
-def _selu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    x = terms[0]
-    alpha = node.attribute("alpha", 1.6732632423543772)
-    gamma = node.attribute("gamma", 1.0507009873554805)
-    low = call("multiply", _exp_minus_one(x), number(alpha * gamma))
-    return _where_positive(x, call("multiply", x, number(gamma)), low)
-
-
-def _celu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    x, alpha = terms[0], node.attribute("alpha", 1.0)
-    if abs(alpha) < 1e-37:  # one through it is no number
-        return None
-    low = _exp_minus_one(call("multiply", x, number(1 / alpha)))
-    return _where_positive(x, x, call("multiply", low, number(alpha)))
-
-
-def _softplus(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    """log(1 + exp(x)), in a form that does not overflow."""
-    x = terms[0]
-    small = call("exp", call("negate", call("absolute", x)))
-    return call("add", call("maximum", x, 0), call("log", call("add", small, 1)))
-
-
-def _mish(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    return call("multiply", terms[0], call("tanh", _softplus(rewriter, node, terms)))
-
-
-def _softsign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    return call("divide", terms[0], call("add", call("absolute", terms[0]), 1))
-
-
-def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    """x where x > alpha, else 0, NaN too: above a number is from the next one on."""
-    above = np.nextafter(np.float32(node.attribute("alpha", 1.0)), np.float32(np.inf))
-    return call("where", call("greater_equal", terms[0], number(above)), terms[0], 0)
-
-
-def _quantise(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    """saturate(round(x / scale) + zero)."""
-    coding = coding_of(rewriter, node)
-    steps = call("round", call("divide", terms[0], number(coding.scale)))
-    moved = call("add", steps, number(coding.zero)) if coding.zero else steps
-    return call(f"to_{coding.dtype}", moved)
-
-
-def _dequantise(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    coding = coding_of(rewriter, node)
-    wide = to_float(terms[0])
-    moved = call("subtract", wide, number(coding.zero)) if coding.zero else wide
-    return call("multiply", moved, number(coding.scale))
-
-
-_FORMULAS: dict[str, _Writer] = {
-    "Add": _binary("add"), "Sub": _binary("subtract"), "Mul": _binary("multiply"),
-    "Div": _binary("divide"), "Max": _binary("maximum"), "Min": _binary("minimum"),
-    "Neg": _function("negate"), "Abs": _function("absolute"), "Exp": _function("exp"),
-    "Log": _function("log"), "Sqrt": _function("sqrt"), "Reciprocal": _function("reciprocal"),
-    "Tanh": _function("tanh"), "Erf": _function("erf"), "Sigmoid": _function("sigmoid"),
-    "Floor": _function("floor"), "Ceil": _function("ceil"), "Round": _function("round"),
-    "Relu": _relu, "HardSwish": _function("hard_swish"), "Softsign": _softsign,
-    "Pow": _power, "Clip": _clip, "LeakyRelu": _with_numbers("leaky_relu", alpha=0.01),
-    "HardSigmoid": _with_numbers("hard_sigmoid", alpha=0.2, beta=0.5), "Elu": _elu,
-    "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
-    "ThresholdedRelu": _thresholded_relu, QUANTISE: _quantise, DEQUANTISE: _dequantise, **TYPED,
-}  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import axes
-from tilesmith.compiler.passes.elementwise import is_map
+from tilesmith.compiler.passes.pointwise_formulas import is_map
 from tilesmith.compiler.rewrite import Rewriter
 
 Order = tuple[int, ...]

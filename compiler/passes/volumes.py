@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tilesmith.compiler.decomposition import take_apart, volumes
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node
 from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.passes.elementwise import formula_of
+from tilesmith.compiler.passes.pointwise_formulas import formula_of
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 

@@ -28,6 +28,8 @@ CHUNK = 1 << 16
 """Rows enumerated at a time."""
 GRID = 1 << 18
 """Combinations of numbers judged at a time, where only their number is asked."""
+MOST_DRAWN = 1 << 18
+"""Rows drawn in vain after each other before a subspace counts as one that has no legal one."""
 _TABULATED = 1 << 16
 """Combinations of constrained knobs whose legality is kept."""
 
@@ -170,14 +172,25 @@ class Subspace:
             yield rows[self.legal(rows)]
 
     def draw(self, rng: np.random.Generator, count: int) -> Rows:
-        """`count` legal rows, uniform, with replacement; there must be one."""
+        """`count` legal rows, uniform, with replacement.
+
+        Raises:
+            ConfigError: `MOST_DRAWN` rows after each other are not legal.
+        """
         kept = [np.zeros((0, len(self.knobs)), np.int64)]
-        missing = count
+        missing, in_vain = count, 0
         while missing > 0:
             drawn = rng.integers(0, self.radices, size=(2 * missing + 8, len(self.knobs)))
-            drawn = drawn[self.legal(drawn)][:missing]
-            kept.append(drawn)
-            missing -= len(drawn)
+            legal = drawn[self.legal(drawn)][:missing]
+            in_vain = 0 if len(legal) else in_vain + len(drawn)
+            if in_vain > MOST_DRAWN:
+                limits = " and ".join(f"{c.meaning} <= {c.limit}" for c in self.constraints)
+                raise ConfigError(
+                    f"none of {in_vain} configurations drawn from {self.cardinality} is legal: "
+                    f"{limits}; give the knobs values that keep these limits"
+                )
+            kept.append(legal)
+            missing -= len(legal)
         return np.concatenate(kept)
 
     def config(self, row: Sequence[int] | NDArray[np.int64]) -> Config:

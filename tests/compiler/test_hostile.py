@@ -174,6 +174,14 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
         graph_of("Conv(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 1] w"),
         "shape 1x2x4x4 and its weight 3x2x1; both have to have the same number of axes",
     ),
+    "an image of one axis": (
+        graph_of("Conv(x, w)", "float[3] x, float[3] w"),
+        "have to have the same number of axes, 3 or more",
+    ),
+    "a weight of bytes for other channels": (
+        graph_of("ConvInteger(x, w, z)", "uint8[1, 5, 3, 3] x, uint8[1, 1, 2, 2] w, uint8 z"),
+        "weight 1x1x2x2 with 1 groups is for inputs of 1 channels",
+    ),
     "a weight for other channels": (
         graph_of("Conv(x, w)", "float[1, 2, 4, 4] x, float[3, 1, 2, 2] w"),
         "weight 3x1x2x2 with 1 groups is for inputs of 1 channels",

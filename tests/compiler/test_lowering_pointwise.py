@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from tests.compiler.model_builder import expected, model_of, operators, random
 from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.passes import elementwise
+from tilesmith.search_space.workload import Workload
 
 
 @pytest.mark.parametrize(
@@ -133,3 +137,36 @@ def test_a_long_chain_is_several_kernels() -> None:
     steps = (f"{then} = {('Sin', 'Neg')[i % 2]}({names[i]})" for i, then in enumerate(names[1:]))
     model = model_of(f"g (float[2, 3] x) => (float[2, 3] y) {{ {' '.join(steps)} }}")
     assert len(check_both(model).nodes) == 3, "of 128, 128 and 44 functions"
+
+
+def test_each_kernel_of_a_long_chain_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an operator joins is decided before the formula of all of them is composed."""
+    written: list[int] = []
+    write = elementwise.elementwise_workload
+
+    def counted(*arguments: Any) -> Workload:
+        written.append(1)
+        return write(*arguments)
+
+    monkeypatch.setattr(elementwise, "elementwise_workload", counted)
+    names = ["x", *(f"t{i}" for i in range(299)), "y"]
+    steps = zip(names, names[1:], ["Tanh", "Neg", "Abs"] * 100, strict=False)
+    body = " ".join(f"{after} = {operator}({before})" for before, after, operator in steps)
+    graph = check_both(model_of(f"g (float[5] x) => (float[5] y) {{ {body} }}"))
+    assert operators(graph).total() == 3  # of 128 functions at most
+    assert len(written) == 2 * 3  # `check_both` lowers it twice
+
+
+def test_flags_and_numbers_join_what_reads_them_as_floats() -> None:
+    """A comparison cast to a float has another type inside a formula than its tensor had."""
+    graph = check_both(
+        model_of(
+            "g (float[5] x, float[5] z) => (float[5] y) { b = Less(x, z) f = Cast<to=1>(b) "
+            "n = Neg(f) e = Exp(n) s = Sub(x, e) c = Cast<to=1>(x) y = Mul(s, c) }"
+        )
+    )
+    assert operators(graph).total() == 1
+
+
+def test_a_tensor_cast_like_itself_stays_as_it_is() -> None:
+    check_both(model_of("g (float[3, 5] x) => (float[3, 5] y) { y = CastLike(x, x) }"))

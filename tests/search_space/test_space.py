@@ -170,3 +170,9 @@ def test_knob_constructors() -> None:
     assert len(order("o", ("m", "n", "k")).values) == 6
     assert order("o", ("m", "n", "k"), trivial=("n",)).values == ("m,n,k", "n,k,m")
     assert layout("l", ("NCHW",)).structural and not layout("l", ("NCHW",)).ordered
+
+
+def test_drawing_where_nothing_is_legal_ends_in_a_sentence() -> None:
+    never = Subspace((), (tile("x", (4, 5)),), (Constraint(var("x"), 3, "rows of the tile"),))
+    with pytest.raises(ConfigError, match="drawn from 2 is legal: rows of the tile <= 3; give"):
+        never.draw(np.random.default_rng(0), 1000)
