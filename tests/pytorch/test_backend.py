@@ -226,6 +226,17 @@ def test_the_fast_path_of_encoder_layers_is_compiled(norm_first: bool) -> None:
     assert reports()[-1].whole
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_numbers_stay_short(dtype: torch.dtype) -> None:
+    module = nn.Sequential(nn.Linear(16, 8), nn.LayerNorm(8), nn.Softmax(-1)).eval().to(dtype)
+    x = torch.randn(2, 16, dtype=dtype)
+    result = torch.compile(module, backend="tilesmith")(x)
+    assert result.dtype is dtype and reports()[-1].whole
+    exact = module.double()(x.double())
+    limit = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(result.double(), exact, rtol=limit, atol=limit)
+
+
 def test_graphs_break_where_they_have_to_and_options_are_checked() -> None:
     x = torch.randn(4, 3)
 
