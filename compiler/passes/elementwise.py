@@ -57,10 +57,10 @@ def _group(rewriter: Rewriter, node: Node) -> Group | None:
         assert node.workload is not None
         formula, operands = formula_in(node.workload), node.inputs
     elif node.kind == "host" and len(node.writes) == 1:
-        found = _computable(rewriter, node)
-        if found is None:
+        computed = _computable(rewriter, node)
+        if computed is None:
             return None
-        formula, operands = found
+        formula, operands = computed
     else:
         return None
     reads = [rewriter.info(name) for name in operands]
