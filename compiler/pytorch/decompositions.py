@@ -125,6 +125,34 @@ def _arange(*bounds: Any, dtype: Any = None, **_: Any) -> Any:
     return (steps * step + start).to(dtype)
 
 
+@_rule(
+    aten.linspace.default, aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor, aten.linspace.Tensor_Tensor,
+)  # fmt: skip
+def _linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **_: Any) -> Any:
+    """One step is a vector of one number; the exporter gives a number."""
+    if steps != 1:
+        return NotImplemented
+    dtype = dtype or torch.get_default_dtype()
+    if isinstance(start, Tensor):
+        return start.reshape(1).to(dtype)
+    return torch.full((1,), start, dtype=dtype)
+
+
+@_rule(
+    aten.logspace.default, aten.logspace.Tensor_Scalar,
+    aten.logspace.Scalar_Tensor, aten.logspace.Tensor_Tensor,
+)  # fmt: skip
+def _logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, **_: Any
+) -> Any:
+    """As `_linspace`."""
+    if steps != 1:
+        return NotImplemented
+    power = _linspace(start, end, 1, dtype=torch.float64)
+    return torch.pow(base, power).to(dtype or torch.get_default_dtype())
+
+
 # -- pools and normalisations --------------------------------------------------------------------
 @_rule(aten.avg_pool2d.default, aten.avg_pool3d.default)
 def _average(

@@ -253,3 +253,12 @@ def test_complex_numbers_go_in_and_come_out() -> None:
     compiled = ts.from_torch(module, (z,))
     for given in (z, z.conj()):
         close(compiled(given), module(given))
+
+
+def test_a_range_of_one_number_is_a_vector() -> None:
+    class Ranges(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linspace(x, 4, 1), torch.linspace(2.5, x, 1), torch.logspace(x, 4, 1, 1.1)
+
+    x = torch.tensor(2.0)
+    close(ts.from_torch(Ranges(), (x,))(x), Ranges()(x))
