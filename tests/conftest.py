@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,9 @@ os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depe
 
 if "TILESMITH_CPU" in os.environ:  # a made-up machine, for commands started elsewhere too
     os.environ["TILESMITH_CPU"] = str(Path(os.environ["TILESMITH_CPU"]).resolve())
+
+# Whoever starts the tests may ignore hangups, as nohup does; what they start must not inherit it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 

@@ -28,7 +28,8 @@ def test_a_single_operator_has_a_lane(target: str, text: str, tmp_path: Path) ->
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= named
     (lane,) = (e for e in events if e.get("cat") == "operator")
-    assert lane["name"] == text.split()[0] and lane["args"]["config"] == found["config"]
+    assert lane["name"] == text.split()[0]
+    assert json.loads(lane["args"]["config"]) == found["config"]
     engines = [e for e in events if e["ph"] == "X" and e is not lane]
     assert lane["ts"] + lane["dur"] == pytest.approx(max(e["ts"] + e["dur"] for e in engines))
     assert lane["ts"] >= min(e["ts"] for e in engines) - 1e-9
