@@ -97,6 +97,6 @@ def svg(
                     f'pointer-events="none" fill="#222">{escape(text)}</text>'
                 )
     return (
-        f'<svg width="{width + label:.0f}" height="{lane * len(rows):.0f}" font-size="11">'
+        f'<svg viewBox="0 0 {width + label:.0f} {lane * len(rows):.0f}" font-size="11">'
         f"{''.join(parts)}</svg>"
     )

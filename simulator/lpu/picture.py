@@ -20,6 +20,7 @@ from tilesmith.codegen.lpu.isa.text import burst_text
 from tilesmith.search_space.files import written
 from tilesmith.simulator.lpu.shares import shares
 from tilesmith.simulator.operator_lane import Span, svg
+from tilesmith.simulator.timeline_page import PAGE
 
 WIDTH, LANE, LABEL, TICKS = 1200, 8, 90, 8
 """Pixels: of the time axis, of a slice's height, of the labels; and times shown."""
@@ -32,14 +33,6 @@ COLOURS = {
     Op.INSTALL: "#eeca3b", Op.MOVE: "#e45756", Op.ACCUMULATE: "#b279a2", Op.ALU: "#54a24b",
     Op.SHUFFLE: "#9d755d", Op.TRANSPOSE: "#d6a5c9", Op.SEND: "#bab0ac", Op.RECEIVE: "#79706e",
 }  # fmt: skip
-
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:13px sans-serif;margin:16px}}td,th{{padding:2px 12px 2px 0;text-align:left}}
-i{{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}}</style>
-<h1>{title}</h1> <p>{summary}</p>
-<table><tr><th>slices</th><th>busy</th></tr>{rows}</table> <p>{legend}</p> {pictures} </html>
-"""
 
 
 def write_picture(schedule: Schedule, path: Path, operators: Sequence[Span] = ()) -> None:
@@ -70,7 +63,9 @@ def page(schedule: Schedule, operators: Sequence[Span] = ()) -> str:
     summary = (
         f"{schedule.cycles} cycles, {schedule.seconds * 1e6:.2f} us, {len(schedule.table)} bursts"
     )
-    return PAGE.format(title=title, summary=summary, rows=rows, legend=legend, pictures=pictures)
+    return PAGE.format(
+        what="slices", title=title, summary=summary, rows=rows, legend=legend, pictures=pictures
+    )
 
 
 def lanes_of(chip: Chip) -> dict[int, tuple[int, str]]:
@@ -117,9 +112,7 @@ def _picture(schedule: Schedule, begin: int, end: int) -> str:
         f"{begin + (end - begin) * t // TICKS}</text>"
         for t in range(TICKS)
     )
-    return (
-        f'<svg width="{WIDTH + LABEL}" height="{height}" font-size="9">{axis}{labels}{bars}</svg>'
-    )
+    return f'<svg viewBox="0 0 {WIDTH + LABEL} {height}" font-size="9">{axis}{labels}{bars}</svg>'
 
 
 def _labels(lanes: dict[int, tuple[int, str]]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.isa.text import instruction_text
 from tilesmith.search_space.files import written
 from tilesmith.simulator.operator_lane import Span, svg
+from tilesmith.simulator.timeline_page import PAGE
 from tilesmith.simulator.trainium.timeline import Timeline
 
 WIDTH, LANE, LABEL = 1200, 22, 90
@@ -35,14 +36,6 @@ COLOURS = {
     Op.COLLECTIVE: "#ff9da6",
 }  # fmt: skip
 OTHER = "#eeca3b"
-
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:13px sans-serif;margin:16px}}td,th{{padding:2px 12px 2px 0;text-align:left}}
-i{{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}}</style>
-<h1>{title}</h1> <p>{summary}</p>
-<table><tr><th>engine</th><th>busy</th></tr>{rows}</table> <p>{legend}</p> {pictures} </html>
-"""
 
 
 def write_picture(played: Timeline, path: Path, operators: Sequence[Span] = ()) -> None:
@@ -76,7 +69,12 @@ def page(played: Timeline, operators: Sequence[Span] = ()) -> str:
         picture = _with_operators(played, begin, end, operators)
         pictures += f"<p>{begin / 1e3:.2f} to {end / 1e3:.2f} us:</p>{picture}"
     return PAGE.format(
-        title=title, summary=summary, rows=rows, legend=_legend(played), pictures=pictures
+        what="engine",
+        title=title,
+        summary=summary,
+        rows=rows,
+        legend=_legend(played),
+        pictures=pictures,
     )
 
 
@@ -107,7 +105,7 @@ def _picture(played: Timeline, begin: float, end: float) -> str:
         "".join(_lane(played, queue, i + 1, begin, end)) for i, queue in enumerate(queues)
     )
     return (
-        f'<svg width="{WIDTH + LABEL}" height="{LANE * (len(queues) + 1)}" font-size="11">'
+        f'<svg viewBox="0 0 {WIDTH + LABEL} {LANE * (len(queues) + 1)}" font-size="11">'
         f"{''.join(_axis(begin, end))}{lanes}</svg>"
     )
 

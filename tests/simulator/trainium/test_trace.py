@@ -88,6 +88,8 @@ def test_picture_is_well_formed_and_shows_every_queue(played, tmp_path):
     write_picture(played, tmp_path / "timeline.html")
     text = (tmp_path / "timeline.html").read_text()
     (svg,) = drawings(text)
+    assert "prefers-color-scheme: dark" in text
+    assert svg.attrib["viewBox"].startswith("0 0 1290 ") and "width" not in svg.attrib
     labels = {e.text for e in svg.iter("text") if e.attrib["x"] == "0"}
     assert len(labels) == len(np.unique(played.stream.rows["queue"]))
     assert len(list(svg.iter("rect"))) > 20
