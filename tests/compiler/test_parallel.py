@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.parallel import ALL, Parallel
@@ -18,7 +18,7 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.cpu.calibration import with_calibration
 from tilesmith.simulator.cpu.family import CpuSimulator
 
-HOST = host_target()
+HOST = cpu_target("cpu", "avx512", "x86_64-unknown-linux-gnu")
 PRODUCT = Workload.parse("matmul m=128 n=768 k=768 const=b")
 SMALL = Workload.parse("elementwise shape=4x16 expression=add(x0,x0)")
 
