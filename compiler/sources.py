@@ -71,7 +71,8 @@ def inherited(
         if node in heirs:
             own = left or whole
         elif not heirs and left and own and not written.isdisjoint(node.writes):
-            own = tuple(dict.fromkeys((*(n for n in whole if n in {*own, *left}), *own)))
+            kept = {*own, *left}
+            own = tuple(dict.fromkeys((*(name for name in whole if name in kept), *own)))
         if own and dropped:
             inside = together(_between(set(node.reads), dropped, producers))
             own = tuple(dict.fromkeys((*inside, *own)))

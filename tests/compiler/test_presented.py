@@ -87,7 +87,7 @@ def test_models_show_what_they_are() -> None:
     found = build(import_model(model), host_target())
     text, page = repr(found), _Text(found._repr_html_())
     assert text.startswith("<Executable 'g'")
-    for words in ("<script>x", "float32 64x64", "1 default", "1 thread", "MB of weights"):
+    for words in ("<script>x", "float32 64x64", "1 unmeasured", "1 thread", "MB of weights"):
         assert words in text
         assert words in " ".join(page.words)
     assert page.elements == {"table", "caption", "tr", "th", "td", "b"}

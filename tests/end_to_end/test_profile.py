@@ -130,7 +130,7 @@ def test_the_table_fits_its_terminal(
     result = invoke("profile", model, "--runs", 5, "--top", 0)
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
-    rows = [line for line in lines if "untuned" in line and not line.startswith("-")]
+    rows = [line for line in lines if "unmeasured" in line and not line.startswith("-")]
     assert rows
     assert max(map(len, rows)) <= columns
     assert "mem[ory]<b>" in result.stdout

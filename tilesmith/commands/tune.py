@@ -186,7 +186,8 @@ def tune(
     failed = [task for task in report.tasks if task.best_us is None and task.trials]
     untried = sum(task.best_us is None and not task.trials for task in report.tasks)
     if untried:
-        note(f"{untried} workloads had no turn in {report.counts}; they need more --trials")
+        note(f"{untried} of {len(report.tasks)} workloads had no turn in {report.counts}; "
+             "more --trials reach all")  # fmt: skip
     if failed:
         raise JobError(
             f"no schedule worked for {len(failed)} workloads, the first is "
