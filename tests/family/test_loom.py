@@ -258,7 +258,7 @@ def test_an_installed_family_tunes_compiles_and_runs(site: Path, tmp_path: Path)
     onnx.save(model(), str(onnx_file))
     assert "loom1" in json.dumps(tilesmith(site, "targets"))
     of = ("--target", "loom1", "--database", database)
-    tuned = tilesmith(site, "tune", onnx_file, *of, "--trials", 6, "--seed", 1)
+    tuned = tilesmith(site, "tune", onnx_file, *of, "--trials", 24, "--seed", 1)
     assert {task["measured_by"] for task in tuned["tasks"]} == {"simulator"}  # type: ignore[attr-defined]
     compiled = tilesmith(site, "compile", onnx_file, *of, "-o", artifact)
     assert compiled["tuned"] and compiled["host"]

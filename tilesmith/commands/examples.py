@@ -43,7 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "space": ("tilesmith space --op 'matmul m=512 n=512 k=512' --samples 2000",),
     "simulate": (
         "tilesmith simulate model.onnx --target trn1 --target trn2",
-        "tilesmith simulate --op 'softmax shape=128x512' --target trn1 --trace trace.json",
+        "tilesmith simulate --op 'softmax shape=128x512' --target trn1 --trace t.json",
         "tilesmith simulate model.onnx --target trn1 --set sbuf.mib=12,24,48",
     ),
     "plan": (
