@@ -162,14 +162,22 @@ class Graph:
         names = list(step.node.output)
         return dict(zip(names, step.session.run(names, given), strict=True))
 
-    def reference(self, rng: np.random.Generator | None = None) -> Values:
-        """Every tensor, node by node; with `rng`, three in ten bytes are the next ones."""
+    def reference(
+        self,
+        rng: np.random.Generator | None = None,
+        moved: Callable[[Array, np.random.Generator], Array] | None = None,
+    ) -> Values:
+        """Every tensor, node by node.
+
+        Args:
+            rng: draws how values on the way are moved; None leaves them.
+            moved: moves a value; None: three in ten bytes are the next ones.
+        """
         values = dict(self.feeds)
         for step in self.steps:
             found = self._run(step, values)
-            for name, value in found.items():
-                if rng is not None and value.ndim and value.dtype.name in WIDE:
-                    found[name] = _neighbours(value, rng)
+            if rng is not None:
+                found = {name: (moved or _neighbours)(value, rng) for name, value in found.items()}
             values.update(found)
         return values
 
@@ -179,6 +187,8 @@ def _finite(value: Array) -> bool:
 
 
 def _neighbours(value: Array, rng: np.random.Generator) -> Array:
+    if not value.ndim or value.dtype.name not in WIDE:
+        return value
     limits = np.iinfo(value.dtype)
     moved = value.astype(np.int64) + rng.choice([0, -1, 1], value.shape, p=[0.7, 0.15, 0.15])
     return np.asarray(np.clip(moved, limits.min, limits.max).astype(value.dtype))

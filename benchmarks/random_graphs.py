@@ -1,0 +1,281 @@
+"""Random right models of floats, integers and booleans: each compiles and is right.
+
+    python -m benchmarks.random_graphs [--cases 1000] [--seed 0] [--first 0] [--findings FOLDER]
+
+Nodes are drawn one after the other, and kept if onnxruntime computes each alone on the values that
+are there by then (`quantised_graphs.Graph`), so a graph is valid by construction. Outputs are
+compared with those values. Two right runtimes round differently, and steps and differences carry
+that on; so an output may differ by what it does in onnxruntime itself where every float on the way
+is moved by some roundings. The graphs of kernels are verified. Exit code 1 if an output is wrong or
+a model is not compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+try:
+    from benchmarks.quantised_graphs import Graph, random_graph
+except ModuleNotFoundError as absent:
+    needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
+    raise SystemExit(needs) from None
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import prepared, recipe_of
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.verifier import verify
+
+Array = NDArray[Any]
+
+ROUNDINGS = 2e-6
+"""How far floats on the way are moved, relatively: some roundings of sums of a few hundred."""
+
+_MOVED = 4
+"""How often they are, to see what comes of it."""
+
+ONE = (
+    "Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Softplus", "Softsign", "Sqrt", "Ceil",
+    "Floor", "Round", "Sign", "Sin", "Cos", "Atan", "HardSigmoid", "HardSwish", "Elu", "Selu",
+    "LeakyRelu", "ThresholdedRelu", "Celu", "Reciprocal", "Log", "Mish", "Gelu", "Identity", "Not",
+    "Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "IsNaN", "Flatten",
+)  # fmt: skip
+TWO = (
+    "Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod", "PRelu", "Less", "LessOrEqual",
+    "Greater", "GreaterOrEqual", "Equal", "And", "Or", "Xor", "MatMul", "Mean", "Sum",
+)  # fmt: skip
+REDUCTIONS = (
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceLogSumExp",
+    "ReduceSumSquare", "ReduceProd",
+)  # fmt: skip
+
+
+def _any(g: Graph) -> str:
+    return g.pick(lambda value: value.size < 1 << 14)
+
+
+def _floats(g: Graph, dims: int = 1) -> str:
+    return g.pick(lambda value: value.dtype == np.float32 and value.ndim >= dims)
+
+
+def _axes(g: Graph, rank: int) -> list[int]:
+    many = int(g.rng.integers(1, rank + 1))
+    return sorted(int(axis) for axis in g.rng.choice(rank, many, replace=False))
+
+
+def _beside(g: Graph, value: Array) -> str:
+    """An operand that broadcasts with a value: one there is, or a constant of some of its axes."""
+    found = g.pick(lambda other: other.dtype == value.dtype and other.shape == value.shape)
+    if found and g.rng.random() < 0.5:
+        return found
+    shape = tuple(n if g.rng.random() < 0.6 else 1 for n in value.shape)
+    shape = shape[int(g.rng.integers(len(shape) + 1)) :] if shape else ()
+    drawn = g.rng.standard_normal(shape) * 2
+    return g.constant(drawn > 0 if value.dtype == bool else drawn, value.dtype)
+
+
+def one(g: Graph) -> object:
+    name = _any(g)
+    return name and g.one(str(g.rng.choice(ONE)), name)
+
+
+def two(g: Graph) -> object:
+    if not (name := _any(g)):
+        return None
+    pair = [name, _beside(g, g.value(name))]
+    operator = str(g.rng.choice(TWO))
+    more = {"fmod": 1} if operator == "Mod" and g.value(name).dtype.kind == "f" else {}
+    return g.one(operator, *(pair if g.rng.random() < 0.7 else pair[::-1]), **more)
+
+
+def choose(g: Graph) -> object:
+    if not (name := _any(g)):
+        return None
+    value = g.value(name)
+    flag = g.pick(lambda other: other.dtype == bool and other.shape == value.shape)
+    return g.one("Where", flag or g.constant(g.rng.random(value.shape) > 0.5), name,
+                 _beside(g, value))  # fmt: skip
+
+
+def cast(g: Graph) -> object:
+    kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.INT32,
+             onnx.TensorProto.BOOL)  # fmt: skip
+    name = _any(g)
+    return name and g.one("Cast", name, to=int(g.rng.choice(kinds)))
+
+
+def reduction(g: Graph) -> object:
+    if not (name := g.pick(lambda value: value.ndim > 0 and value.dtype != bool)):
+        return None
+    axes, keep = _axes(g, g.value(name).ndim), int(g.rng.integers(2))
+    operator = str(g.rng.choice(REDUCTIONS))
+    if g.opset >= 18 or (operator == "ReduceSum" and g.opset >= 13):
+        return g.one(operator, name, g.constant(axes, np.int64), keepdims=keep)
+    return g.one(operator, name, axes=axes, keepdims=keep)
+
+
+def index(g: Graph) -> object:
+    if not (name := g.pick(lambda value: value.ndim > 0 and value.dtype != bool)):
+        return None
+    value = g.value(name)
+    axis = int(g.rng.integers(-value.ndim, value.ndim))
+    operator = str(g.rng.choice(["ArgMax", "ArgMin", "CumSum", "TopK", "Gather"]))
+    if operator in ("ArgMax", "ArgMin"):
+        return g.one(operator, name, axis=axis, keepdims=int(g.rng.integers(2)))
+    if operator == "CumSum":
+        return g.one(operator, name, g.constant(axis, np.int64), reverse=int(g.rng.integers(2)))
+    if operator == "TopK":
+        most = g.constant([int(g.rng.integers(1, value.shape[axis] + 1))], np.int64)
+        return g.add(operator, name, most, results=2, axis=axis)
+    places = g.rng.integers(-value.shape[axis], value.shape[axis], int(g.rng.integers(1, 5)))
+    return g.one(operator, name, g.constant(places, np.int64), axis=axis)
+
+
+def move(g: Graph) -> object:
+    if not (name := g.pick(lambda value: value.ndim > 0)):
+        return None
+    value = g.value(name)
+    axis = int(g.rng.integers(value.ndim))
+    match g.rng.integers(7):
+        case 0:
+            return g.one("Transpose", name, perm=[int(a) for a in g.rng.permutation(value.ndim)])
+        case 1:
+            return g.one("Reshape", name, g.constant([value.shape[0], -1], np.int64))
+        case 2:
+            return g.one("Concat", name, name, axis=axis)
+        case 3:
+            ends = sorted(int(n) for n in g.rng.integers(0, value.shape[axis] + 1, 2))
+            stated = (ends[:1], ends[1:], [axis], [int(g.rng.choice([1, 2]))])
+            return g.one("Slice", name, *(g.constant(numbers, np.int64) for numbers in stated))
+        case 4:
+            return g.one("Expand", name, g.constant([2, *value.shape], np.int64))
+        case 5:
+            return g.one("Pad", name, g.constant(g.rng.integers(0, 3, 2 * value.ndim), np.int64),
+                         mode=str(g.rng.choice(["constant", "edge", "reflect"])))  # fmt: skip
+        case _:
+            half = value.shape[axis] // 2
+            parts = g.constant([half, value.shape[axis] - half], np.int64)
+            return half and g.add("Split", name, parts, results=2, axis=axis)
+
+
+def product(g: Graph) -> object:
+    if not (name := _floats(g, 2)):
+        return None
+    value = g.value(name)
+    columns = int(g.rng.integers(1, 9))
+    weight = g.constant(g.rng.standard_normal((value.shape[-1], columns)) * 0.5, np.float32)
+    if value.ndim == 2 and g.rng.random() < 0.4:
+        bias = g.constant(g.rng.standard_normal(columns), np.float32)
+        return g.one("Gemm", name, weight, bias, alpha=float(g.rng.choice([1.0, 0.5])))
+    return g.one("MatMul", name, weight)
+
+
+def image(g: Graph) -> object:
+    if not (name := _floats(g, 3)):
+        return None
+    channels, *sizes = g.value(name).shape[1:]
+    kernel = [int(g.rng.integers(1, min(4, n) + 1)) for n in sizes]
+    window: dict[str, Any] = {"kernel_shape": kernel, "strides": [int(g.rng.integers(1, 3))] * len(
+        sizes), "pads": [n // 2 for n in kernel] * 2}  # fmt: skip
+    operator = str(g.rng.choice(["Conv", "depthwise", "AveragePool", "MaxPool", "ConvTranspose",
+                                 "BatchNormalization", "InstanceNormalization"]))  # fmt: skip
+    if operator.endswith("Pool"):
+        return g.one(operator, name, **window)
+    if operator.endswith("Normalization"):
+        each = [g.rng.uniform(0.5, 2, channels) for _ in range(4)]
+        stated = [g.constant(numbers, np.float32) for numbers in each]
+        return g.one(operator, name, *(stated if operator[0] == "B" else stated[:2]))
+    group = channels if operator == "depthwise" else 1
+    shape = (channels, 5 if operator == "ConvTranspose" else channels // group, *kernel)
+    weight = g.constant(g.rng.standard_normal(shape) * 0.5, np.float32)
+    return g.one("Conv" if group > 1 or operator == "depthwise" else operator, name, weight,
+                 group=group, **window)  # fmt: skip
+
+
+def norm(g: Graph) -> object:
+    if not (name := _floats(g, 2)):
+        return None
+    size = g.value(name).shape[-1]
+    scale, bias = (g.constant(g.rng.uniform(0.5, 2, size), np.float32) for _ in range(2))
+    return g.one("LayerNormalization", name, scale, bias)
+
+
+STEPS: tuple[Callable[[Graph], object], ...] = (
+    one, one, one, two, two, two, two, choose, cast, reduction, reduction, index, move, move, move,
+    product, image, norm,
+)  # fmt: skip
+
+
+def moved(value: Array, rng: np.random.Generator) -> Array:
+    """Floats that are some roundings away from where they were."""
+    if value.dtype.kind != "f":
+        return value
+    noise = 1 + ROUNDINGS * rng.uniform(-1, 1, value.shape)
+    return np.asarray((value * noise).astype(value.dtype))
+
+
+def wrong(graph: Graph) -> str:
+    """Compile, run and compare a model: what is wrong, "" where nothing is."""
+    model = onnx.load_model_from_string(graph.model().SerializeToString())
+    try:
+        verify(prepared(import_model(model)))
+        found = Executable(recipe_of(import_model(model), host_target())).run(graph.given)
+    except Exception as error:  # a valid model: nothing else than running will do
+        return f"{type(error).__name__}: {error}"
+    wanted = graph.reference()
+    others = [graph.reference(np.random.default_rng(n), moved) for n in range(_MOVED)]
+    for name in graph.outputs:
+        right, ours = wanted[name], found[name]
+        if ours.shape != right.shape or ours.dtype != right.dtype:
+            return f"{name} is {ours.dtype} {ours.shape}, not {right.dtype} {right.shape}"
+        if any(not np.array_equal(other[name], right) for other in others) and (
+            right.dtype.kind != "f"
+        ):
+            continue  # roundings decide
+        wide = [value.astype(np.float64) for value in (ours, right, *(o[name] for o in others))]
+        apart = max(float(np.abs(other - wide[1]).max()) for other in wide[2:])
+        least = 1e-5 * max(float(np.abs(wide[1]).max()), 1e-3) if right.dtype.kind == "f" else 0.0
+        off = float(np.abs(wide[0] - wide[1]).max())
+        if not off <= 20 * apart + least:
+            return f"{name} is {off:.4g} off where {20 * apart + least:.4g} is allowed"
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--findings", type=Path, default=Path("findings"))
+    asked = parser.parse_args()
+    counts: Counter[bool] = Counter()
+    operators: Counter[str] = Counter()
+    start = time.monotonic()
+    for number in range(asked.first, asked.first + asked.cases):
+        graph = random_graph(np.random.default_rng((asked.seed, number)), STEPS, bytes_in=0.0)
+        if not graph.steps:
+            continue
+        operators.update({step.node.op_type for step in graph.steps})
+        reason = wrong(graph)
+        counts[not reason] += 1
+        if reason:
+            print(f"{number}: {' '.join(reason.split())[:300]}", flush=True)
+            asked.findings.mkdir(parents=True, exist_ok=True)
+            onnx.save(graph.model(), str(asked.findings / f"{asked.seed}_{number}.onnx"))
+    print(", ".join(f"{count} {name}" for name, count in sorted(operators.items())))
+    seconds = time.monotonic() - start
+    print(f"{counts.total()} models: {counts[True]} right, {counts[False]} wrong; {seconds:.0f} s")
+    return int(counts[False] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
