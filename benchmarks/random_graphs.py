@@ -94,7 +94,8 @@ def two(g: Graph) -> object:
     pair = [name, _beside(g, g.value(name))]
     operator = str(g.rng.choice(TWO))
     more = {"fmod": 1} if operator == "Mod" and g.value(name).dtype.kind == "f" else {}
-    return g.one(operator, *(pair if g.rng.random() < 0.7 else pair[::-1]), **more)
+    turned = g.rng.random() < 0.3 and operator != "PRelu"  # whose slope has no more axes than x
+    return g.one(operator, *(pair[::-1] if turned else pair), **more)
 
 
 def choose(g: Graph) -> object:
