@@ -70,7 +70,7 @@ PARTS: dict[str, list[tuple[type, str]]] = {
     "asking what others measured": [(DatabaseLedger, "meanwhile")],
     "joining": [(Search, "join"), (Search, "begin_rounds"), (SharedMeasuring, "finish")],
     "committing": [(DatabaseLedger, "commit"), (_Job, "save")],
-    "telling": [(_Job, "_show")],
+    "telling": [(_Job, "show")],
 }
 """What the coordinator's main thread does; a part's time is without that of parts inside it."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN
-from tilesmith.compiler.stablehlo.attributes import place_of, tensor_type
+from tilesmith.compiler.stablehlo.attributes import place_of, tensor_type, text
 from tilesmith.compiler.stablehlo.translator import Rule, Translation, Values, rules
 
 _NOT_TRANSPOSED, _LEFT, _LOWER, _UNIT, _WITHOUT, _ALL = (ord(letter) for letter in "NLLUNA")
@@ -25,14 +25,24 @@ def _on_host(
     return b.add_many(operator, names, shapes, domain=INTERNAL_DOMAIN, **options)
 
 
-def _option(operation: Any, name: str) -> int:
-    """An option of a routine: the code of a letter."""
-    return int(operation.attributes["mhlo.backend_config"][name].value)
+def _option(translation: Translation, operation: Any, name: str) -> int:
+    """An option of a routine: the code of a letter.
+
+    Raises:
+        ModelError: the call does not state it.
+    """
+    try:
+        return int(operation.attributes["mhlo.backend_config"][name].value)
+    except (KeyError, TypeError, AttributeError):  # none at all, or of another kind
+        target = text(operation, "call_target_name")
+        raise translation.refuse(
+            operation, f"calls '{target}' without its option '{name}'"
+        ) from None
 
 
 @rules.register("lapack.potrf")
 def _potrf(translation: Translation, operation: Any, values: Values) -> Values:
-    lower = int(_option(operation, "uplo") == _LOWER)
+    lower = int(_option(translation, operation, "uplo") == _LOWER)
     return _on_host(translation, operation, values, "Cholesky", lower=lower)
 
 
@@ -40,10 +50,10 @@ def _potrf(translation: Translation, operation: Any, values: Values) -> Values:
 def _trsm(translation: Translation, operation: Any, values: Values) -> Values:
     return _on_host(
         translation, operation, values, "TriangularSolve",
-        left=int(_option(operation, "side") == _LEFT),
-        lower=int(_option(operation, "uplo") == _LOWER),
-        transpose=int(_option(operation, "trans_x") != _NOT_TRANSPOSED),
-        unit=int(_option(operation, "diag") == _UNIT),
+        left=int(_option(translation, operation, "side") == _LEFT),
+        lower=int(_option(translation, operation, "uplo") == _LOWER),
+        transpose=int(_option(translation, operation, "trans_x") != _NOT_TRANSPOSED),
+        unit=int(_option(translation, operation, "diag") == _UNIT),
     )  # fmt: skip
 
 
@@ -51,14 +61,14 @@ def _trsm(translation: Translation, operation: Any, values: Values) -> Values:
 def _syevd(translation: Translation, operation: Any, values: Values) -> Values:
     return _on_host(
         translation, operation, values, "Eigenvectors",
-        lower=int(_option(operation, "uplo") == _LOWER),
-        vectors=int(_option(operation, "mode") != _WITHOUT),
+        lower=int(_option(translation, operation, "uplo") == _LOWER),
+        vectors=int(_option(translation, operation, "mode") != _WITHOUT),
     )  # fmt: skip
 
 
 @rules.register("lapack.gesdd")
 def _gesdd(translation: Translation, operation: Any, values: Values) -> Values:
-    mode = _option(operation, "mode")
+    mode = _option(translation, operation, "mode")
     return _on_host(
         translation, operation, values, "SingularVectors",
         vectors=int(mode != _WITHOUT), full=int(mode == _ALL),
