@@ -288,7 +288,7 @@ def _samples(line: dict[str, Any], name: str) -> list[float]:
 
 
 def _latency(line: dict[str, Any], status: str, samples: list[float]) -> float | None:
-    """The median; fills in the only sample where just the latency is given."""
+    """The median, more than 0; fills in the only sample where just the latency is given."""
     given = line.get("latency_s")
     if status != "ok":
         if given is not None:
@@ -301,6 +301,8 @@ def _latency(line: dict[str, Any], status: str, samples: list[float]) -> float |
     middle = samples[0] if len(samples) == 1 else median(samples)
     if given is not None and not math.isclose(_number(given, "latency_s"), middle, rel_tol=1e-9):
         raise ValueError(f"'latency_s' is {given!r}, the median of its samples {middle!r}")
+    if middle <= 0:
+        raise ValueError("is ok, but took 0 s: a clock that is too coarse tells no latency")
     return middle
 
 

@@ -5,8 +5,9 @@ reply that does not come in time, or a worker that dies of what it is asked, cos
 hand: `ask` raises `WorkerError` with its kind, and the next request starts a new worker. A worker
 that somebody else killed or stopped says nothing of its request, which a fresh one is asked again.
 
-Invariant: no worker outlives its parent. The first thing that its interpreter does is to have
-itself killed by the operating system then (Linux), whether it is starting, at work or stopped.
+Invariant: no worker outlives its parent. The first thing that its interpreter does, before it looks
+for packages, is to have itself killed by the operating system then (Linux), whether it is starting,
+at work or stopped.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ _TRIES = 3
 """Workers that a request is given to, where they are killed from outside."""
 _BOOT = (
     "import ctypes, sys; sys.platform == 'linux' and ctypes.CDLL(None).prctl(1, 9); "
-    "from tilesmith.tuner.worker import main; main()"
+    "import site; site.main(); from tilesmith.tuner.worker import main; main()"
 )
-"""The worker, killed with its parent (PR_SET_PDEATHSIG) from before its first import of ours on."""
+"""The worker, killed with its parent (PR_SET_PDEATHSIG) before anything else; the packages' own
+start-up files (`site`), which may take long, come after. Nothing of Python runs between fork and
+exec, where threads of the parent may hold locks for ever."""
 _OWN_DEATHS = {
     getattr(signal, name, None)
     for name in ("SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGXCPU")
@@ -154,7 +157,7 @@ class WorkerProcess:
         self._errors.seek(0)
         self._errors.truncate()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT],
+            [sys.executable, "-S", "-c", _BOOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

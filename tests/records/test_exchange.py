@@ -132,6 +132,8 @@ BAD_LINES = {
     "'samples' holds -1": text(samples=[-1]),
     "the median of its samples": text(latency_s=0.7),
     "neither 'latency_s' nor 'samples'": text(latency_s=..., samples=...),
+    "took 0 s: a clock that is too coarse": text(latency_s=0.0, samples=...),
+    "is ok, but took 0 s": text(latency_s=..., samples=[0.0, 0.0, 5e-8]),
     "has a latency, but its status is 'crash'": text(status="crash"),
     "'threads' is 0": text(threads=0),
     "unknown key 'colour'": text(colour="red"),

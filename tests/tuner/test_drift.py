@@ -9,8 +9,12 @@ import pytest
 from problems import JUDGED, TARGET, judge
 
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import Judgement
 from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import MemoryLedger
 from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.pace_gauge import EVERY, WINDOW, PaceGauge
@@ -20,6 +24,14 @@ from tilesmith.tuner.session import tune
 from tilesmith.tuner.task import TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
+
+
+def unforetold(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+    """The judge, that has no latency to tell of any of them."""
+    judged, none = judge(workload, target, configs), np.full(len(configs), np.nan)
+    untold = MeasureResult("lowering", "simulator", message="no simulator covers it")
+    failures = dict.fromkeys(range(len(configs)), untold)
+    return Judgement(none, judged.features, judged.bound, failures=failures)
 
 
 class ChangingMachine(SimulatorRunner):
@@ -60,6 +72,45 @@ class ChangingMachine(SimulatorRunner):
         (result,) = self._judged(candidate[0], [candidate[1]])
         samples = tuple(pace * sample for sample in result.samples)
         return MeasureResult(result.status, "hardware", samples, result.message)
+
+
+class DisturbedOnce(ChangingMachine):
+    """The judge as a CPU on which a first measurement takes a factor too long."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self._factor = factor
+        self.again: list[Candidate] = []
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        return [self._at(candidate, self._factor) for candidate in batch]
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        self.again += batch
+        return [self._at(candidate, 1.0) for candidate in batch]
+
+
+@pytest.mark.parametrize(("factor", "judging", "is_again"), [
+    (2.6, JUDGED, True),
+    (2.4, JUDGED, False),
+    (0.3, JUDGED, False),
+    (2.6, Judging(unforetold), False),
+])  # fmt: skip
+def test_what_has_no_rival_is_measured_again_where_it_takes_far_longer_than_foretold(
+    factor: float, judging: Judging, is_again: bool
+) -> None:
+    runner, task = DisturbedOnce(factor), TuningTask(WORKLOAD)
+    summary = tune([task], TARGET, MemoryLedger(), [runner], TuneOptions(trials=1), judging)
+    config = summary.tasks[0].config
+    assert config is not None
+    assert runner.again == ([(WORKLOAD, config)] if is_again else [])
+    published = summary.tasks[0].best_s
+    (foretold,) = judge(WORKLOAD, TARGET, [config]).latency
+    assert published == pytest.approx(foretold * (1.0 if is_again else factor))
 
 
 def test_candidates_from_both_sides_of_a_move_are_measured_again_in_turns() -> None:

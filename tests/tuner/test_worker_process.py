@@ -123,6 +123,7 @@ def test_a_worker_that_was_stopped_is_replaced_when_its_time_is_over(
 
 PARENT = """
 import sys
+sys.path.insert(0, sys.argv[1])
 from tilesmith.tuner.worker_process import WorkerProcess
 worker = WorkerProcess({})
 def tell(*_):
@@ -134,14 +135,21 @@ worker.ask({}, 600)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing ends a stopped orphan")
-def test_a_worker_stopped_while_it_starts_ends_with_its_parent() -> None:
+@pytest.mark.parametrize("moment", ["start-up files", "imports"])
+def test_a_worker_stopped_while_it_starts_ends_with_its_parent(moment: str, tmp_path: Path) -> None:
+    reached = tmp_path / "reached"
+    if moment == "start-up files":
+        text = f"import time; open({str(reached)!r}, 'w').close(); time.sleep(600)"
+        (tmp_path / "sitecustomize.py").write_text(text)
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", PARENT, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     until = time.monotonic() + 300
-    while "_multiarray_umath" not in Path(f"/proc/{worker}/maps").read_text():
+    maps = Path(f"/proc/{worker}/maps")
+    while not reached.exists() and "_multiarray_umath" not in maps.read_text():
         assert time.monotonic() < until, "it imports nothing"
     os.kill(worker, signal.SIGSTOP)
     parent.kill()
