@@ -13,7 +13,7 @@ A job on simulators runs once without a fleet. Then it runs with `--workers`, a 
   makes room for the next;
 - *ray*: processes of the job's Ray get SIGKILL at random moments, every kind in its turn: the
   node's manager (raylet), the head (gcs_server), agents, the client server, the keeper, workers.
-  By kind, the longest time without a new trial in the 300 that follow is printed.
+  By kind, the longest time without a new trial in the (at most 300) that follow is printed.
 
 Printed are the kills that hit a job at work, and of how many runs or kills trials that were in the
 database were not there later (lost), a configuration was measured twice, the finished job's trials
@@ -77,7 +77,9 @@ class Tally:
 class Recovery:
     """Of kills of one kind of process, the longest seconds without a new trial that followed."""
 
+    kills: int = 0
     seconds: list[float] = field(default_factory=list)
+    """Of each kill that trials followed."""
     unharmed: int = 0
     """Jobs that were over before another trial was needed."""
 
@@ -253,7 +255,7 @@ def kill_ray(
             there = ray_processes(process.pid)
             if process.poll() is not None or not there:
                 break
-            kind = min(there, key=lambda kind: len(recoveries.get(kind, Recovery()).seconds))
+            kind = min(there, key=lambda kind: recoveries.get(kind, Recovery()).kills)
             before = count_of(path)
             os.kill(there[kind][int(rng.integers(len(there[kind])))], signal.SIGKILL)
             tally.kills += 1
@@ -261,11 +263,12 @@ def kill_ray(
             tally.trials_when_killed += before
             recovery = recoveries.setdefault(kind, Recovery())
             longest = longest_pause(path, before + _ENOUGH, process)
-            if process.poll() is None:
+            if count_of(path) > before:
                 recovery.seconds.append(round(longest, 1))
                 print(f"{kind}: {longest:.1f} s", file=sys.stderr, flush=True)
             else:
-                recovery.unharmed += process.returncode == 0
+                recovery.unharmed += process.poll() == 0
+            recovery.kills += 1
         pause(process, _LONGEST_S)
         tally.failed += ended_badly(process)
         tally.processes_left += left_over()
@@ -354,7 +357,7 @@ def main() -> None:
         took = sorted(recovery.seconds)
         middle = f"{took[len(took) // 2]:.1f} s, most {took[-1]:.1f} s" if took else "-"
         ended = f" ({recovery.unharmed} at the job's end)" if recovery.unharmed else ""
-        print(f"{kind:22} {len(took):3d} kills, longest without a trial {middle}{ended}")
+        print(f"{kind:22} {recovery.kills:3d} kills, longest without a trial {middle}{ended}")
     print(f"{'killed':22} {'workers':>8} {'driver':>8} {'ray':>8}")
     for name in asdict(Tally()):
         values = (getattr(tally, name) for tally in found.values())

@@ -28,7 +28,7 @@ def observed(model: Floats, seen: Sequence[str], samples: Sequence[Arrays]) -> d
                 raise InputError(
                     f"tensor '{name}' of the model holds a number that is not finite on sample "
                     f"{number} of the calibration data, and no scale covers that; leave the node "
-                    "that reads it out with --keep, or mend the data"
+                    "that reads it out with --keep-node, or mend the data"
                 )
             histogram.add(outputs[name])
     return found

@@ -232,7 +232,7 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
             )
     for name in options.keep:
         if name not in model.by_name:
-            raise InputError(f"{unknown_node(name, model)}; leave it out of --keep")
+            raise InputError(f"{unknown_node(name, model)}; leave it out of --keep-node")
     found = _layers(model, options)
     if not found:
         which = "MatMul or Gemm" if options.weights else "Conv, MatMul or Gemm"
@@ -248,7 +248,7 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
     )
     if not chosen:
         raise InputError(
-            f"--keep and --operators leave nothing of '{model.name}' to quantise; it has "
+            f"--keep-node and --operators leave nothing of '{model.name}' to quantise; it has "
             f"{len(found)} layers, the first is {found[0].operator} '{found[0].node}'"
         )
     return chosen

@@ -101,5 +101,5 @@ def checked_finite(layer: Layer, weights: NDArray[Any], bias: NDArray[Any] | Non
         if values is not None and not np.isfinite(values).all():
             raise ModelError(
                 f"the {what} of node '{layer.node}' hold a number that is not finite, which no "
-                "scale covers; mend the model, or leave the node out with --keep"
+                "scale covers; mend the model, or leave the node out with --keep-node"
             )

@@ -188,7 +188,7 @@ def test_what_is_wrong_is_one_sentence(
     )
     assert "is called like an artifact" in refuse(*emit, "object", "-o", tmp_path / "m.tsm")
     assert "name the library itself" in refuse(*emit, "object", "-o", tmp_path / "m.h")
-    assert "--weights is of libraries" in refuse(
+    assert "--weights-in is of libraries" in refuse(
         "compile", model, "-o", tmp_path / "m.tsm", "--weights", "file"
     )
     assert "prefix 'int 3' is no name" in refuse(

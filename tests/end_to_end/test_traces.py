@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import succeed
+from tests.end_to_end.command import refuse, succeed
 
 OPERATORS = {
     "trn1": ("matmul m=128 n=128 k=256", "softmax shape=256x64"),
@@ -34,5 +34,11 @@ def test_a_single_operator_has_a_lane(target: str, text: str, tmp_path: Path) ->
     assert lane["ts"] + lane["dur"] == pytest.approx(max(e["ts"] + e["dur"] for e in engines))
     assert lane["ts"] >= min(e["ts"] for e in engines) - 1e-9
     picture = tmp_path / "trace.html"
-    succeed("simulate", "--op", text, "--target", target, "--trace", picture)
+    of = ("simulate", "--op", text, "--target", target)
+    succeed(*of, "--page", picture)
     assert ">operators</text>" in picture.read_text()
+    former = tmp_path / "former.html"
+    succeed(*of, "--trace", former)
+    assert former.read_text() == picture.read_text()
+    assert "--page or --trace" in refuse(*of, "--page", picture, "--trace", tmp_path / "t.json")
+    assert "ends in .html" in refuse(*of, "--page", tmp_path / "t.json")

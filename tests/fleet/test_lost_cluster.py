@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,16 +161,26 @@ def test_a_job_outlives_its_ray_and_makes_the_same_trials(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-def test_a_ray_whose_keeper_was_killed_is_ended_by_its_folder(tmp_path: Path) -> None:
+def test_a_ray_whose_keeper_was_killed_is_ended_with_its_session(tmp_path: Path) -> None:
     folder = tmp_path / "tilesmith-ray-x"
     folder.mkdir()
     sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
-    mine, other = subprocess.Popen([*sleeps, f"--temp-dir={folder}"]), subprocess.Popen(sleeps)
-    until = time.monotonic() + 300  # its title is its own only once it runs
-    while str(folder).encode() not in Path(f"/proc/{mine.pid}/cmdline").read_bytes():
-        assert time.monotonic() < until
-    end_without_keeper(str(folder))
-    assert mine.wait(300) == -signal.SIGKILL
+    starts = (  # a node manager and its agent, neither of which names the folder
+        "import subprocess, sys, time; "
+        f"print(subprocess.Popen({sleeps!r}, process_group=0, stdout=2).pid, flush=True); "
+        "time.sleep(600)"
+    )
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", starts], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    other = subprocess.Popen(sleeps)
+    assert keeper.stdout is not None
+    agent = int(keeper.stdout.readline())
+    keeper.kill()
+    keeper.communicate()
+    end_without_keeper(keeper.pid, str(folder))
+    with contextlib.suppress(FileNotFoundError):  # where nobody has asked for the dead one
+        assert Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     assert other.poll() is None and not folder.exists()
     other.kill()
     other.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import tilesmith as ts
+from tilesmith.display.counting import telling
 from tilesmith.display.notebook import in_notebook
 from tilesmith.display.progress import headline, panel, progress_display
 from tilesmith.search_space.workload import Workload
@@ -147,3 +149,18 @@ def test_the_headline_counts_in_words_that_fit() -> None:
     assert "1 of 1 trial," in headline(Progress("hardware", 1, 1, 1.0, None, ()))
     busy = Progress("hardware", 8, 8, 1.0, None, (), doing="comparing schedules inside the model")
     assert "8 of 8 trials, comparing schedules inside the model" in headline(busy)
+
+
+def test_away_from_a_terminal_a_long_stage_is_said_again_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tilesmith.display.counting._LINE_EVERY_S", 0.01)
+    said, until = "", time.monotonic() + 300
+    with telling() as tell:
+        tell("comparing 3 tensors")
+        while said.count("comparing 3 tensors (") < 3:
+            assert time.monotonic() < until, "nothing is said of what goes on"
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+    time.sleep(0.05)
+    assert capsys.readouterr().err.count("\n") <= 1, "nothing is said of what is over"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.files import output_option
-from tilesmith.commands.help import Explained
+from tilesmith.commands.help import Explained, Option
 from tilesmith.commands.options import (
     chips_option,
     database_option,
@@ -50,7 +50,10 @@ _UNTUNED = 8
     "header beside them: a shared library, one object, a static library.",
 )
 @click.option(
-    "--weights",
+    "--weights-in",
+    "weights",
+    cls=Option,
+    former=("--weights",),
     type=click.Choice(["inside", "file"]),
     help="Of a library: inside, unless a file is asked for, which processes map and share.",
 )
@@ -143,7 +146,7 @@ def _untuned(report: CompileReport, command: str | None) -> list[str]:
 
 
 def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest | None]:
-    """What --emit, --weights and --prefix ask for, taken out of the options; None: an artifact.
+    """What --emit, --weights-in and --prefix ask for, taken out of the options; None: an artifact.
 
     Raises (when called):
         UsageError: options of libraries without one.
@@ -160,7 +163,7 @@ def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest |
                     f"--emit {emit}"
                 )
             return LibraryRequest(output, emit, weights or "inside", prefix or "")
-        for option, value in (("--weights", weights), ("--prefix", prefix)):
+        for option, value in (("--weights-in", weights), ("--prefix", prefix)):
             if value is not None:
                 raise click.UsageError(f"{option} is of libraries; say --emit library with it")
         return None

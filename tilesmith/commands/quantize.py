@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.files import output_option
-from tilesmith.commands.help import Explained
+from tilesmith.commands.help import Explained, Option
 from tilesmith.commands.options import json_option, seed_option, shape_option, threads_option
 from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json, table
@@ -54,9 +54,20 @@ _SHOWN = 20
 @click.option(
     "--operators", metavar="Conv,Add,...", help="Quantise these only; all that can be otherwise."
 )
-@click.option("--keep", multiple=True, metavar="NODE", help="Leave a node in fp32; repeatable.")
 @click.option(
-    "--budget",
+    "--keep-node",
+    "keep",
+    cls=Option,
+    former=("--keep",),
+    multiple=True,
+    metavar="NODE",
+    help="Leave a node in fp32; repeatable.",
+)
+@click.option(
+    "--largest-error",
+    "budget",
+    cls=Option,
+    former=("--budget",),
     type=Quantity(),
     help="The error allowed, such as 0.02: the most sensitive layers stay in fp32 for it.",
 )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=click.Choice(["roofline", "analytical", "timeline"]),
     help="How closely to look; analytical unless given, for a model on an accelerator timeline.",
 )
-@trace_option("Write a Chrome/Perfetto trace here, or a picture where the name ends in .html.")
+@trace_option("Write a Chrome/Perfetto trace here.")
 @what_if_options
 @chips_option
 @precision_option
@@ -82,16 +82,18 @@ def simulate(
             (subject, {**asked, "target": targets[0]}), swept, fidelity, what_if, as_json
         )
         return
+    if (page := what_if.pop("page_file")) is not None:
+        trace = _page_for(page, trace)
     refuse_alone(what_if)
     if is_artifact(subject):
         _check_asked(Path(str(subject)), targets=targets[0], precision=asked["precision"])
     if len(targets) > 1 and trace is not None:
-        raise InputError("--trace is of one target; give one --target")
+        raise InputError("--page and --trace are of one target; give one --target")
     asked_of = [request_of(subject, {**asked, "target": target}) for target in targets]
     with telling() as show, told(show):
         result, *others = [simulated(request, fidelity, trace) for request in asked_of]
     if trace is not None:
-        note(f"trace: {trace}")
+        note(f"{'trace' if page is None else 'page'}: {trace}")
     if others:
         _compare([result, *others], as_json)
         return
@@ -101,6 +103,15 @@ def simulate(
     click.echo(_summary(result))
     for text in result.notes:
         note(text)
+
+
+def _page_for(page: Path, trace: Path | None) -> Path:
+    """The page to draw; a run draws one of the two."""
+    if trace is not None:
+        raise click.UsageError("give --page or --trace; a simulation draws its timeline once")
+    if page.suffix != ".html":
+        raise click.UsageError(f"--page '{page}' is no name of a page; it ends in .html")
+    return page
 
 
 def _compare(results: list[SimulationResult], as_json: bool) -> None:

@@ -44,7 +44,8 @@ def what_if_options(command: Command) -> Command:
         click.option("--workers", metavar="N|auto|ray|ray://HOST:PORT",
                      help="Have a Ray cluster do it instead."),
         csv_option("Write such points here.", "csv_file"),
-        page_option("Write a page with a picture of them here.", "page_file"),
+        page_option("Write a page with a picture of them here, or of one machine's timeline.",
+                    "page_file"),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -70,7 +71,7 @@ def values_of(subject: Subject, targets: Sequence[str], asked: Mapping[str, Any]
 
 
 def refuse_alone(what_if: Mapping[str, Any]) -> None:
-    """Options that mean nothing for one machine.
+    """Options that mean nothing for one machine, of which a page is of its timeline.
 
     Raises:
         InputError: one of them is given.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,7 +45,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 def telling() -> Iterator[Callable[[str], None]]:
     """Give a callback that shows what is being done; the display ends with the block."""
     if not sys.stderr.isatty():
-        yield _Told()
+        with _Told() as told:
+            yield told
         return
     from rich.console import Console
 
@@ -66,12 +68,33 @@ class _Lines:
 
 
 class _Told:
-    """The same for words."""
+    """The same for words: what is said, or goes on since."""
 
     def __init__(self) -> None:
-        self._due = time.monotonic() + _LINE_EVERY_S
+        self._text, self._begun = "", time.monotonic()
+        self._due = self._begun + _LINE_EVERY_S
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
 
     def __call__(self, text: str) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _LINE_EVERY_S
-            print(text, file=sys.stderr, flush=True)
+        self._text = text
+        self._say(text)
+
+    def __enter__(self) -> _Told:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _go_on(self) -> None:
+        while not self._over.wait(max(_LINE_EVERY_S / 10, self._due - time.monotonic())):
+            if self._text:
+                self._say(f"{self._text} ({time.monotonic() - self._begun:.0f} s so far)")
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            if (now := time.monotonic()) >= self._due:
+                self._due = now + _LINE_EVERY_S
+                print(text, file=sys.stderr, flush=True)

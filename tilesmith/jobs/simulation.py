@@ -24,6 +24,7 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Fidelity, OperatorCost, SimulationResult, simulate
 from tilesmith.simulator.dispatch import simulators
+from tilesmith.simulator.telling import tell
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,14 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
         if not whole_too:
             return _over_chips(asked, fidelity, trace)
     if whole_too and measures_models(asked.target, "simulator"):
-        return backend_of(asked.target).simulate(build_fixed(asked).recipe, trace=trace)
+        tell("compiling the model")
+        recipe = build_fixed(asked).recipe
+        tell("playing the model's program")
+        return backend_of(asked.target).simulate(recipe, trace=trace)
     whole = parts_of(asked)
     workloads = [item.workload for item in whole.workloads]
     check_schedulable(workloads, asked.target, simulated=True)
+    tell(f"judging {len(workloads)} operators")
     best = best_configs(workloads, asked)
     parts = [
         Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads

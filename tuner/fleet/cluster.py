@@ -192,8 +192,8 @@ def _end(keeper: subprocess.Popen[bytes] | None, folder: str = "") -> None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        if keeper.wait(_END_S) and folder:
-            end_without_keeper(folder)
+        if keeper.wait(_END_S):
+            end_without_keeper(keeper.pid, folder)
 
 
 def _connect(address: str) -> None:

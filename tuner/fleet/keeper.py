@@ -109,28 +109,42 @@ def end_descendants() -> None:
         time.sleep(_AGAIN_S)
 
 
-def end_without_keeper(folder: str) -> None:
-    """End a Ray whose keeper was killed: what names its folder; workers end with these."""
-    for entry in Path("/proc").iterdir() if Path("/proc/self/stat").exists() else ():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and folder.encode() in (entry / "cmdline").read_bytes():
-                os.kill(int(entry.name), signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+def end_without_keeper(keeper: int, folder: str) -> None:
+    """End a Ray whose keeper was killed: all of its session, which Ray's processes do not leave.
+
+    Neither parents nor titles tell them: orphans have another parent, and not all name the folder.
+    """
+    while found := [p for p, (_, session) in _stats().items() if session == keeper]:
+        for process in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(_AGAIN_S)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def descendants(process: int) -> list[int]:
     """Process ids below one, dead ones that nobody has asked for included."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir() if Path("/proc/self/stat").exists() else ():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(stat[1])
+    parents = {child: parent for child, (parent, _) in _stats(dead=True).items()}
     found, below = [], {process}
     while below:
         below = {child for child, parent in parents.items() if parent in below}
         found += sorted(below)
     return found
+
+
+def _stats(dead: bool = False) -> dict[int, tuple[int, int]]:
+    """Parent and session of every process of the system, of dead ones on request (Linux)."""
+    stats: dict[int, tuple[int, int]] = {}
+    for entry in Path("/proc").iterdir() if Path("/proc/self/stat").exists() else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                state, parent, _, session = (
+                    (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                )
+                if dead or state not in "ZX":
+                    stats[int(entry.name)] = int(parent), int(session)
+    return stats
 
 
 if __name__ == "__main__":
