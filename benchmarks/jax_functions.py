@@ -4,8 +4,8 @@
 
 Each is called on small arrays, compiled through StableHLO for this machine, and what comes out is
 compared with `jax.jit` of the same function. Printed for each: `agree`; `refused` and the sentence;
-or `wrong` and how far. Functions with complex numbers and of shapes that depend on values are among
-those that may be refused.
+or `wrong` and how far. Functions of shapes that depend on values, and calls of JAX's libraries, are
+among those that may be refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ try:
 
     import tilesmith
     from benchmarks.jax_cases import WRITTEN, listed
+    from benchmarks.jax_complex_cases import COMPLEX, complex_listed
     from tilesmith.search_space.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
@@ -46,7 +47,8 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[s
     for ours, theirs in zip(found, wanted, strict=True):
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             return "wrong", f"{ours.dtype}{ours.shape} for {theirs.dtype}{theirs.shape}"
-        a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+        wide = np.complex128 if np.iscomplexobj(theirs) else np.float64
+        a, b = np.asarray(ours, wide), np.asarray(theirs, wide)
         loose = ours.dtype in (jnp.bfloat16, jnp.float16)
         finite = np.abs(b[np.isfinite(b)])
         scale = max(1.0, float(finite.max())) if finite.size else 1.0
@@ -64,7 +66,8 @@ def main() -> int:
     counts: Counter[str] = Counter()
     for name, function, arguments in (
         *listed(),
-        *((name, *case) for name, case in WRITTEN.items()),
+        *complex_listed(),
+        *((name, *case) for name, case in (WRITTEN | COMPLEX).items()),
     ):
         if chosen.only not in name:
             continue

@@ -24,8 +24,9 @@ _DTYPES = {
     "i1": "bool", "i2": "int2", "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32",
     "i64": "int64", "ui2": "uint2", "ui4": "uint4", "ui8": "uint8", "ui16": "uint16",
     "ui32": "uint32", "ui64": "uint64",
+    "complex<f32>": "float32", "complex<f64>": "float64",
 }  # fmt: skip
-"""Tilesmith's names of MLIR's element types."""
+"""Tilesmith's names of MLIR's element types; of complex numbers, that of each part."""
 
 _MOST_BYTES = 1 << 40
 """Of one tensor; more no machine that runs a model holds."""
@@ -33,7 +34,7 @@ _MOST_BYTES = 1 << 40
 
 @dataclass(frozen=True)
 class TensorType:
-    """Element type and shape of a tensor."""
+    """Element type (of complex numbers, that of each part) and shape of a tensor."""
 
     dtype: str
     shape: Shape
@@ -92,6 +93,11 @@ def tensor_type(mlir_type: Any, where: str) -> TensorType:
     if size_of(dtype) * float(np.prod([float(e) for e in shape])) > _MOST_BYTES:
         raise ModelError(f"{where} has a value of type {mlir_type}, more than a terabyte")
     return TensorType(dtype, shape)
+
+
+def is_complex(mlir_type: Any) -> bool:
+    """Whether a value's type is a tensor of complex numbers."""
+    return "xcomplex<" in str(mlir_type) or str(mlir_type).startswith("tensor<complex<")
 
 
 def integers(operation: Any, name: str, default: Shape = ()) -> Shape:

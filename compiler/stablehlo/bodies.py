@@ -5,8 +5,9 @@ Invariant: a body reads what lies outside by name; small constants are its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
@@ -43,6 +44,33 @@ def body_of(
         [numpy_helper.from_array(b.constants[r], r) for r in own],
     )
     return Subgraph(graph.SerializeToString()), tuple(r for r in reads if r not in own)
+
+
+Turn = Callable[[Value, Value, list[Value]], tuple[Value, Sequence[Value]]]
+"""A turn of a loop: of its number, a flag that is true and what is carried, whether there is to be
+another and what is carried on."""
+
+
+def looped(
+    b: Builder, turns: int | None, start: Value | None, initial: Sequence[Value], turn: Turn
+) -> tuple[Value, ...]:
+    """`Loop`: what is carried after all turns.
+
+    Args:
+        turns: how many, where that is known; else they go on as `start` and each turn say.
+    """
+    place = b.place
+    counted = b.constant(np.array(turns, np.int64)).name if turns is not None else ""
+    with b.scope() as nodes:
+        number = b.declare(b.name("turn"), "int64", ())
+        go_on = b.declare(b.name("go_on"), "bool", ())
+        carried = [b.declare(b.name("carried"), v.dtype, v.shape) for v in initial]
+        goes, changed = turn(number, go_on, carried)
+        body, captures = body_of(b, "body", [number, go_on, *carried], nodes, [goes, *changed])
+    b.place = place
+    inputs = [counted, "" if start is None else start.name, *(b.full(v).name for v in initial)]
+    shapes = [(value.dtype, value.shape) for value in initial]
+    return b.add_many("Loop", inputs, shapes, captures, body=body)
 
 
 def _declared(b: Builder, name: str) -> onnx.ValueInfoProto:

@@ -42,12 +42,29 @@ class CompiledFunction:
                 f"{tree}; trace it again for that"
             )
         given = {
-            name: _fitting(leaf, dtype)
+            name: _parted(_fitting(leaf, dtype))
             for name, leaf, dtype in zip(self.model.inputs, leaves, self.model.dtypes, strict=True)
         }
         found = self.executable.run(given, own_aligned)
-        results = [_shared(array) for array in found.values()]
+        results = [
+            _shared(_joined(array, dtype))
+            for array, dtype in zip(found.values(), self.model.given, strict=True)
+        ]
         return jax.tree_util.tree_unflatten(self.model.results, results)
+
+
+def _parted(array: NDArray[Any]) -> NDArray[Any]:
+    """Complex numbers as real ones, [..., 2], over the same memory."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).reshape(array.shape)[..., None].view(array.real.dtype)
+
+
+def _joined(array: NDArray[Any], dtype: np.dtype) -> NDArray[Any]:
+    """What `_parted` was given, where that was complex."""
+    if dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(dtype)[..., 0]
 
 
 def _shared(array: NDArray[Any]) -> jax.Array:

@@ -1,4 +1,5 @@
-"""Passes of MLIR's own that modules go through: fixed shapes for open ones, CHLO as StableHLO."""
+"""Passes of MLIR's own that modules go through: fixed shapes for open ones, CHLO as StableHLO,
+functions of complex numbers as those of real ones."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ _REFINEMENT = (
     "stablehlo-refine-arguments{{types={types}}},stablehlo-refine-shapes,"
     "func.func(stablehlo-canonicalize-dynamism))"
 )
-_LEGALISATION = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+_LEGALISATION = (
+    "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-complex-math-expander))"
+)
 
 
 @cache
@@ -72,7 +75,7 @@ def with_shapes(
 
 
 def legalised(operation: Any, model: str) -> Any:
-    """A module whose main function is an operation of CHLO in those of StableHLO.
+    """A module whose main function is an operation in plainer ones of StableHLO.
 
     Raises:
         ModelError: there is no such form.

@@ -33,6 +33,7 @@ class JaxModel(FrontEndModel):
         arguments: the tree of its arguments.
         results: the tree of what it gives.
         dtypes: of the leaves, as JAX takes them.
+        given: dtypes of what it gives.
     """
 
     def __init__(self, function: Callable[..., Any], examples: Sequence[Any]) -> None:
@@ -51,6 +52,7 @@ class JaxModel(FrontEndModel):
         self.results = jax.tree_util.tree_structure(shapes)
         named = jax.tree_util.tree_flatten_with_path(shapes)[0]
         self._outputs = [f"result{keystr(path)}" for path, _ in named]
+        self.given = [_dtype(leaf) for leaf in jax.tree_util.tree_leaves(shapes)]
         self.dtypes = [jax.dtypes.canonicalize_dtype(_dtype(value)) for value in values]
 
     def graph(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
@@ -75,9 +77,13 @@ def _traced(
 
 
 def _dtype(value: Any) -> Any:
-    if jax.dtypes.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.prng_key):
+    if _is_key(value):
         return np.dtype(np.uint32)
     return np.result_type(value) if not hasattr(value, "dtype") else value.dtype
+
+
+def _is_key(value: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.prng_key))
 
 
 def _input_name(function: Callable[..., Any], path: tuple[Any, ...]) -> str:

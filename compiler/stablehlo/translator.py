@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.stablehlo.attributes import name_of, place_of, tensor_type
+from tilesmith.compiler.stablehlo import pairs
+from tilesmith.compiler.stablehlo.attributes import is_complex, name_of, place_of, tensor_type
 from tilesmith.compiler.stablehlo.builder import Builder, Value
 from tilesmith.compiler.stablehlo.passes import legalised, with_shapes
 from tilesmith.search_space.errors import ModelError
@@ -59,8 +60,9 @@ class Translation:
         held = len(constants)
         inputs = [self._input(argument, n, names[n - held : n - held + 1])
                   for n, argument in enumerate(block.arguments) if n >= held]  # fmt: skip
-        arguments = [*(self.builder.constant(array) for array in constants), *inputs]
+        arguments = [*(pairs.constant(self.builder, array) for array in constants), *inputs]
         results = self.region(main.regions[0], arguments)
+        results = [pairs.stacked(self.builder, result) for result in results]
         if not results:
             raise ModelError(f"'{self.name}' has no results, so there is nothing to compile")
         given = outputs or _result_names(main, len(results))
@@ -69,6 +71,9 @@ class Translation:
     def _input(self, argument: Any, number: int, named: Sequence[str]) -> Value:
         found = tensor_type(argument.type, f"input {number} of '{self.name}'")
         base = named[0] if named else self._named(argument, number)
+        if is_complex(argument.type):
+            pair = self.builder.input(base, found.dtype, (*found.shape, 2))
+            return pairs.parted(self.builder, pair)
         return self.builder.input(base, found.dtype, found.shape)
 
     def fix(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -131,15 +136,15 @@ class Translation:
 
     def _translate(self, operation: Any, known: dict[Any, Value]) -> None:
         name = operation.operation.name
-        rule = rules.find(name)
-        if rule is None and name.startswith("chlo."):
+        values = [self._read(known, operand, operation) for operand in operation.operands]
+        rule = rules.find(f"complex.{name}" if _is_of_pairs(operation, values) else name)
+        if rule is None and name.startswith(_EXPANDED):
             rule = _through_stablehlo
         if rule is None:
             raise ModelError(
                 f"{place_of(operation.operation)} of '{self.name}' is not supported; compute it "
                 "outside of the function"
             )
-        values = [self._read(known, operand, operation) for operand in operation.operands]
         self.known = known
         self.builder.place = name_of(operation.operation)
         results = rule(self, operation.operation, values)
@@ -160,11 +165,26 @@ class Translation:
         return ModelError(f"{place_of(operation)} of '{self.name}' {why}")
 
 
+_EXPANDED = ("chlo.", "stablehlo.exponential", "stablehlo.log", "stablehlo.sqrt")
+"""Operations that StableHLO's own passes write as others: those of CHLO, and of complex numbers."""
+
+
+def _is_of_pairs(operation: Any, values: Values) -> bool:
+    """Whether complex numbers go in or come out."""
+    return any(isinstance(value, pairs.Complex) for value in values) or any(
+        is_complex(result.type) for result in operation.results
+    )
+
+
 def _through_stablehlo(translation: Translation, operation: Any, values: Values) -> Values:
-    """An operation of CHLO without a rule of its own, as StableHLO's own passes write it."""
+    """An operation without a rule of its own, as StableHLO's own passes write it."""
     module = legalised(operation, translation.name)
     (main,) = module.body
-    if any(op.operation.name == operation.name for op in main.regions[0].blocks[0].operations):
+    kinds = [str(result.type) for result in operation.results]
+    if any(
+        op.operation.name == operation.name and [str(r.type) for r in op.results] == kinds
+        for op in main.regions[0].blocks[0].operations
+    ):
         raise translation.refuse(operation, "is not supported; compute it outside of the function")
     return translation.region(main.regions[0], values)
 

@@ -188,9 +188,10 @@ def test_files_of_every_form(tmp_path: Path) -> None:
     ("body", "kind", "sentence"),
     [
         ("%a = stablehlo.add %0, %9 : tensor<3xf32>", "3xf32", "is not a valid StableHLO module"),
-        ("%a = stablehlo.fft %0, type = FFT, length = [3] : (tensor<3xcomplex<f32>>) -> "
-         "tensor<3xcomplex<f32>>\nreturn %0 : tensor<3xcomplex<f32>>", "3xcomplex<f32>",
-         "element types that are supported are f32"),
+        ("return %0 : tensor<3xi128>", "3xi128", "element types that are supported are f32"),
+        ("%a = stablehlo.cholesky %0 : tensor<3x3xcomplex<f32>>\n"
+         "return %a : tensor<3x3xcomplex<f32>>", "3x3xcomplex<f32>",
+         "stablehlo.cholesky.* is not supported"),
         ('%a = stablehlo.custom_call @lapack_spotrf_ffi(%0) : (tensor<3xf32>) -> tensor<3xf32>\n'
          "return %a : tensor<3xf32>", "3xf32", "calls 'lapack_spotrf_ffi'"),
         ("return %0 : tensor<99999999x99999999xf32>", "99999999x99999999xf32", "terabyte"),

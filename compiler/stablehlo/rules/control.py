@@ -86,5 +86,5 @@ def _identity(translation: Translation, operation: Any, values: Values) -> Value
     return list(values)
 
 
-for _name in ("sdy.sharding_constraint", "sdy.reshard", "chlo.conj"):
+for _name in ("sdy.sharding_constraint", "sdy.reshard"):
     rules.register(_name)(_identity)

@@ -239,14 +239,19 @@ _COMPARISONS = {
 
 @rules.register("stablehlo.compare")
 def _compare(translation: Translation, operation: Any, values: Values) -> Values:
-    direction = _word(operation, "comparison_direction")
+    direction = comparison(operation)
     b, (x, y) = translation.builder, values
-    if _word(operation, "compare_type") == "TOTALORDER" and is_floating(x.dtype):
+    if word(operation, "compare_type") == "TOTALORDER" and is_floating(x.dtype):
         x, y = ordered(b, x), ordered(b, y)
     return [compare(b, direction, x, y)]
 
 
-def _word(operation: Any, name: str) -> str:
+def comparison(operation: Any) -> str:
+    """What a comparison asks: EQ, NE, LT, LE, GT, GE."""
+    return word(operation, "comparison_direction")
+
+
+def word(operation: Any, name: str) -> str:
     """The word of an enumeration, which prints as `#stablehlo<comparison_direction LT>`."""
     return text(operation, name).removesuffix(">").rpartition(" ")[2]
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tilesmith.compiler.stablehlo.attributes import constant_of, text
-from tilesmith.compiler.stablehlo.bodies import body_of
+from tilesmith.compiler.stablehlo.bodies import body_of, looped
 from tilesmith.compiler.stablehlo.builder import Value
+from tilesmith.compiler.stablehlo.pairs import flat, packed, parts
 from tilesmith.compiler.stablehlo.rules.elementwise import compare
 from tilesmith.compiler.stablehlo.rules.scans import scanned
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
@@ -134,39 +133,42 @@ def _step(loop: Loop, body: Any, position: int) -> int | None:
 
 # -- Loop ---------------------------------------------------------------------------------------
 def _looped(loop: Loop, turns: int | None) -> Values:
-    b = loop.translation.builder
+    b, like = loop.translation.builder, loop.initial
     place = b.place
-    kept = _kept(loop.operation)
+    initial = [b.full(value) for value in flat(like)]
+    kept = _kept(loop)
+
+    def body(values: Values) -> Values:
+        return flat(loop.body(packed(values, like)))
+
     if turns is not None:
-        found = scanned(b, [b.full(value) for value in loop.initial], kept, turns, loop.body)
+        found = scanned(b, initial, kept, turns, body)
         b.place = place
         if found is not None:
-            return found
-    initial = [b.full(value) for value in loop.initial]
+            return packed(found, like)
     changing = [value for value, stays in zip(initial, kept, strict=True) if not stays]
-    counted = b.constant(np.array(turns, np.int64)).name if turns is not None else ""
-    start = "" if turns is not None else b.full(loop.condition(initial)).name
-    with b.scope() as nodes:
-        turn = b.declare(b.name("turn"), "int64", ())
-        go_on = b.declare(b.name("go_on"), "bool", ())
-        carried = [b.declare(b.name("carried"), v.dtype, v.shape) for v in changing]
-        results = list(loop.body(_among(kept, initial, carried)))
-        goes = go_on if turns is not None else loop.condition(results)
-        changed = [value for value, stays in zip(results, kept, strict=True) if not stays]
-        body, captures = body_of(b, "body", [turn, go_on, *carried], nodes, [goes, *changed])
-    b.place = place
+    start = None if turns is not None else b.full(loop.condition(like))
     if not changing:
-        return initial
-    inputs = [counted, start, *(value.name for value in changing)]
-    shapes = [(value.dtype, value.shape) for value in changing]
-    return _among(kept, initial, b.add_many("Loop", inputs, shapes, captures, body=body))
+        return like
+
+    def turn(_: Value, go_on: Value, carried: list[Value]) -> tuple[Value, Values]:
+        results = body(_among(kept, initial, carried))
+        goes = go_on if turns is not None else loop.condition(packed(results, like))
+        return goes, [value for value, stays in zip(results, kept, strict=True) if not stays]
+
+    return packed(_among(kept, initial, looped(b, turns, start, changing, turn)), like)
 
 
-def _kept(operation: Any) -> list[bool]:
-    """Which values the body hands on as they are: it reads them from outside."""
-    (body,) = operation.regions[1].blocks
+def _kept(loop: Loop) -> list[bool]:
+    """Which values (parts of complex ones) the body hands on as they are: it reads them from
+    outside."""
+    (body,) = loop.operation.regions[1].blocks
     returned = list(list(body.operations)[-1].operands)
-    return [given == end for given, end in zip(body.arguments, returned, strict=True)]
+    return [
+        given == end
+        for given, end, value in zip(body.arguments, returned, loop.initial, strict=True)
+        for _ in parts(value)
+    ]
 
 
 def _among(kept: list[bool], initial: Values, changing: Values) -> list[Value]:
@@ -201,15 +203,17 @@ def _chosen(translation: Translation, index: Value, branches: list[Any], operati
         branches = branches[::-1]
     attributes: dict[str, Any] = {}
     captured: dict[str, None] = {}
+    given: list[Value] = []
     results: list[Value] = []
     for name, rest in (("then_branch", branches[:1]), ("else_branch", branches[1:])):
         with b.scope() as nodes:
             if len(rest) == 1:
-                results = list(translation.region(rest[0], [], outer))
+                given = list(translation.region(rest[0], [], outer))
             else:
                 translation.known = outer
                 below = b.elementwise("Sub", index, b.like(1, index))
-                results = list(_chosen(translation, below, rest, operation))
+                given = list(_chosen(translation, below, rest, operation))
+            results = flat(given)
             attributes[name], captures = body_of(b, name, [], nodes, results)
             captured.update(dict.fromkeys(captures))
     b.place = place
@@ -218,4 +222,4 @@ def _chosen(translation: Translation, index: Value, branches: list[Any], operati
     shapes = [(value.dtype, value.shape) for value in results]
     if not shapes:
         raise ModelError(f"{operation.name} of '{translation.name}' chooses between nothing")
-    return b.add_many("If", [condition], shapes, kept, **attributes)
+    return packed(b.add_many("If", [condition], shapes, kept, **attributes), given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from tilesmith.compiler.stablehlo.attributes import integers
 from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
+from tilesmith.compiler.stablehlo.pairs import Complex, flat, packed
 from tilesmith.compiler.stablehlo.rules.shapes import concatenate, cut
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.dtypes import is_floating, to_numpy
@@ -32,6 +34,10 @@ _REDUCED = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint
 """Element types that ONNX's reductions take."""
 
 
+Joins = Callable[[Values, Values], list[Value]]
+"""What joins two tuples of elements, or of whole tensors."""
+
+
 class Body:
     """The function by which a reduction joins two (tuples of) elements, or two whole tensors."""
 
@@ -41,6 +47,17 @@ class Body:
 
     def __call__(self, first: Values, second: Values) -> list[Value]:
         return list(self._translation.region(self._region, [*first, *second], self._outer))
+
+    def of_parts(self, like: Values) -> Joins:
+        """The function of the parts of values, some of which are complex as in `like`."""
+        return lambda first, second: flat(self(packed(first, like), packed(second, like)))
+
+    def replaces(self) -> bool:
+        """Whether it gives the second of two elements."""
+        (block,) = self._region.blocks
+        (*_, end) = block.operations
+        count = len(block.arguments) // 2
+        return list(end.operands) == list(block.arguments)[count:]
 
     def kind(self, dtype: str) -> str | None:
         """What it is called where it is one operation on its two arguments; None if it is not."""
@@ -85,16 +102,18 @@ def _reduce(translation: Translation, operation: Any, values: Values) -> Values:
     operands, initial = list(values[:count]), list(values[count:])
     axes = integers(operation, "dimensions")
     body = Body(translation, operation)
-    if count == 1:
+    of_pairs = any(isinstance(value, Complex) for value in operands)
+    if count == 1 and not of_pairs:
         kind = body.kind(operands[0].dtype)
         if kind is not None:
             found = reduce(b, kind, operands[0], axes)
             return [_with_initial(b, kind, found, initial[0])]
-    if count == 2 and len(axes) == 1:
+    if count == 2 and len(axes) == 1 and not of_pairs:
         positions = _extremes(b, body, operands, axes[0])
         if positions is not None:
             return positions
-    return fold(b, body, operands, initial, axes)
+    joined = fold(b, body.of_parts(operands), flat(operands), flat(initial), axes)
+    return packed(joined, operands)
 
 
 def _with_initial(b: Builder, kind: str, found: Value, initial: Value) -> Value:
@@ -168,7 +187,7 @@ def _kept(b: Builder, body: Body, dtype: str, index: str) -> str | None:
 
 
 def fold(
-    b: Builder, body: Body, operands: list[Value], initial: list[Value], axes: Shape
+    b: Builder, body: Joins, operands: list[Value], initial: list[Value], axes: Shape
 ) -> list[Value]:
     """Halves joined by the body until one element is left; the body is associative."""
     rank = len(operands[0].shape)

@@ -5,12 +5,22 @@ Windows that would lie outside are not written at all.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilesmith.compiler.stablehlo.bindings import stablehlo
+from tilesmith.compiler.stablehlo.bodies import looped
 from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
-from tilesmith.compiler.stablehlo.rules.indexing import Windows, batched, components, write
+from tilesmith.compiler.stablehlo.pairs import Complex, flat, packed
+from tilesmith.compiler.stablehlo.rules.indexing import (
+    Windows,
+    batched,
+    clamped,
+    components,
+    read,
+    write,
+)
 from tilesmith.compiler.stablehlo.rules.reductions import Body
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
 
@@ -19,61 +29,123 @@ _JOINED = {"sum": "add", "product": "mul", "max": "max", "min": "min"}
 
 @rules.register("stablehlo.scatter")
 def _scatter(translation: Translation, operation: Any, values: Values) -> Values:
-    if len(values) != 3:
-        raise translation.refuse(operation, "scatters into several tensors at once; one is allowed")
-    b, (value, indices, updates) = translation.builder, values
-    reduction = _reduction(translation, operation, value.dtype)
-    if 0 in (*updates.shape, *value.shape):
-        return [value]
-    if value.dtype == "bool":
-        numbers = (b.cast(value, "int32"), indices, b.cast(updates, "int32"))
-        return [b.cast(_scattered(b, operation, numbers, reduction), "bool")]
-    return [_scattered(b, operation, (value, indices, updates), reduction)]
-
-
-def _reduction(translation: Translation, operation: Any, dtype: str) -> str:
-    """How written and new elements become one."""
+    b, many = translation.builder, len(values) // 2
+    given, indices, updates = values[:many], values[many], values[many + 1 :]
+    if 0 in (*updates[0].shape, *given[0].shape):
+        return list(given)
     body = Body(translation, operation)
-    kind = body.kind(dtype)
+    kind = "none" if body.replaces() else body.kind(given[0].dtype) if many == 1 else None
     kind = {"and": "min", "or": "max"}.get(kind or "", kind)
-    if kind is not None:
-        return _JOINED[kind]
-    (block,) = operation.regions[0].blocks
-    (*_, end) = block.operations
-    if list(end.operands) == [block.arguments[1]]:
-        return "none"
-    raise translation.refuse(
-        operation,
-        "joins what is there and what is written by a function; replacing, adding, multiplying, "
-        "and the larger or smaller of both are supported",
-    )
+    written = _Written.of(b, operation, given[0].shape, indices, updates[0].shape)
+    if kind is None or (kind != "none" and isinstance(given[0], Complex)):
+        return packed(written.joined(flat(given), flat(updates), body, given), given)
+    reduction = _JOINED.get(kind, kind)
+    made = [written.write(v, u, reduction) for v, u in zip(flat(given), flat(updates), strict=True)]
+    return packed(made, given)
 
 
-def _scattered(
-    b: Builder, operation: Any, values: tuple[Value, Value, Value], reduction: str
-) -> Value:
-    value, indices, updates = values
-    axes = stablehlo().ScatterDimensionNumbers(operation.attributes["scatter_dimension_numbers"])
-    vector = int(axes.index_vector_dim)
-    batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
-    shared = tuple(axes.input_batching_dims)
-    gone = {*axes.inserted_window_dims, *shared}
-    within = tuple(axes.update_window_dims)
-    extents = iter(updates.shape[axis] for axis in within)
-    sizes = tuple(1 if axis in gone else next(extents) for axis in range(len(value.shape)))
-    parts = components(b, indices, vector)
-    starts = dict(zip(axes.scattered_dims_to_operand_dims, parts, strict=True))
-    counts = batched(b, tuple(axes.scatter_indices_batching_dims), vector, indices.shape)
-    inside = _inside(b, value.shape, starts, sizes, batch)
-    starts.update(zip(shared, counts, strict=True))
-    windows = Windows(batch, starts, sizes)
-    outside = [axis for axis in range(len(updates.shape)) if axis not in within]
-    moved = b.reshape(b.transpose(updates, (*outside, *within)), (*batch, *sizes))
-    if inside is not None:
-        lead = windows.covered(value.shape)
-        whole = (*batch, *sizes[:lead])
-        inside = b.broadcast(inside, whole, tuple(range(len(batch))))
-    return write(b, value, moved, windows, reduction, inside)
+@dataclass(frozen=True)
+class _Written:
+    """Where a scatter writes.
+
+    Attributes:
+        windows: where, whether inside or not.
+        inside: by window, whether it is written at all; None: every one.
+        unique: whether no element is in two windows.
+        within: axes of updates that lie in windows.
+    """
+
+    b: Builder
+    shape: Shape
+    windows: Windows
+    inside: Value | None
+    unique: bool
+    within: Shape
+
+    @staticmethod
+    def of(b: Builder, operation: Any, shape: Shape, indices: Value, updates: Shape) -> _Written:
+        """Of tensors and updates of such shapes."""
+        attributes = operation.attributes
+        axes = stablehlo().ScatterDimensionNumbers(attributes["scatter_dimension_numbers"])
+        vector = int(axes.index_vector_dim)
+        batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
+        shared = tuple(axes.input_batching_dims)
+        gone = {*axes.inserted_window_dims, *shared}
+        within = tuple(axes.update_window_dims)
+        extents = iter(updates[axis] for axis in within)
+        sizes = tuple(1 if axis in gone else next(extents) for axis in range(len(shape)))
+        vectors = components(b, indices, vector)
+        starts = dict(zip(axes.scattered_dims_to_operand_dims, vectors, strict=True))
+        counts = batched(b, tuple(axes.scatter_indices_batching_dims), vector, indices.shape)
+        inside = _inside(b, shape, starts, sizes, batch)
+        starts.update(zip(shared, counts, strict=True))
+        stated = "unique_indices" in attributes and bool(attributes["unique_indices"].value)
+        unique = stated or math.prod(batch) == 1
+        return _Written(b, shape, Windows(batch, starts, sizes), inside, unique, within)
+
+    def moved(self, update: Value) -> Value:
+        """[batch, sizes] of an update."""
+        outside = [axis for axis in range(len(update.shape)) if axis not in self.within]
+        turned = self.b.transpose(update, (*outside, *self.within))
+        return self.b.reshape(turned, (*self.windows.batch, *self.windows.sizes))
+
+    def write(self, value: Value, update: Value, reduction: str) -> Value:
+        b, inside = self.b, self.inside
+        if value.dtype == "bool":
+            there, given = (b.cast(each, "int32") for each in (value, update))
+            return b.cast(self.write(there, given, reduction), "bool")
+        if inside is not None:
+            lead = self.windows.covered(self.shape)
+            whole = (*self.windows.batch, *self.windows.sizes[:lead])
+            inside = b.broadcast(inside, whole, tuple(range(len(self.windows.batch))))
+        return write(b, value, self.moved(update), self.windows, reduction, inside)
+
+    def joined(
+        self, values: list[Value], updates: list[Value], body: Body, like: Values
+    ) -> list[Value]:
+        """What is there and what is written joined by a function: all windows at once where none
+        lie over each other, else one after the other."""
+        b, windows = self.b, self.windows
+        if self.unique:
+            return self._at_once(values, updates, body, like)
+        many = math.prod(windows.batch)
+        listed = [b.reshape(b.full(self.moved(each)), (many, *windows.sizes)) for each in updates]
+        starts = {axis: b.reshape(b.full(replace(start, shape=windows.batch)), (many,))
+                  for axis, start in windows.starts.items()}  # fmt: skip
+        inside = None if self.inside is None else b.reshape(b.full(self.inside), (many,))
+
+        def turn(number: Value, go_on: Value, carried: list[Value]) -> tuple[Value, Values]:
+            def own(table: Value) -> Value:
+                names = [table.name, number.name]
+                return b.add("Gather", names, table.dtype, table.shape[1:], axis=0)
+
+            one = replace(
+                self,
+                windows=Windows((), {axis: own(s) for axis, s in starts.items()}, windows.sizes),
+                inside=None if inside is None else own(inside),
+                within=tuple(range(len(windows.sizes))),
+            )
+            return go_on, one._at_once(carried, [own(each) for each in listed], body, like)
+
+        given = [b.full(value) for value in values]
+        return list(looped(b, many, None, given, turn))
+
+    def _at_once(
+        self, values: list[Value], updates: list[Value], body: Body, like: Values
+    ) -> list[Value]:
+        b, windows = self.b, self.windows
+        near = {
+            axis: clamped(b, start, self.shape[axis] - windows.sizes[axis])
+            for axis, start in windows.starts.items()
+        }
+        there = [read(b, value, replace(windows, starts=near)) for value in values]
+        made = body.of_parts(like)(there, [self.moved(each) for each in updates])
+        shape = (*windows.batch, *windows.sizes)
+        arranged = replace(self, within=tuple(range(len(windows.batch), len(shape))))
+        return [
+            arranged.write(value, replace(new, shape=shape), "none")
+            for value, new in zip(values, made, strict=True)
+        ]
 
 
 def _inside(

@@ -13,6 +13,7 @@ from tilesmith.compiler.stablehlo.attributes import (
     tensor_type,
 )
 from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
+from tilesmith.compiler.stablehlo.pairs import paired, read_constant
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
 
 _LONG = 1 << 20
@@ -24,6 +25,19 @@ def _constant(translation: Translation, operation: Any, values: Values) -> Value
     found, array = constant_of(operation)
     made = translation.builder.constant(array, found.dtype if array.ndim == 0 else "")
     return [Value(made.name, found.dtype, made.own, found.shape)]
+
+
+@rules.register("complex.stablehlo.constant")
+def _complex_constant(translation: Translation, operation: Any, values: Values) -> Values:
+    found = tensor_type(operation.results[0].type, operation.name)
+    try:
+        arrays = read_constant(operation.get_asm(), found.dtype, found.shape)
+    except ValueError as error:
+        raise translation.refuse(
+            operation, "holds its numbers in a way that is not supported"
+        ) from (error)
+    made = (translation.builder.constant(array) for array in arrays)
+    return [paired(*(Value(m.name, m.dtype, m.own, found.shape) for m in made))]
 
 
 @rules.register("stablehlo.iota")

@@ -10,7 +10,8 @@ import numpy as np
 
 from tilesmith.compiler.stablehlo.attributes import integers, pairs
 from tilesmith.compiler.stablehlo.builder import OPSET, Builder, Shape, Value
-from tilesmith.compiler.stablehlo.rules.reductions import Body, identity
+from tilesmith.compiler.stablehlo.pairs import Complex, flat, packed
+from tilesmith.compiler.stablehlo.rules.reductions import Body, Joins, identity
 from tilesmith.compiler.stablehlo.rules.shapes import cut, pad, spread_out
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
 
@@ -56,16 +57,19 @@ def _reduce_window(translation: Translation, operation: Any, values: Values) -> 
     )
     spread = tuple(step - 1 for step in integers(operation, "base_dilations", ones))
     body = Body(translation, operation)
-    kind = body.kind(operands[0].dtype) if count == 1 else None
+    real = not isinstance(operands[0], Complex)
+    kind = body.kind(operands[0].dtype) if count == 1 and real else None
     if kind is not None and _is_identity(b, kind, initial[0]):
         value = spread_out(b, operands[0], initial[0], spread)
         found = _running(b, kind, value, windows) or _pooled(b, kind, value, windows)
         if found is not None:
             return [found]
     spaced = [
-        spread_out(b, value, start, spread) for value, start in zip(operands, initial, strict=True)
+        spread_out(b, value, start, spread)
+        for value, start in zip(flat(operands), flat(initial), strict=True)
     ]
-    return _doubled(b, body, spaced, initial, windows)
+    made = _doubled(b, body.of_parts(operands), spaced, flat(initial), windows)
+    return packed(made, operands)
 
 
 def _is_identity(b: Builder, kind: str, initial: Value) -> bool:
@@ -143,7 +147,7 @@ def _pooled(b: Builder, kind: str, value: Value, windows: Windows) -> Value | No
 
 
 def _doubled(
-    b: Builder, body: Body, operands: list[Value], initial: list[Value], windows: Windows
+    b: Builder, body: Joins, operands: list[Value], initial: list[Value], windows: Windows
 ) -> Values:
     """Windows of one, two, four ... elements joined along one axis after the other."""
     values = [
@@ -163,7 +167,7 @@ def _doubled(
 
 
 def _along(
-    b: Builder, body: Body, values: list[Value], axis: int, size: int, step: int
+    b: Builder, body: Joins, values: list[Value], axis: int, size: int, step: int
 ) -> list[Value]:
     """Element i becomes the join of `size` elements from i on, each `step` behind the last."""
     if values[0].shape[axis] < (size - 1) * step + 1:
@@ -186,7 +190,7 @@ def _along(
 
 
 def _joined(
-    b: Builder, body: Body, first: list[Value], second: list[Value], axis: int
+    b: Builder, body: Joins, first: list[Value], second: list[Value], axis: int
 ) -> list[Value]:
     """Both as long as the shorter one."""
     extent = min(first[0].shape[axis], second[0].shape[axis])
