@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _REPLAYED = ("trials", "time_limit", "early_stopping", "seed", "strategy", "cost_model")
 """Options that a search in a recorded space takes."""
+_KEPT = "stopped; all finished trials are kept; to go on: "
 _NOISY = 0.25
 """Of `TuneReport.noise`, from which on results are not to be believed (as `timing.UNSTEADY`)."""
 _WHOLE = ("median", "mean")
@@ -139,42 +140,56 @@ def tune(
 
     Every trial is stored in the database as it finishes; a job that is interrupted loses none.
     """
-    from tilesmith import api
-    from tilesmith.display.progress import progress_display
-    from tilesmith.jobs.ending import JobStopped
     from tilesmith.jobs.subjects import subject_of
     from tilesmith.jobs.tuning import NOTHING_TO_RESUME
-    from tilesmith.records.urls import without_password
-    from tilesmith.search_space.errors import JobError
-    from tilesmith.stopping import ends_soon, resuming_command
+    from tilesmith.stopping import resuming_command
 
     space, objective = asked.pop("space"), asked.pop("objective")
     if asked["resume"] and (space is not None or asked["measure"] == "replay"):
         note(NOTHING_TO_RESUME)
     if space is not None:
         _check_replay(model or operators, asked)
-        with ends_soon("stopped") as cancel, progress_display() as observer:
-            told = {name: asked[name] for name in _REPLAYED}
-            try:
-                report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
-            except JobStopped as stopped:
-                if stopped.report is not None:
-                    _print(stopped.report, as_json)
-                raise
-        _print(report, as_json)
+        _replay(space, objective, asked, as_json)
         return
     if objective:
         raise click.UsageError("--objective goes with --space")
     subject = subject_of(model, operators)
     resuming = resuming_command(click.get_current_context().find_root().obj)
-    sentence = f"stopped; all finished trials are kept; to go on: {resuming}"
     asked |= {"settings": dict(settings), "shapes": dict(shapes)}
     if len(targets) > 1:
-        _tune_several(subject, targets, sentence, as_json, asked)
-        return
-    asked["target"] = targets[0]
+        _tune_several(subject, targets, resuming, as_json, asked)
+    else:
+        _tune_one(subject, resuming, as_json, {**asked, "target": targets[0]})
+
+
+def _replay(space: str, objective: str, asked: Mapping[str, Any], as_json: bool) -> None:
+    """A search in a space that was measured in full."""
+    from tilesmith import api
+    from tilesmith.display.progress import progress_display
+    from tilesmith.jobs.ending import JobStopped
+    from tilesmith.stopping import ends_soon
+
+    told = {name: asked[name] for name in _REPLAYED}
+    with ends_soon("stopped") as cancel, progress_display() as observer:
+        try:
+            report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
+        except JobStopped as stopped:
+            if stopped.report is not None:
+                _print(stopped.report, as_json)
+            raise
+    _print(report, as_json)
+
+
+def _tune_one(subject: Subject, resuming: str, as_json: bool, asked: dict[str, Any]) -> None:
+    """A search for one target; what it found is printed, though it be stopped."""
+    from tilesmith import api
+    from tilesmith.display.progress import progress_display
+    from tilesmith.jobs.ending import JobStopped
+    from tilesmith.records.urls import without_password
+    from tilesmith.stopping import ends_soon
+
     try:
-        with ends_soon(sentence) as cancel, progress_display() as observer:
+        with ends_soon(_KEPT + resuming) as cancel, progress_display() as observer:
             report = api.tune(subject, observer=observer, cancel=cancel, **asked)
     except JobStopped as stopped:
         if stopped.report is not None:
@@ -182,7 +197,18 @@ def tune(
         said = str(stopped).rpartition(";")[0]
         raise JobStopped(None, f"{said}; to go on: {resuming}", stopped.reason) from stopped
     _print(report, as_json)
-    database = without_password(asked["database"])
+    _say_what_lacks(report, without_password(asked["database"]))
+    note(f"{report.counts} in {report.wall_s:.1f} s")
+
+
+def _say_what_lacks(report: TuneReport, database: str) -> None:
+    """Note workloads that had no turn.
+
+    Raises:
+        JobError: of a workload that had one, no schedule worked.
+    """
+    from tilesmith.search_space.errors import JobError
+
     failed = [task for task in report.tasks if task.best_us is None and task.trials]
     untried = sum(task.best_us is None and not task.trials for task in report.tasks)
     if untried:
@@ -194,11 +220,10 @@ def tune(
             f"'{failed[0].workload}'; 'tilesmith db query --database {database} --status "
             "failed' shows why"
         )
-    note(f"{report.counts} in {report.wall_s:.1f} s")
 
 
 def _tune_several(
-    subject: Subject, targets: tuple[str, ...], sentence: str, as_json: bool, asked: dict[str, Any]
+    subject: Subject, targets: tuple[str, ...], resuming: str, as_json: bool, asked: dict[str, Any]
 ) -> None:
     """A search for each target; what was found for each is printed, whatever became of others."""
     import time
@@ -211,7 +236,7 @@ def _tune_several(
     request = TuneRequest(subject, **asked)
     failure: NotAllTuned | None = None
     try:
-        with ends_soon(sentence) as cancel, progress_display() as observer:
+        with ends_soon(_KEPT + resuming) as cancel, progress_display() as observer:
             reports = tune_for(request, targets, time.monotonic(), observer, cancel)
     except NotAllTuned as error:
         reports, failure = error.reports, error
