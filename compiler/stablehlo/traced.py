@@ -118,6 +118,6 @@ def array_of(value: Any) -> NDArray[Any]:
 BY_DLPACK = tuple(
     np.dtype(name)
     for name in ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8",
-                 "uint16", "uint32", "uint64")
+                 "uint16", "uint32", "uint64", "complex64", "complex128")
 )  # fmt: skip
 """What numpy takes by DLPack; others go by the buffer, which is no copy either."""

@@ -159,3 +159,26 @@ def test_modules_have_complex_numbers_as_two_along_the_last_axis() -> None:
     found, constant = run(compiled(module), [given])
     np.testing.assert_allclose(found.view(complex)[..., 0], np.fft.fft(given.view(complex)[..., 0]))
     np.testing.assert_array_equal(constant, np.broadcast_to([np.inf, -2.5], (2, 5, 2)))
+
+
+def test_arrays_go_in_and_out_as_they_lie() -> None:
+    from tilesmith.compiler.executable import own_aligned
+    from tilesmith.compiler.stablehlo.function import _joined, _parted, _shared
+    from tilesmith.compiler.stablehlo.traced import array_of
+
+    given = jnp.asarray(X)
+    pair = _parted(array_of(given))
+    assert pair.shape == (3, 4, 2)
+    assert pair.__array_interface__["data"][0] == given.unsafe_buffer_pointer()
+    model = tilesmith.from_jax(lambda x: x * 2, given)
+    (array,) = model.executable.run({"x": pair}, own_aligned).values()
+    back = _shared(_joined(array, np.dtype(np.complex64)))
+    assert back.unsafe_buffer_pointer() == array.__array_interface__["data"][0]
+    np.testing.assert_array_equal(back, X * 2)
+
+
+def test_numbers_of_python_and_arrays_in_any_order() -> None:
+    model = tilesmith.from_jax(lambda x, y: (x * y, x + 1), 1j, X)
+    product, more = model(2.5j, np.asfortranarray(X))
+    np.testing.assert_allclose(product, X * 2.5j, rtol=1e-6)
+    assert complex(more) == 1 + 2.5j
