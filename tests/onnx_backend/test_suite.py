@@ -1,14 +1,28 @@
-"""A sample of ONNX's own backend suite through compiled code: every operator has a case in it.
+"""ONNX's own backend suite: a sample of it through compiled code, in which every operator has a
+case, and every case of operators that become kernels through the references of their templates.
 
-`python benchmarks/onnx_suite.py` runs all of it.
+`python benchmarks/onnx_suite.py` runs all of it by the code that comes of it. ONNX takes seconds to
+compute its cases, once a process: what asks for them stands together here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
 
 from benchmarks import onnx_suite
 from benchmarks.onnx_suite import Outcome, Result, cases, run_case, sample
+from tilesmith.compiler.build import prepared
+from tilesmith.compiler.graph_text import graph_text
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.verifier import verify
 
 PARTS = 16
 """Of the sample. Its cases are no parameters, for ONNX computes all of its suite to name any: that
@@ -77,3 +91,44 @@ def test_a_case_that_kills_its_process_is_a_failure_and_the_others_go_on(
         "test_add": "",
         "test_and2d": "",
     }
+
+
+def _floats(case: Any) -> bool:
+    inputs, outputs = case.data_sets[0]
+    arrays = (*inputs, *outputs)
+    return all(isinstance(a, np.ndarray) for a in arrays) and outputs[0].dtype == np.float32
+
+
+def _with_constants(model: onnx.ModelProto, inputs: Sequence[Any]) -> onnx.ModelProto:
+    """The model as exporters write it: everything but the first input is a weight."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for value, array in zip(model.graph.input[1:], inputs[1:], strict=False):
+        changed.graph.initializer.append(numpy_helper.from_array(np.asarray(array), value.name))
+    del changed.graph.input[1:]
+    return changed
+
+
+@pytest.mark.parametrize(("constants", "least"), [(False, 450), (True, 410)])
+@pytest.mark.filterwarnings("ignore")
+def test_operators_compute_what_the_standard_says(constants: bool, least: int) -> None:
+    """By the references of kernels' templates, weights constant or not."""
+    lowered = 0
+    for case in filter(_floats, load_model_tests(kind="node")):
+        inputs, outputs = case.data_sets[0]
+        if constants and len(inputs) == 1:
+            continue  # nothing would be another
+        if "bernoulli" in case.name:
+            continue  # draws other numbers
+        model = _with_constants(case.model, inputs) if constants else case.model
+        graph = prepared(import_model(model))
+        verify(graph)
+        if not any(node.kind == "kernel" for node in graph.nodes):
+            continue
+        lowered += 1
+        names = [value.name for value in model.graph.input]
+        found = run_reference(graph, dict(zip(names, inputs, strict=False)))
+        for value, wanted in zip(model.graph.output, outputs, strict=True):
+            message = f"{case.name}\n{graph_text(graph)}"
+            np.testing.assert_allclose(found[value.name], wanted, 1e-3, 1e-5, err_msg=message)
+    assert lowered > least
