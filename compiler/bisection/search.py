@@ -21,7 +21,13 @@ from tilesmith.compiler.bisection.failing import failed_build
 from tilesmith.compiler.bisection.finding import Finding, Part
 from tilesmith.compiler.bisection.passes import Stages, first_wrong_pass
 from tilesmith.compiler.bisection.schedules import judged, subject_of
-from tilesmith.compiler.bisection.walk import Walk, WrongStep, is_close, settled_graph
+from tilesmith.compiler.bisection.walk import (
+    Walk,
+    WrongStep,
+    is_close,
+    over_operand,
+    settled_graph,
+)
 from tilesmith.compiler.comparison.compare import Compared, is_numeric, unlike_whole
 from tilesmith.compiler.comparison.errors import tensor_error
 from tilesmith.compiler.comparison.instructions import wrong_instruction
@@ -171,7 +177,8 @@ def _wrong(step: WrongStep, executable: Executable) -> Finding:
     found = recipe.steps[step.number]
     name, tensor = step.node.describe(), step.node.writes[0]
     if isinstance(found, KernelStep) and step.node.workload is not None:
-        return judged(subject_of(step, found, recipe.target, recipe.threads), step)
+        finding = judged(subject_of(step, found, recipe.target, recipe.threads), step)
+        return (over_operand(recipe, step.node) if finding.part == "packing" else None) or finding
     kind = "host operator" if isinstance(found, HostStep) else "kernel"
     error = tensor_error(step.found, step.wanted)
     sentence = f"{name} is wrong on right inputs: largest relative error {error.max_rel:.3g}"

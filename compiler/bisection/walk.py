@@ -210,16 +210,14 @@ class Walk:
         named = getattr(steps[culprit], "name", f"step {culprit}")
         reads = getattr(steps[reader], "name", f"step {reader}")
         over = [t for t in self._by_step.get(culprit, ()) if _overlap(t, tensor)]
-        where = f"{tensor.place.region} + {tensor.place.offset}"
         begin = (
-            f"tensor '{tensor.name}' ({where}, {_bytes(tensor)} bytes) is overwritten by "
+            f"tensor '{tensor.name}' ({_placed(tensor)}) is overwritten by "
             f"'{named}' before '{reads}' reads it"
         )
         details = {"overwritten_by": named, "read_by": reads, "steps": [culprit, reader]}
         if over:
             other = over[0]
-            place = f"{other.place.region} + {other.place.offset}, {_bytes(other)} bytes"
-            sentence = f"{begin}: the memory plan puts '{other.name}' ({place}) over it"
+            sentence = f"{begin}: the memory plan puts '{other.name}' ({_placed(other)}) over it"
             details["other"] = other.name
             return Finding("memory plan", other.name, tensor.name, sentence, (), details)
         sentence = f"{begin}, and writes outside its own result to do so"
@@ -279,6 +277,31 @@ def _same(first: Any, second: Any) -> bool:
         return True
     a, b = np.ascontiguousarray(first), np.ascontiguousarray(second)
     return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def over_operand(recipe: Recipe, node: Node) -> Finding | None:
+    """A result that lies over a part of what its kernel reads; one at the same place is planned."""
+    held = {tensor.name: tensor for tensor in recipe.tensors}
+    results = [held[name] for name in node.writes if name in held]
+    operands = [held[name] for name in node.reads if name in held]
+    for result in results:
+        for operand in operands:
+            if result.place != operand.place and _overlap(result, operand):
+                sentence = (
+                    f"kernel '{node.name}' is right by itself and wrong in the model: the memory "
+                    f"plan puts its result '{result.name}' ({_placed(result)}) over a part of "
+                    f"'{operand.name}' ({_placed(operand)}), which it reads meanwhile"
+                )
+                details = {"overwritten_by": node.name, "read_by": node.name, "other": result.name}
+                return Finding(
+                    "memory plan", result.name, operand.name, sentence, node.sources, details
+                )
+    return None
+
+
+def _placed(tensor: HeldTensor) -> str:
+    """Where a tensor lies, for people."""
+    return f"{tensor.place.region} + {tensor.place.offset}, {_bytes(tensor)} bytes"
 
 
 def _bytes(tensor: HeldTensor) -> int:

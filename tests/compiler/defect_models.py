@@ -17,9 +17,9 @@ IMAGES = model_of(
     """g (float[1, 3, 9, 9] x) => (float[1, 4, 3, 3] y) {
     a = Conv<pads=[0, 0, 1, 1]>(x, w) b = Relu(a)
     c = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(b) d = Conv(c, v)
-    e = Sigmoid(d) y = Slice(e, zero, end, axes) }""",
+    e = Sigmoid(d) y = Slice(e, one, end, axes) }""",
     w=random(16, 3, 3, 3), v=random(4, 16, 1, 1),
-    zero=np.array([0, 0]), end=np.array([3, 3]), axes=np.array([2, 3]),
+    one=np.array([1, 1]), end=np.array([4, 4]), axes=np.array([2, 3]),
 )  # fmt: skip
 LOGITS = model_of(
     "g (float[3, 20] x) => (float[3, 20] y) { a = Mul(x, big) b = Exp(x) c = Softmax(a) "
@@ -35,6 +35,10 @@ CROSSED = model_of(
     """g (float[4, 16] x) => (float[4, 16] y) {
     a = MatMul(x, w) b = Softmax(a) c = MatMul(b, v) d = Softmax(c) y = Mul(d, a) }""",
     w=random(16, 16), v=random(16, 16, seed=1),
+)  # fmt: skip
+TALL = model_of(
+    "g (float[256, 16] x) => (float[256, 16] y) { a = MatMul(x, w) b = Softmax(a) y = Tanh(b) }",
+    w=random(16, 16),
 )  # fmt: skip
 GATED = model_of(
     "g (float[4, 16] x) => (float[4, 16] y) { a = Sigmoid(x) b = Add(a, half) y = Mul(b, x) }",

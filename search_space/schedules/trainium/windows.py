@@ -62,7 +62,8 @@ class WindowSpace:
             if stage.name != self.input and len(stage.axes) != 4:
                 return (
                     f"stage '{stage.name}' of '{self.compute.name}' is not over image, channel, "
-                    "row and column; this target counts cells of a mean only without padding"
+                    "row and column: this target divides a mean by the same number everywhere; "
+                    "give count_include_pad=1, pad=0 or sizes that ceil=1 does not round up"
                 )
         return None
 

@@ -198,7 +198,7 @@ def test_the_frame_of_a_maximum_of_whole_numbers_is_their_least(window, dtype):
 
 
 def test_means_of_uneven_windows_are_refused():
-    with pytest.raises(WorkloadError, match="counts cells of a mean only without padding"):
+    with pytest.raises(WorkloadError, match="give count_include_pad=1, pad=0 or"):
         default_of(Workload.parse(UNEVEN_MEAN), TARGET)
 
 
