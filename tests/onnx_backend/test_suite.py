@@ -1,22 +1,31 @@
 """ONNX's own backend suite: a sample of it through compiled code, in which every operator has a
-case, and every case of operators that become kernels through the references of their templates.
+case, every case of operators that become kernels through the references of their templates, and
+mutants of cases, which compile or are refused in a sentence.
 
-`python benchmarks/onnx_suite.py` runs all of it by the code that comes of it. ONNX takes seconds to
+`python benchmarks/onnx_suite.py` runs all of it by the code that comes of it, and
+`python -m benchmarks.fuzzing` goes through tens of thousands of mutants. ONNX takes seconds to
 compute its cases, once a process: what asks for them stands together here.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from benchmarks import onnx_suite
+from benchmarks import fuzzing, onnx_suite
+from benchmarks.mutants import mutant, seeds
 from benchmarks.onnx_suite import Outcome, Result, cases, run_case, sample
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph_text import graph_text
@@ -72,7 +81,6 @@ def test_excluded_cases_do_not_pass() -> None:
 def test_a_case_that_kills_its_process_is_a_failure_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import os
     import time
 
     def fake(name: str) -> Outcome:
@@ -132,3 +140,49 @@ def test_operators_compute_what_the_standard_says(constants: bool, least: int) -
             message = f"{case.name}\n{graph_text(graph)}"
             np.testing.assert_allclose(found[value.name], wanted, 1e-3, 1e-5, err_msg=message)
     assert lowered > least
+
+
+@given(data=st.data())
+def test_a_mutant_compiles_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    known = seeds()
+
+    def choose(n: int) -> int:
+        return data.draw(st.integers(0, n - 1))
+
+    seed = known[choose(len(known))]
+    fuzzing.verdict(mutant(seed, choose), tmp_path_factory.mktemp("mutant"), run=False)
+
+
+def test_the_same_choices_give_the_same_model() -> None:
+    before = [model.SerializeToString() for model in seeds()[:50]]
+    assert [fuzzing.case(0, n) for n in range(20)] == [fuzzing.case(0, n) for n in range(20)]
+    assert len({fuzzing.case(0, n) for n in range(20)}) > 15
+    assert [model.SerializeToString() for model in seeds()[:50]] == before
+
+
+def test_cases_of_all_kinds_come_to_a_sentence() -> None:
+    """In children, since what is wrong may end a process."""
+    found = fuzzing.search(seed=0, first=0, cases=150)
+    assert [f"{n}: {text}" for n, text in found.items() if text.startswith("!")] == []
+    assert len(found) == 150
+    kinds = Counter(text.partition(" (")[0] for text in found.values())
+    assert kinds["refused"] > 20
+    assert kinds["ran"] > 20
+
+
+def test_what_dies_or_is_no_sentence_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def dying(content: bytes, folder: Path, run: bool) -> str:
+        if len(content) % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise KeyError("x")
+
+    monkeypatch.setattr("benchmarks.fuzzing.verdict", dying)
+    monkeypatch.setattr("benchmarks.fuzzing.case", lambda seed, number: bytes(number))
+    found = fuzzing.search(0, 0, 4)
+    assert found[1] == found[3] == "! the process died of signal 9"
+    assert found[0].startswith("! KeyError")
+    assert found[2].startswith("! KeyError")
