@@ -37,8 +37,9 @@ CROSSED = model_of(
     w=random(16, 16), v=random(16, 16, seed=1),
 )  # fmt: skip
 TALL = model_of(
-    "g (float[256, 16] x) => (float[256, 16] y) { a = MatMul(x, w) b = Softmax(a) y = Tanh(b) }",
-    w=random(16, 16),
+    """g (float[256, 16] x) => (float[256, 16] y) {
+    a = MatMul(x, w) b = Softmax(a) y = MatMul(b, v) }""",
+    w=random(16, 16), v=random(16, 16, seed=1),
 )  # fmt: skip
 GATED = model_of(
     "g (float[4, 16] x) => (float[4, 16] y) { a = Sigmoid(x) b = Add(a, half) y = Mul(b, x) }",
