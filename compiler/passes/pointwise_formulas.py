@@ -144,7 +144,13 @@ def _where_positive(x: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
 
 
 def _exp_minus_one(x: Scalar) -> Scalar:
-    return call("subtract", call("exp", x), 1)
+    """exp(x) - 1 of x <= 0: near 0, where the difference cancels, the first seven terms of
+    Taylor's series, which leave out less than 2^-25 of the result."""
+    near: Scalar = call("multiply", x, number(1 / 7))
+    for place in range(6, 0, -1):
+        near = call("multiply", call("add", near, 1), call("multiply", x, number(1 / place)))
+    far = call("subtract", call("exp", x), 1)
+    return call("where", call("greater_equal", x, number(-0.35)), near, far)
 
 
 def _elu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
@@ -174,10 +180,15 @@ def _celu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
 
 
 def _softplus(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    """log(1 + exp(x)), in a form that does not overflow."""
+    """log(1 + exp(x)), in a form that does not overflow.
+
+    What 1 + s rounds off is added to the logarithm, whose slope is 1 where that tells.
+    """
     x = terms[0]
     small = call("exp", call("negate", call("absolute", x)))
-    return call("add", call("maximum", x, 0), call("log", call("add", small, 1)))
+    above = call("add", small, 1)
+    lost = call("subtract", small, call("subtract", above, 1))
+    return call("add", call("maximum", x, 0), call("add", call("log", above), lost))
 
 
 def _mish(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:

@@ -69,6 +69,28 @@ def test_maps(body: str, target: Target) -> None:
     agree(run(model, target, x), expected(model, {"x": x})["y"])
 
 
+def softplus(x: Floats) -> Floats:
+    return np.log1p(np.exp(x))
+
+
+SMALL = {
+    "Elu(x)": np.expm1,
+    "Selu<alpha = 2.0, gamma = 1.5>(x)": lambda x: 3 * np.expm1(x),
+    "Celu<alpha = 2.0>(x)": lambda x: 2 * np.expm1(x / 2),
+    "Softplus(x)": softplus,
+    "Mish(x)": lambda x: x * np.tanh(softplus(x)),
+}
+
+
+@pytest.mark.parametrize("body", SMALL)
+def test_small_results_keep_their_digits(body: str) -> None:
+    """Differences of numbers near 1, and their logarithms, against float64."""
+    x = -np.logspace(-8, 1.9, 600, dtype=np.float32)
+    text = f"g (float[{len(x)}] x) => (float[{len(x)}] y) {{ y = {body} }}"
+    found = run(model_of(text, opset=20), host_target(), x)
+    np.testing.assert_allclose(found, SMALL[body](x.astype(np.float64)), rtol=2e-6)
+
+
 @pytest.mark.parametrize("body", ["Clip(x, low)", "Clip(x, , low)", "Max(x, low)", "Min(x, low)"])
 def test_one_limit(body: str, target: Target) -> None:
     """The other side is open: infinity stays, which onnxruntime's Clip makes a finite number."""
