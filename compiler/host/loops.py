@@ -9,6 +9,7 @@ iteration has the type that the body declares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,53 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference.op_run import OpRun
+
+from tilesmith.codegen.memory import machine_bytes
+from tilesmith.search_space.errors import JobError
+
+
+def check_room(loop: onnx.NodeProto, values: Mapping[str, Any]) -> None:
+    """Refuse a counted loop whose stacked rows this machine has no memory for, before it starts.
+
+    Args:
+        loop: a Loop; one that its condition may end is not looked at.
+        values: what it reads, by name; of rows whose shape nobody knows one element is counted.
+
+    Raises:
+        JobError: there is less memory.
+    """
+    (trips, going), body = (*loop.input, "", "")[:2], loop.attribute[0].g
+    rows = body.output[1 + max(0, len(loop.input) - 2) :]
+    if not trips or not rows or not _is_counted(body):
+        return
+    if going and not np.asarray(values[going]).all():
+        return
+    count = int(np.asarray(values[trips]).reshape(-1)[0])
+    nbytes = count * sum(map(_row_bytes, rows))
+    most = machine_bytes()
+    if nbytes > most:
+        raise JobError(
+            f"Loop '{loop.name or loop.output[0]}' stacks {count} rows, {nbytes / 2**30:.4g} "
+            f"GiB at least; this machine has {most / 2**30:.4g} GiB, so let it count less"
+        )
+
+
+def _is_counted(body: onnx.GraphProto) -> bool:
+    """Whether a loop goes on as long as it is counted: its body hands its condition on."""
+    copied = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
+    condition = body.output[0].name
+    while condition in copied:
+        condition = copied[condition]
+    return bool(condition == body.input[1].name)
+
+
+def _row_bytes(row: onnx.ValueInfoProto) -> int:
+    kind = row.type.tensor_type
+    known = kind.elem_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+    size = int(helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize) if known else 1
+    return size * math.prod(
+        int(d.dim_value) if d.HasField("dim_value") else 1 for d in kind.shape.dim
+    )
 
 
 class _WithBody(OpRun):

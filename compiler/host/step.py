@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from tilesmith.compiler.host.loops import check_room
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.host.runtime import ONNXRUNTIME, REFERENCE, session_of
 from tilesmith.compiler.program import HostStep
@@ -37,6 +38,7 @@ class HostCall:
         inputs = [ref.info for ref in step.inputs]
         outputs = [ref.info for ref in step.outputs]
         self._reference = HostFunction(proto, [info.name for info in inputs], opsets)
+        self._loop = proto if proto.op_type == "Loop" and not proto.domain else None
         self._types = {i.name: to_numpy(i.dtype) for i in outputs if is_floating(i.dtype)}
         self._session = session_of(proto, inputs, outputs, constants, opsets, threads)
 
@@ -51,6 +53,8 @@ class HostCall:
         Raises:
             JobError: the node cannot be computed on these inputs.
         """
+        if self._loop is not None:
+            check_room(self._loop, values)
         found = None if self._session is None else self._session.run(values)
         if found is None:
             return {n: self._typed(n, value) for n, value in self._reference.run(values).items()}

@@ -3,7 +3,8 @@
     y = x / (bias + alpha / size * sum of squares over `size` channels around)^beta
 
 Seen as an image of C rows and H W columns, the mean of squares is average pooling with a window of
-`size` rows, padding counted; the power is taken through a logarithm (its base is positive).
+`size` rows, padding counted; the power is taken through a logarithm (its base is positive). A
+window holds no more rows than reach all channels from each, and the mean's factor goes to alpha.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def lower_lrn(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if not is_computable(info) or len(info.dims) < 3:
         return None
     batch, channels, pixels = info.dims[0], info.dims[1], math.prod(info.dims[2:])
-    size = int(node.attribute("size"))
+    stated = int(node.attribute("size"))
+    size = min(stated, 2 * channels - 1)
     image = (batch, 1, channels, pixels)
     parameters: dict[str, ParameterValue] = {
         "kind": "average", "n": batch, "c": 1, "h": channels, "w": pixels, "kh": size, "kw": 1,
@@ -40,7 +42,7 @@ def lower_lrn(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     alpha, bias, exponent = (
         rewriter.add_constant(f"{info.name}.{name}", np.array(value, np.float32), "float32")
         for name, value in (
-            ("alpha", node.attribute("alpha", 1e-4)),
+            ("alpha", node.attribute("alpha", 1e-4) * (size / stated)),
             ("bias", node.attribute("bias", 1.0)),
             ("beta", -node.attribute("beta", 0.75)),
         )

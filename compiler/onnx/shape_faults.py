@@ -6,9 +6,11 @@ A rule yields what is wrong with the operands of one operator, in words of the O
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilesmith.compiler.graph import Node
+from tilesmith.compiler.onnx.access import pads
 from tilesmith.search_space.workload import shape_text
 
 Shapes = list[tuple[int, ...] | None]
@@ -119,6 +121,46 @@ def _integer_convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
     return _convolution_faults(node, [shapes[0], shapes[3], *shapes[8:9]])
 
 
+def _windows_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Operands belong together, and `pads` is not stated beside an `auto_pad` that means others:
+    ONNX allows only one of them, and its inference goes by the first, its reference by the second.
+    """
+    of_bytes = node.operator in ("ConvInteger", "QLinearConv")
+    if of_bytes or node.operator == "Conv":
+        yield from (_integer_convolution_faults if of_bytes else _convolution_faults)(node, shapes)
+    weight = None if node.operator.endswith("Pool") else shapes[3 if node.operator[0] == "Q" else 1]
+    kernel = tuple(node.attribute("kernel_shape") or (weight or ())[2:])
+    stated, mode = tuple(node.attribute("pads") or ()), node.attribute("auto_pad", "NOTSET")
+    extents = (shapes[0] or ())[2:]
+    if (
+        mode in ("NOTSET", "")
+        or not stated
+        or not len(stated) == 2 * len(kernel) == 2 * len(extents)
+    ):
+        return
+    meant = [*zip(*pads(node, extents, kernel), strict=True)]
+    if stated != (*meant[0], *meant[1]):
+        yield (
+            f"attribute 'pads' is {list(stated)}, and 'auto_pad' is '{mode}', which here means "
+            f"{[*meant[0], *meant[1]]}; only one of them may be stated"
+        )
+
+
+def _gemm_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """What is added broadcasts to the product, and not the other way round."""
+    left, right, added = (*shapes, None)[:3]
+    if left is None or right is None or added is None or not len(left) == len(right) == 2:
+        return
+    turned = [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
+    product = (left[turned[0]], right[1 - turned[1]])
+    pairs = zip(reversed(added), reversed(product), strict=False)
+    if len(added) > 2 or any(extent not in (1, whole) for extent, whole in pairs):
+        yield (
+            f"what is added has the shape {shape_text(added)}, which does not broadcast to that of "
+            f"the product, {shape_text(product)}"
+        )
+
+
 def _loss_faults(node: Node, shapes: Shapes) -> Iterator[str]:
     """Labels are as large as the scores without their classes; weights, one for each class."""
     scores, labels, weights = (*shapes, None)[:3]
@@ -160,12 +202,39 @@ def _instance_faults(node: Node, shapes: Shapes) -> Iterator[str]:
         yield f"its scale and bias have the shapes {texts}; {given[1]} numbers each are due"
 
 
+def _coding_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """One scale for all, one for each place of `axis`, or one for each block along it; a zero point
+    for each (ONNX operators, QuantizeLinear and DequantizeLinear, opset 21)."""
+    given, scale, zero = (*shapes, None)[:3]
+    if given is None or scale is None:
+        return
+    if zero is not None and math.prod(zero) != math.prod(scale):
+        texts = f"{shape_text(scale)} and its zero points {shape_text(zero)}"
+        yield f"its scales have the shape {texts}; both have to be alike"
+    if math.prod(scale) == 1:
+        return
+    axis, block = int(node.attribute("axis", 1)), int(node.attribute("block_size", 0))
+    if not -len(given) <= axis < len(given):
+        yield f"attribute 'axis' is {axis}; its input has the shape {shape_text(given)}"
+        return
+    blocks = list(given)
+    blocks[axis] = -(-given[axis] // block) if block > 0 else given[axis]
+    due = tuple(blocks) if block > 0 else (given[axis],)
+    if scale != due:
+        yield (
+            f"its scales have the shape {shape_text(scale)}; one scale, or scales of the shape "
+            f"{shape_text(due)}, are due for an input of the shape {shape_text(given)}"
+        )
+
+
 SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "Attention": _attention_faults,
-    "Conv": _convolution_faults,
-    "ConvInteger": _integer_convolution_faults,
-    "QLinearConv": _integer_convolution_faults,
+    **dict.fromkeys(
+        ("Conv", "ConvInteger", "QLinearConv", "AveragePool", "LpPool", "MaxPool"), _windows_faults
+    ),
     "ConvTranspose": _convolution_faults,
+    "Gemm": _gemm_faults,
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _coding_faults),
     "InstanceNormalization": _instance_faults,
     "NegativeLogLikelihoodLoss": _loss_faults,
     "RotaryEmbedding": _rotary_faults,

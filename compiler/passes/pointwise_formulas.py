@@ -83,7 +83,7 @@ def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None
     if exponent is None or exponent == 0:
         return None
     if abs(exponent) == 0.5:
-        found: Scalar = call("sqrt", x)
+        found = _root(x)
     elif abs(exponent) == 1.0:
         found = call("add", x, 0) if exponent > 0 else x
     elif exponent.is_integer() and abs(exponent) <= _LONGEST_PRODUCT:
@@ -91,6 +91,13 @@ def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None
     else:  # through a logarithm, which a negative base with an even exponent does not have
         return None if exponent.is_integer() else call("power", x, number(exponent))
     return found if exponent > 0 else call("reciprocal", found)
+
+
+def _root(x: Scalar) -> Scalar:
+    """The square root as C's `pow` has it: of -0 it is 0, and of -infinity infinity."""
+    least = float(np.finfo(np.float32).min)
+    size = call("where", call("less", x, number(least)), call("negate", x), x)
+    return call("absolute", call("sqrt", size))
 
 
 _LONGEST_PRODUCT = 8

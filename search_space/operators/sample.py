@@ -7,6 +7,7 @@ pixels that one sample is made of, p over the samples of a region. Regions are o
 default of the image of the same number. Grid sampling, regions of interest and deformable
 convolutions are this, once places and weights are computed.
 
+A pixel of weight 0 has no part in a sample, whatever its value: so are those read that lie outside.
 Negative indices count from the end, others out of range are clipped to it, so that no index reads
 outside x; image numbers are refused before a compiled model gets here.
 """
@@ -101,7 +102,8 @@ class Sample(Template):
             part = slice(first, first + some)
             image, pixel = images[part, None, None, None], index[part, None]
             cells = x[image, np.arange(x.shape[1])[:, None, None], pixel]
-            y[part] = reduce(inputs["weight"][part, None] * cells, axis=2)
+            weight = inputs["weight"][part, None]
+            y[part] = reduce(np.where(weight == 0, 0, weight * cells), axis=2)
         return y.reshape(self.output(workload).shape)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
@@ -116,7 +118,8 @@ class Sample(Template):
         chosen = workload.integer("regions") > 0
         image = element("image", r.var, n) if chosen else r.var
         pixel = load("x", image, channel.var, element("index", place, h * w))
-        value = call("multiply", load("weight", r.var, t.var, p.var), pixel)
+        weight = load("weight", r.var, t.var, p.var)
+        value = call("where", call("equal", weight, 0), 0, call("multiply", weight, pixel))
         reducer = "max" if workload.text("kind") == "max" else "sum"
         tensors = (
             Tensor("x", (n, c, h * w), workload.dtype),

@@ -74,7 +74,7 @@ ELEMENTWISE = {
     "chain": ("a = Add(x, z) b = Exp(a) y = Mul(b, v)", 1),
     "broadcast twice": ("a = Add(x, v) y = Div(a, u)", 1),
     "diamond": ("a = Exp(x) b = Neg(a) c = Abs(a) y = Add(b, c)", 2),
-    "powers": ("a = Pow(x, two) b = Add(a, one) c = Pow(b, minus_half) y = Pow(c, three)", 2),
+    "powers": ("a = Pow(x, two) b = Add(a, one) c = Pow(b, minus_half) y = Pow(c, three)", 3),
     "other powers": (
         "p = Abs(x) q = Pow(p, fraction) r = Pow(x, four) s = Add(q, r) t = Add(s, one) "
         "y = Pow(t, minus_two)", None,

@@ -8,15 +8,31 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both, model_without_output_shape
 from tests.compiler.model_builder import model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
+from tilesmith.compiler.onnx.importer import import_model
 
 
-@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("size", [3, 5, 13, 15])
 def test_local_response_normalisation(size: int) -> None:
     model = model_of(
         "g (float[2, 7, 4, 3] x) => (float[2, 7, 4, 3] y) "
         f"{{ y = LRN<size={size}, alpha=0.1, beta=0.75, bias=1.5>(x) }}"
     )
     check_both(model)
+
+
+@pytest.mark.parametrize("size", [14, 2**31 - 1])
+def test_local_response_over_more_channels_than_there_are(size: int) -> None:
+    """Which takes no longer than over those that there are."""
+    model = model_of(
+        "g (float[2, 7, 4] x) => (float[2, 7, 4] y) "
+        f"{{ y = LRN<size={size}, alpha=1000000.0, beta=0.75, bias=1.5>(x) }}"
+    )
+    x = random(2, 7, 4)
+    wanted = x / (1.5 + 1e6 / size * (x**2).sum(axis=1, keepdims=True)) ** 0.75
+    found = build(import_model(model), host_target()).run({"x": x})["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])

@@ -142,3 +142,18 @@ def test_deformable_convolutions(group: int, offset_group: int, given: str) -> N
         f"pads=[1, 0, 1, 1], dilations=[1, 2]>(x, w, o{names}) }}",
         19, inputs | ({"k": random(2, count, 5, 10)} if mask else {}), **weights,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("border", [np.inf, np.nan])
+def test_zeros_outside_hide_what_is_no_number_at_the_border(border: float, mode: str) -> None:
+    """Samples none of whose pixels is the border's are what they are beside a border of ones."""
+    text = "g (float[1, 2, 6, 6] x, float[1, 1, 5, 2] at) => (float[1, 2, 1, 5] y) "
+    model = model_of(f'{text} {{ y = GridSample<mode="{mode}">(x, at) }}', opset=20)
+    plain = np.pad(random(1, 2, 4, 4), [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=1)
+    x = np.pad(plain[..., 1:-1, 1:-1], [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=border)
+    at = np.array([[-2.0, 0.1], [5, 5], [0.1, 1.9], [0.03, 0.02], [-9, 0.4]], np.float32)
+    executable = build(import_model(model), host_target())
+    found = executable.run({"x": x, "at": at.reshape(1, 1, 5, 2)})["y"]
+    wanted = expected(model, {"x": plain, "at": at.reshape(1, 1, 5, 2)})["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -91,6 +91,16 @@ def test_small_results_keep_their_digits(body: str) -> None:
     np.testing.assert_allclose(found, SMALL[body](x.astype(np.float64)), rtol=2e-6)
 
 
+@pytest.mark.parametrize("exponent", [-0.5, 0.5])
+def test_roots_are_powers_of_c(exponent: float, target: Target) -> None:
+    """Of infinities and zeros of either sign, too; numpy takes a root of minus infinity."""
+    text = f"g (float[{len(SPECIAL)}] x) => (float[{len(SPECIAL)}] y) {{ y = Pow(x, e) }}"
+    found = run(model_of(text, e=np.float32(exponent)), target, SPECIAL)
+    with np.errstate(divide="ignore"):
+        wanted = [np.nan if -np.inf < x < 0 else np.abs(np.float64(x)) ** exponent for x in SPECIAL]
+    agree(found, np.array(wanted, np.float32))
+
+
 @pytest.mark.parametrize("body", ["Clip(x, low)", "Clip(x, , low)", "Max(x, low)", "Min(x, low)"])
 def test_one_limit(body: str, target: Target) -> None:
     """The other side is open: infinity stays, which onnxruntime's Clip makes a finite number."""

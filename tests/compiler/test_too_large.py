@@ -125,3 +125,25 @@ def test_nothing_is_taken_for_what_has_no_room(name: str, monkeypatch: pytest.Mo
         assert tracemalloc.get_traced_memory()[1] < 1 << 28
     finally:
         tracemalloc.stop()
+
+
+def test_a_loop_does_not_begin_to_stack_what_has_no_room() -> None:
+    """Its condition is handed on; where the body computes it, nobody knows how long it goes on."""
+    text = """g (int64 n, float x) => (float last, float[A] rows) {{
+        last, rows = Loop(n, yes, x)
+        <body = b (int64 i, bool c, float s) => (bool d, float t, float r)
+        {{ d = {0} t = Add(s, s) r = Identity(s) }}>
+    }}"""
+    given = {"n": np.array(2**62), "x": np.array(1, np.float32)}
+    counted = build(
+        import_model(model_of(text.format("Identity(c)"), yes=np.array(True))), host_target()
+    )
+    with pytest.raises(
+        JobError, match=r"Loop 'last' stacks 4611686018427387904 rows, 1.718e\+10 GiB"
+    ):
+        counted.run(given)
+    found = counted.run({**given, "n": np.array(3)})["rows"]
+    np.testing.assert_array_equal(found, [1, 2, 4])
+    ended = model_of(text.format("Less(s, four)"), yes=np.array(True), four=np.float32(4))
+    found = build(import_model(ended), host_target()).run(given)["rows"]
+    np.testing.assert_array_equal(found, [1, 2, 4])

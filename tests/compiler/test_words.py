@@ -60,3 +60,21 @@ def test_activations_are_known_in_either_case() -> None:
     assert not list(word_faults("LSTM", "activations", ["sigmoid", "TANH", "tanh"]))
     (wrong,) = word_faults("LSTM", "activations", ["Sigmoid", "Swish", "Tanh"])
     assert wrong.startswith("is 'Swish'; it has to be one of Relu, Tanh")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ('Pad<mode="circular">(x, p)', "constant, reflect, edge, wrap"),
+        ('FusedConv<auto_pad="FULL">(x, w)', "NOTSET, SAME_UPPER"),
+        ('NhwcMaxPool<kernel_shape=[1, 1], auto_pad="FULL">(b)', "NOTSET, SAME_UPPER"),
+    ],
+)
+def test_so_is_one_of_an_operator_that_optimisers_add(call: str, said: str) -> None:
+    model = model_of(
+        "g (float[1, 1, 3, 3] x, uint8[1, 3, 3, 1] b) => (float[A, B, C, D] y) "
+        f"{{ y = com.microsoft.{call} }}",
+        w=[[[[1.0]]]], p=[0] * 8,
+    )  # fmt: skip
+    with pytest.raises(ModelError, match=rf"attribute '\w+' is '\w+'; it has to be one of {said}"):
+        import_model(model)

@@ -1,0 +1,70 @@
+"""Operands and attributes that do not go together are refused where ONNX's inference is silent."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.compiler.model_builder import model_of, random
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import ModelError
+
+
+@pytest.mark.parametrize(
+    ("body", "meant"),
+    [
+        ("MaxPool<kernel_shape=[2, 2], pads=[1, 1, 1, 1], auto_pad='SAME_UPPER'>(x)", "0, 0, 1, 1"),
+        ("Conv<pads=[0, 0, 0, 0], auto_pad='SAME_LOWER'>(x, w)", "1, 1, 0, 0"),
+        ("Conv<pads=[1, 1, 1, 1], auto_pad='VALID'>(x, w)", "0, 0, 0, 0"),
+    ],
+)
+def test_padding_that_is_stated_twice_is_refused(body: str, meant: str) -> None:
+    quoted = body.replace("'", '"')
+    text = f"g (float[1, 1, 3, 3] x) => (float[1, 1, A, B] y) {{ y = {quoted} }}"
+    with pytest.raises(ModelError, match=rf"'auto_pad' is .* which here means \[{meant}\]; only"):
+        import_model(model_of(text, w=random(1, 1, 2, 2)))
+    stated = re.sub(r"pads=\[[^]]*\]", f"pads=[{meant}]", text)
+    import_model(model_of(stated, w=random(1, 1, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("stated", "scales", "zeros", "wrong"),
+    [
+        ("axis=1", (3,), (3,), "scales have the shape 3; one scale, or scales of the shape 4, are"),
+        ("axis=-2", (4,), (4,), "scales have the shape 4; .* of the shape 2, are due"),
+        ("axis=1", (4,), (3,), "scales have the shape 4 and its zero points 3; both have to be"),
+        ("axis=2", (4,), (4,), "attribute 'axis' is 2; its input has the shape 2x4"),
+        ("axis=1, block_size=3", (2, 3), (2, 3), "the shape 2x3; .* of the shape 2x2, are due"),
+        ("axis=7", (1,), (), ""),
+        ("axis=-1", (4,), (4,), ""),
+        ("axis=1, block_size=3", (2, 2), (2, 2), ""),
+    ],
+)
+def test_scales_that_do_not_fit_are_refused(
+    stated: str, scales: tuple[int, ...], zeros: tuple[int, ...], wrong: str
+) -> None:
+    known = {"s": np.ones(scales, np.float32), "z": np.zeros(zeros, np.uint8)}
+    for text in (
+        f"g (float[2, 4] x) => (uint8[2, 4] y) {{ y = QuantizeLinear<{stated}>(x, s, z) }}",
+        f"g (uint8[2, 4] x) => (float[2, 4] y) {{ y = DequantizeLinear<{stated}>(x, s, z) }}",
+    ):
+        if wrong:
+            with pytest.raises(ModelError, match=wrong):
+                import_model(model_of(text, opset=21, **known))
+        else:
+            import_model(model_of(text, opset=21, **known))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 4), (3, 1), (4,), (1,), (), (5, 4), (3,), (1, 1, 4)])
+def test_what_gemm_adds_broadcasts_to_the_product(shape: tuple[int, ...]) -> None:
+    text = "g (float[2, 3] x) => (float[3, 4] y) { y = Gemm<transA=1, transB=1>(x, w, c) }"
+    model = model_of(text, w=random(4, 2), c=random(*shape))
+    try:
+        np.broadcast_to(random(*shape), (3, 4))
+    except ValueError:
+        with pytest.raises(ModelError, match="Gemm 'y' cannot be computed: what is added has the"):
+            import_model(model)
+    else:
+        import_model(model)
