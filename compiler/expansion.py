@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, TensorInfo, attributes_of
-from tilesmith.compiler.onnx.words import word_faults
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.registry import Registry
@@ -147,8 +146,6 @@ class Expansion:
             wanted = known[name] if isinstance(known[name], type) else type(known[name])
             if not isinstance(value, wanted):
                 raise ModelError(f"{describe}: attribute '{name}' is not {REQUIRED[wanted]}")
-            for wrong in word_faults(self.node.operator, name, [value] if wanted is str else ()):
-                raise ModelError(f"{describe}: attribute '{name}' {wrong}")
         for name, default in known.items():
             if isinstance(default, type) and self.node.attribute(name) is None:
                 raise ModelError(f"{describe} lacks the attribute '{name}', which it has to have")

@@ -231,6 +231,13 @@ def check_operands(
             raise ModelError(f"{node.describe()} cannot be computed: {wrong}")
 
 
+def check_words(node: Node) -> None:
+    """Refuse an unknown word, of an operator without a schema."""
+    for name, value in node.attributes:
+        for wrong in word_faults(node.operator, name, [value] if isinstance(value, str) else ()):
+            raise ModelError(f"{node.describe()}: attribute '{name}' {wrong}")
+
+
 def _check_dtypes(node: Node, schema: OpSchema, tensors: Mapping[str, TensorInfo]) -> None:
     """Operands of one type variable share their element type, and it is one the schema lists."""
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}

@@ -36,6 +36,7 @@ from tilesmith.compiler.onnx.checks import (
     check_declared,
     check_operands,
     check_size,
+    check_words,
     unbound,
     unknown_shape,
 )
@@ -276,6 +277,7 @@ class _Importer:
 
     def _expanded(self, node: Node, entry: Expandable) -> Sequence[Node]:
         """What a node is put together from."""
+        check_words(node)
         outer, self.written = self.written, []
         Expansion(node, entry, self, self.opsets).write()
         parts, self.written = self.written, outer
