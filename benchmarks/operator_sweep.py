@@ -23,7 +23,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +59,7 @@ DIFFERENT: dict[str, str] = {
 }
 """Variants in which both may be right, or onnxruntime is wrong, and why."""
 
+ENDED = ("took too long", "ended the process")  # reasons where a process did not come to its end
 _DTYPES: dict[str, Any] = {
     "float": np.float32, "double": np.float64, "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16, "int64": np.int64, "int32": np.int32, "int16": np.int16,
@@ -324,11 +325,13 @@ def swept(operator: str, path: str) -> None:
             file.flush()
 
 
-def sweep(operators: Sequence[str], jobs: int, seconds: float) -> dict[str, list[Outcome]]:
-    """Outcomes by operator, each in a process of its own that may die without harm to others."""
-    assert build  # imported before any process starts, that all have the same
+def sweep(
+    operators: Sequence[str], jobs: int, seconds: float, swept: Callable[..., None], *more: Any
+) -> Iterator[tuple[str, list[Outcome]]]:
+    """Outcomes by operator, each in a process of its own that may die without harm to others;
+    `swept` writes them into a file, as the function of that name does, and is given `more`."""
+    assert callable(build)  # imported before any process starts, that all have the same
     context = multiprocessing.get_context("fork")
-    found: dict[str, list[Outcome]] = {}
     running: dict[str, tuple[Any, str, float]] = {}
     waiting = list(operators)
     with tempfile.TemporaryDirectory() as folder:
@@ -336,7 +339,7 @@ def sweep(operators: Sequence[str], jobs: int, seconds: float) -> dict[str, list
             while waiting and len(running) < jobs:
                 operator = waiting.pop(0)
                 path = str(Path(folder) / operator)
-                process = context.Process(target=swept, args=(operator, path))
+                process = context.Process(target=swept, args=(operator, path, *more))
                 process.start()
                 running[operator] = (process, path, time.monotonic())
             for operator, (process, path, start) in list(running.items()):
@@ -344,12 +347,10 @@ def sweep(operators: Sequence[str], jobs: int, seconds: float) -> dict[str, list
                 late = time.monotonic() - start > seconds
                 if process.is_alive() and not late:
                     continue
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-                found[operator] = _read(path, "took too long" if late else "ended the process")
+                process.kill()  # if it is late
+                process.join()
                 del running[operator]
-    return found
+                yield operator, _read(path, ENDED[0 if late else 1])
 
 
 def _read(path: str, ended: str) -> list[Outcome]:
@@ -357,8 +358,7 @@ def _read(path: str, ended: str) -> list[Outcome]:
     found: list[Outcome] = []
     begun = ""
     lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
-    for line in lines:
-        entry = json.loads(line)
+    for entry in map(json.loads, lines):
         if "begun" in entry:
             begun = entry["begun"]
         else:
@@ -377,10 +377,10 @@ def main() -> int:
     asked = parser.parse_args()
     os.environ.setdefault("TILESMITH_HOST", "reference")
     names = sorted(name for name in cases() if re.search(asked.only, name))
-    found = sweep(names, asked.jobs, asked.seconds)
+    found = dict(sweep(names, asked.jobs, asked.seconds, swept))
     columns = ("agree", "native", "refused", "wrong", "different", "peer cannot")
     print(f"{'operator':28}" + "".join(f"{column:>13}" for column in columns))
-    whole: Counter[str] = Counter()
+    whole = Counter[str]()
     for operator in names:
         counts = Counter(entry.verdict for entry in found[operator])
         counts["native"] = sum(e.native for e in found[operator] if e.verdict == "agree")

@@ -99,6 +99,28 @@ def _neutral(reduce: str, dtype: torch.dtype) -> float | int | bool:
     return int(limits.min if reduce == "amax" else limits.max)
 
 
+# -- elements ------------------------------------------------------------------------------------
+@_rule(aten.fmax.default)
+def _fmax(a: Tensor, b: Tensor) -> Tensor:
+    """What is no number gives way."""
+    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.maximum(a, b)))
+
+
+@_rule(aten.fmin.default)
+def _fmin(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.minimum(a, b)))
+
+
+@_rule(aten.hypot.default)
+def _hypot(a: Tensor, b: Tensor) -> Tensor:
+    """By the larger side, that no square overflows; one endless side is enough."""
+    a, b = a.abs(), b.abs()
+    large = torch.maximum(a, b)
+    scale = torch.where(large == 0, torch.ones_like(large), large)
+    length = large * ((a / scale).square() + (b / scale).square()).sqrt()
+    return torch.where(a.isinf() | b.isinf(), math.inf, length)
+
+
 # -- questions -----------------------------------------------------------------------------------
 @_rule(aten._is_all_true.default)
 def _is_all_true(x: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.onnx.arrays import one_line, typed_only
 from tilesmith.compiler.onnx.file import ModelFile, read_model
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.pytorch.attention import translations
 from tilesmith.compiler.pytorch.program import Signature, flattened
+from tilesmith.compiler.pytorch.translations import translations
 from tilesmith.compiler.torch_tensors import array_of
 from tilesmith.search_space.errors import DependencyError, InputError, ModelError
 

@@ -15,6 +15,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tilesmith.compiler.pytorch.model import exported, is_random, pure_program, quiet
+from tilesmith.compiler.pytorch.translations import translations
 from tilesmith.search_space.errors import ModelError
 
 _PREFIX = "part_"
@@ -100,24 +102,33 @@ def named(node: Node) -> str:
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     """As the exporter decomposes before it writes."""
     try:
-        from torch.onnx._internal.exporter import _fx_passes, _registration
+        from torch.onnx._internal.exporter import _fx_passes
     except ImportError:  # another version of PyTorch's: nodes are tried by themselves
         return program
+    return _fx_passes.decompose_with_registry(program, _registry())
+
+
+@cache
+def _registry() -> Any:
+    """Functions by operator, the exporter's and ours: to read the former takes a second."""
+    from torch.onnx._internal.exporter import _registration
+
     registry = _registration.ONNXRegistry.from_torchlib()
-    return _fx_passes.decompose_with_registry(program, registry)
+    for target, function in translations().items():
+        registry.register_op(target, function)
+    return registry
 
 
 def _unwritable(module: GraphModule) -> set[Node]:
     """Nodes the exporter has no function for, and those that draw random numbers."""
     try:
-        from torch.onnx._internal.exporter import _dispatching, _registration
+        from torch.onnx._internal.exporter import _dispatching
     except ImportError:
         return {node for node in _calls(module) if is_random(node)}
-    registry = _registration.ONNXRegistry.from_torchlib()
     return {
         node
         for node in _calls(module)
-        if is_random(node) or _dispatching.dispatch(node, registry)[0] is None
+        if is_random(node) or _dispatching.dispatch(node, _registry())[0] is None
     }
 
 

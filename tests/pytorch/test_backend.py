@@ -237,6 +237,37 @@ def test_short_numbers_stay_short(dtype: torch.dtype) -> None:
     torch.testing.assert_close(result.double(), exact, rtol=limit, atol=limit)
 
 
+def test_batch_norms_in_inference_give_no_numbers_of_the_batch() -> None:
+    def normed(x: Any, mean: Any, variance: Any) -> Any:
+        return torch.native_batch_norm(x, None, None, mean, variance, False, 0.1, 1e-5)
+
+    given = torch.randn(3, 2, 4), torch.randn(2), torch.rand(2) + 1
+    compiled = torch.compile(normed, backend="tilesmith", fullgraph=True)
+    torch.testing.assert_close(compiled(*given), normed(*given))
+    assert reports()[-1].whole
+
+
+def test_squeezing_axes_that_are_not_1_is_compiled() -> None:
+    def squeezed(x: Any) -> Any:
+        return torch.squeeze(x, (0, 2)) + 1, torch.squeeze(x, (1, 2)) + 1
+
+    x = torch.randn(3, 1, 4)
+    compiled = torch.compile(squeezed, backend="tilesmith", fullgraph=True)
+    torch.testing.assert_close(compiled(x), squeezed(x))
+    assert reports()[-1].whole
+
+
+@pytest.mark.parametrize("name", ["fmax", "fmin", "hypot"])
+def test_pairs_with_edges_among_them(name: str) -> None:
+    inf, nan = float("inf"), float("nan")
+    edges = torch.tensor([0.0, -1.5, 3e38, 1e-30, inf, -inf, nan])
+    a, b = edges[:, None].clone(), edges[None].clone()
+    function = getattr(torch, name)
+    compiled = torch.compile(function, backend="tilesmith")
+    torch.testing.assert_close(compiled(a, b), function(a, b), equal_nan=True)
+    assert reports()[-1].whole
+
+
 def test_graphs_break_where_they_have_to_and_options_are_checked() -> None:
     x = torch.randn(4, 3)
 
