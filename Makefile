@@ -61,7 +61,7 @@ HOSTS := $(basename $(notdir $(wildcard tests/hosts/*.toml)))
 made-up: $(STAMP)  ## the tests of CPUs again, as if this machine were each of tests/hosts (HOSTS="zen4 ...")
 	for host in $(HOSTS); do \
 		TILESMITH_CPU=tests/hosts/$$host.toml $(PYTEST) $(BIN)/python $(PYTEST_WORKERS) tests/simulator/cpu tests/codegen \
-			--ignore tests/codegen/lpu --ignore tests/codegen/trainium || exit; \
+			--ignore tests/families/lpu/codegen --ignore tests/families/trainium/codegen || exit; \
 	done
 
 format: $(STAMP)  ## let ruff rewrite the code

@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilesmith
-from tilesmith.codegen.memory import aligned_empty
+from tilesmith.codegen.host.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.display.output import note, table
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.schedules.cpu.attention import pays
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 CASES = {
     "encoder 128x128x32, 12": (128, 128, 32, 12),

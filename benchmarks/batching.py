@@ -15,15 +15,15 @@ from functools import partial
 
 import numpy as np
 
+from tilesmith.capabilities.planning.batching.events import POLICIES, Engine, simulate
+from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.traffic import Lengths, backlog, poisson
+from tilesmith.capabilities.planning.configuration import Configuration
+from tilesmith.capabilities.planning.deployment import Deployment
+from tilesmith.capabilities.planning.reading.naming import architecture_of
+from tilesmith.capabilities.planning.sizing.replicas import estimated_seconds
 from tilesmith.display.output import table
-from tilesmith.planning.configuration import Configuration
-from tilesmith.planning.deployment import Deployment
-from tilesmith.planning.reading import architecture_of
-from tilesmith.planning.serving.batching import POLICIES, Engine, simulate
-from tilesmith.planning.serving.replicas import estimated_seconds
-from tilesmith.planning.serving.step_times import StepTimes
-from tilesmith.planning.serving.traffic import Lengths, backlog, poisson
-from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.meshes.mesh import load_mesh
 
 LLAMA_3_8B = {
     "model_type": "llama",

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 from kernels import bound
 
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
-from tilesmith.codegen.structures import default_of, lowered
+from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.display.output import table
-from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.workloads.workload import Workload
 
 WORKLOADS = (
     "matmul m=512 n=512 k=512 const=b",

@@ -19,13 +19,13 @@ from typing import Any
 from sqlalchemy import insert, select
 from starlette.testclient import TestClient
 
-from tilesmith.codegen.structures import default_of
-from tilesmith.dashboard.application import Dashboard
-from tilesmith.jobs.targets import resolve_target
+from tilesmith.capabilities.dashboard.application import Dashboard
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.models import SERIES, TRIALS
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.workload import Workload
+from tilesmith.records.schema.models import SERIES, TRIALS
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.workloads.workload import Workload
 
 WORKLOADS = [Workload.parse(f"matmul m={16 * (i + 1)} n=64 k=64") for i in range(60)]
 _AT_ONCE = 20_000

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from tilesmith.records import Database, Toolchain, TuningRecord
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
 TARGET = "cpu-0123abcd"

@@ -25,11 +25,11 @@ from pathlib import Path
 try:
     from benchmarks.postgres_server import Server
     from tilesmith.records import Database, TuningRecord
-    from tilesmith.records.jobs import BEAT_S
-    from tilesmith.search_space.measure import MeasureResult
+    from tilesmith.records.jobs.job import BEAT_S
+    from tilesmith.search_space.hardware.target import Fact, Target
+    from tilesmith.search_space.results.measure import MeasureResult
     from tilesmith.search_space.spaces.config import Config
-    from tilesmith.search_space.target import Fact, Target
-    from tilesmith.search_space.workload import Workload
+    from tilesmith.search_space.workloads.workload import Workload
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

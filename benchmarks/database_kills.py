@@ -31,7 +31,7 @@ try:
     from sqlalchemy import create_engine, text
 
     import tilesmith as ts
-    import tilesmith.jobs.tuning  # before forking, so that kills hit the job itself
+    import tilesmith.jobs.tuning.job  # before forking, so that kills hit the job itself
     from benchmarks.postgres_server import Server
     from benchmarks.resume import Job, jobs
     from tilesmith.api import tune

@@ -21,7 +21,7 @@ from collections.abc import Callable
 try:
     from benchmarks.made_records import CPU, all_workloads, fill, model_workloads
     from tilesmith.records import Database
-    from tilesmith.records.queries import Filter
+    from tilesmith.records.questions.queries import Filter
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None
@@ -67,7 +67,7 @@ def questions(database: Database) -> dict[str, tuple[Callable[[], object], int]]
 
 
 def _parsed(key: str) -> object:
-    from tilesmith.search_space.workload import Workload
+    from tilesmith.search_space.workloads.workload import Workload
 
     return Workload.parse(key)
 

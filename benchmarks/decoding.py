@@ -28,13 +28,13 @@ from decoding_model import Shape, inputs, model_file, product_model
 from numpy.typing import NDArray
 
 import tilesmith
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy, aligned_empty
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
 from tilesmith.display.output import note, table
-from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.scalar import load
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule

@@ -34,25 +34,25 @@ try:
 
     from benchmarks.postgres_server import Server
     from benchmarks.pretended import Fate, PretendedPool, RayPretendedPool
-    from tilesmith.codegen.host import cpu_target
+    from tilesmith.capabilities.fleet.cluster import Cluster
+    from tilesmith.capabilities.fleet.fleet import Fleet
+    from tilesmith.capabilities.fleet.places import Place
+    from tilesmith.capabilities.fleet.runner import FleetRunner
+    from tilesmith.capabilities.fleet.settings import set_up_for
+    from tilesmith.codegen.host.machine import cpu_target
     from tilesmith.records.database import Database
-    from tilesmith.search_space.measure import MeasureResult
-    from tilesmith.search_space.workload import Workload
+    from tilesmith.search_space.results.measure import MeasureResult
+    from tilesmith.search_space.workloads.workload import Workload
     from tilesmith.simulator import judge
-    from tilesmith.tuner.cancel import CancelToken
-    from tilesmith.tuner.database_ledger import DatabaseLedger
-    from tilesmith.tuner.fleet.cluster import Cluster
-    from tilesmith.tuner.fleet.fleet import Fleet
-    from tilesmith.tuner.fleet.places import Place
-    from tilesmith.tuner.fleet.runner import FleetRunner
-    from tilesmith.tuner.fleet.settings import set_up_for
-    from tilesmith.tuner.learning import Judging
-    from tilesmith.tuner.options import Progress, TuneOptions
-    from tilesmith.tuner.runner import Candidate
-    from tilesmith.tuner.search import Search
-    from tilesmith.tuner.session import _Job, tune
-    from tilesmith.tuner.sharing import SharedMeasuring
-    from tilesmith.tuner.task import TuningTask
+    from tilesmith.tuner.learning.learning import Judging
+    from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
+    from tilesmith.tuner.ledgers.sharing import SharedMeasuring
+    from tilesmith.tuner.measurement.runner import Candidate
+    from tilesmith.tuner.search.search import Search
+    from tilesmith.tuner.session.session import _Job, tune
+    from tilesmith.tuner.tasks.cancel import CancelToken
+    from tilesmith.tuner.tasks.options import Progress, TuneOptions
+    from tilesmith.tuner.tasks.task import TuningTask
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -42,8 +42,8 @@ try:
     import numpy as np
 
     from benchmarks.resume import has_repeats, is_damaged, rows
+    from tilesmith.capabilities.fleet.keeper import descendants, end_descendants
     from tilesmith.records import Database
-    from tilesmith.tuner.fleet.keeper import descendants, end_descendants
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -21,7 +21,7 @@ try:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tilesmith.tuner.machines.standing import Standing
+    from tilesmith.tuner.machine_trust.standing import Standing
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

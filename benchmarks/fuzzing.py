@@ -25,11 +25,11 @@ try:
     import numpy as np
 
     from benchmarks.mutants import mutant, seeds
-    from tilesmith.codegen.host import host_target
-    from tilesmith.compiler.build import build
+    from tilesmith.codegen.host.machine import host_target
+    from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.onnx.importer import import_model
-    from tilesmith.jobs.compiling import random_inputs
-    from tilesmith.search_space.errors import InputError, JobError
+    from tilesmith.jobs.compilation.compiling import random_inputs
+    from tilesmith.search_space.support.errors import InputError, JobError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -24,12 +24,12 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.display.output import note, table
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.measures.timing import interleave, pinned
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)

@@ -24,7 +24,7 @@ try:
     import tilesmith
     from benchmarks.jax_cases import WRITTEN, listed
     from benchmarks.jax_complex_cases import COMPLEX, complex_listed
-    from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

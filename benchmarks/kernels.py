@@ -23,18 +23,18 @@ import numpy as np
 from peers import meets
 
 import tilesmith
-from tilesmith.codegen.memory import aligned_empty
+from tilesmith.codegen.host.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.display.output import note, table
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.jobs.timing import Timing, interleave, pinned
+from tilesmith.jobs.measures.timing import Timing, interleave, pinned
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records.database import Database
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
 
 
 @dataclass(frozen=True)

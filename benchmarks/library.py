@@ -26,9 +26,9 @@ import numpy as np
 import onnxruntime
 
 import tilesmith as ts
-from tilesmith.compiler.shipping import Library
+from tilesmith.compiler.backends.shipping import Library
 from tilesmith.display.output import table
-from tilesmith.jobs.light_models import save_light_model
+from tilesmith.jobs.subjects.light_models import save_light_model
 
 _ONCE = """
 #include <stdio.h>

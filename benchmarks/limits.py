@@ -34,22 +34,22 @@ from models import MODELS
 from whole_models import model_file
 
 import tilesmith
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import concrete_shape
-from tilesmith.codegen.native.peak import peak_kernel
-from tilesmith.compiler.build import scheduled
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.driver.build import scheduled
+from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.display.output import note, table
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.jobs.graphs import graph_of
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.compilation.compiling import random_inputs
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.jobs.requests.graphs import graph_of
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.instruction_set import dot_product
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.cpu.shared_machine import reading, together
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.hardware.instruction_set import dot_product
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
+from tilesmith.simulator.cpu.microbenchmarks.shared_machine import reading, together
 
 WINOGRAD = {2: (32, 24), 4: (156, 90)}
 """Operations to transform a tile of the input, and of the output, by the tile's side."""

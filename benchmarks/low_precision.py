@@ -6,8 +6,9 @@
 Each operator has a Relu behind it; in int8 activations are uint8, weights int8 by output channel,
 and the result is quantised again. Ours are kernels in their own layouts: the default schedule, and
 the best after some seconds of tuning from an empty database (`--seconds-each 0`: the default
-alone). The peak is a loop of the same multiply-adds on registers alone (`codegen/native/peak.py`):
-FMA, or the target's dot products. Peers run a model of the operator, bytes in and out in int8,
+alone). The peak is a loop of the same multiply-adds on registers alone
+(`simulator/cpu/microbenchmarks/peak.py`): FMA, or the target's dot products. Peers run a model of
+the operator, bytes in and out in int8,
 numbers in float32 (OpenVINO computes them in bfloat16 where that is asked for). Everything runs on
 one pinned core, in turns within one run; figures are medians. Ratios of one run do not drift.
 """
@@ -28,21 +29,21 @@ import onnx
 from quantised_operators import Operator, floating, quantised
 
 import tilesmith
-from tilesmith.codegen.memory import aligned_empty
+from tilesmith.codegen.host.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.codegen.native.peak import dot_peak_kernel, peak_kernel
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.display.output import note, table
-from tilesmith.jobs.peers import PRECISIONS, load_peer
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.measures.peers import PRECISIONS, load_peer
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records.database import Database
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
 
 Call = Callable[[], object]
 

@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine, insert, text
 
 from tilesmith.records import Database, Toolchain
-from tilesmith.records.engine import make_engine, parse_url
-from tilesmith.records.models import (
+from tilesmith.records.schema.engine import make_engine, parse_url
+from tilesmith.records.schema.models import (
     JOBS,
     SERIES,
     TARGETS,
     TOOLCHAINS,
     WORKLOADS,
 )
-from tilesmith.records.record import config_digest
+from tilesmith.records.trials.record import config_digest
 
 CPU = "cpu-0123abcd"
 IDENTITIES = (CPU, "cpu-4567cdef", "cpu-89ab0123", "cpu-aaaa1111", "trn1-1f0c2a9b", "edge-77777777")

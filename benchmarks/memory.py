@@ -58,7 +58,7 @@ def compiled(model: str, artifact: str, threads: int, precision: str) -> dict[st
 
 def loaded(model: str, artifact: str, threads: int, precision: str) -> dict[str, Any]:
     import tilesmith as ts
-    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.runtime.executable import Executable
 
     warm = _tiny(threads)
     warm(np.zeros(4, np.float32))

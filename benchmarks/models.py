@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.compiler.seed_weights import seed_weights
+from tilesmith.compiler.graph.seed_weights import seed_weights
 
 OPSET = 17
 

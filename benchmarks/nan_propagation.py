@@ -16,17 +16,17 @@ from unittest.mock import patch
 from kernels import bound
 
 from tilesmith.codegen.llvm import emitter
-from tilesmith.codegen.llvm.ir import Value
+from tilesmith.codegen.llvm.functions.vector_math import VectorMath
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.llvm.vector_math import VectorMath
+from tilesmith.codegen.llvm.text.ir import Value
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
-from tilesmith.codegen.structures import default_of, lowered
+from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.display.output import table
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.workloads.workload import Workload
 
 WORKLOADS = (
     "elementwise shape=8192 expression=relu(x0)",

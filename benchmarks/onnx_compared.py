@@ -34,7 +34,7 @@ try:
 
     import tilesmith as ts
     from benchmarks.onnx_suite import Case, Outcome, cases, run_cases
-    from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from tilesmith.compiler.build import build
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
 from tilesmith.onnx_backend import prepare
-from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.support.errors import TilesmithError
 
 CASES = 3
 """How many of ONNX's cases of an operator are taken, the first by name."""

@@ -25,8 +25,8 @@ import operator_models as models
 
 import tilesmith
 from tilesmith.display.output import note, table
-from tilesmith.jobs.comparison import compare
-from tilesmith.jobs.reports import Comparison
+from tilesmith.jobs.compilation.reports import Comparison
+from tilesmith.jobs.evaluation.comparison import compare
 
 
 @dataclass(frozen=True)

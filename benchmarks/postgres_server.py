@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Self
 
-from tilesmith.search_space.errors import DependencyError, JobError
+from tilesmith.search_space.support.errors import DependencyError, JobError
 
 _UP_S = 60.0
 Mode = Literal["smart", "fast", "immediate"]

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import ray
 
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.tuner.fleet.actor import Request, installed
-from tilesmith.tuner.fleet.pool import Done, Event, Joined, Lost, Member, Settled, WorkerPool
+from tilesmith.capabilities.fleet.actor import Request, installed
+from tilesmith.capabilities.fleet.pool import Done, Event, Joined, Lost, Member, Settled, WorkerPool
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.tuner.machines.clocks import boot, since_boot
-from tilesmith.tuner.messages import result_to_json
+from tilesmith.tuner.workers.messages import result_to_json
 
 DIED = "it died, as pretended"
 

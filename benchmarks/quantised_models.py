@@ -39,14 +39,14 @@ try:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     import tilesmith
-    from tilesmith.codegen.host import host_target
-    from tilesmith.compiler.build import extract_tasks
-    from tilesmith.compiler.graph_pass import observed
+    from tilesmith.codegen.host.machine import host_target
+    from tilesmith.compiler.driver.build import extract_tasks
     from tilesmith.compiler.onnx.importer import import_model
     from tilesmith.compiler.passes.integer_products import noting_unfolded
-    from tilesmith.jobs.peers import Contender, load_peer
-    from tilesmith.jobs.timing import interleave, pinned
-    from tilesmith.search_space.template import template_of
+    from tilesmith.compiler.rewriting.graph_pass import observed
+    from tilesmith.jobs.measures.peers import Contender, load_peer
+    from tilesmith.jobs.measures.timing import interleave, pinned
+    from tilesmith.search_space.workloads.template import template_of
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

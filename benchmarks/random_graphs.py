@@ -30,13 +30,13 @@ try:
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import prepared, recipe_of
-from tilesmith.compiler.comparison.evaluation import Evaluator
-from tilesmith.compiler.comparison.float64 import in_float64, wide
-from tilesmith.compiler.executable import Executable
+from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
+from tilesmith.capabilities.fault_finding.references.float64 import in_float64, wide
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import prepared, recipe_of
+from tilesmith.compiler.driver.verifier import verify
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.verifier import verify
+from tilesmith.compiler.runtime.executable import Executable
 
 Array = NDArray[Any]
 

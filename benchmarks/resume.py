@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import tilesmith as ts
-import tilesmith.jobs.tuning  # before forking, so that kills hit the job itself
+import tilesmith.jobs.tuning.job  # before forking, so that kills hit the job itself
 from tilesmith.api import tune
 from tilesmith.records import Database
 

@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.planning.architecture import Architecture
-from tilesmith.planning.configuration import Configuration
-from tilesmith.planning.constants import constants
-from tilesmith.planning.deployment import Deployment, Load
-from tilesmith.planning.estimate import Estimate, estimate
-from tilesmith.planning.reading import architecture_of
-from tilesmith.search_space.mesh import load_mesh
-from tilesmith.search_space.target import Target
+from tilesmith.capabilities.planning.architecture import Architecture
+from tilesmith.capabilities.planning.configuration import Configuration
+from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.estimates.constants import constants
+from tilesmith.capabilities.planning.estimates.estimate import Estimate, estimate
+from tilesmith.capabilities.planning.reading.naming import architecture_of
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.meshes.mesh import load_mesh
 
 FOLDER = Path(__file__).parent / "serving_points"
 MESHES = {"trn1": "trn1.32xlarge", "inf2": "inf2.48xlarge", "trn2": "trn2.48xlarge"}

@@ -17,9 +17,9 @@ try:
     import numpy as np
 
     from benchmarks.serving import FOLDER, Point, points, published, summary, table
-    from tilesmith.planning.deployment import Deployment, Load
-    from tilesmith.planning.estimate import Estimate, estimate
-    from tilesmith.search_space.mesh import load_mesh
+    from tilesmith.capabilities.planning.deployment import Deployment, Load
+    from tilesmith.capabilities.planning.estimates.estimate import Estimate, estimate
+    from tilesmith.search_space.meshes.mesh import load_mesh
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -16,16 +16,16 @@ try:
     import onnx
 
     from tests.compiler.sharded_models import convolutions, experts, graph_of, mlp, transformer
-    from tilesmith.compiler.sharding.best import best_sharding
-    from tilesmith.compiler.sharding.costs import Costs
-    from tilesmith.compiler.sharding.mesh import LogicalMesh
-    from tilesmith.compiler.sharding.partition import partition
-    from tilesmith.compiler.sharding.prepare import shardable
-    from tilesmith.compiler.sharding.propagation import propagate
-    from tilesmith.compiler.sharding.report import Account, account
-    from tilesmith.compiler.sharding.specs import parse
+    from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
+    from tilesmith.capabilities.sharding.layouts.specs import parse
+    from tilesmith.capabilities.sharding.partitioning.costs import Costs
+    from tilesmith.capabilities.sharding.partitioning.partition import partition
+    from tilesmith.capabilities.sharding.partitioning.prepare import shardable
+    from tilesmith.capabilities.sharding.partitioning.propagation import propagate
+    from tilesmith.capabilities.sharding.partitioning.report import Account, account
+    from tilesmith.capabilities.sharding.search.best import best_sharding
     from tilesmith.display.output import table
-    from tilesmith.search_space.mesh import Mesh, load_mesh
+    from tilesmith.search_space.meshes.mesh import Mesh, load_mesh
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

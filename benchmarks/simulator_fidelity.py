@@ -28,18 +28,18 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.codegen.native.peak import peak_kernel
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
-from tilesmith.tuner.arena import Arena
+from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
+from tilesmith.tuner.measurement.arena import Arena
 
 
 @dataclass(frozen=True)

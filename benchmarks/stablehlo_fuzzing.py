@@ -23,7 +23,7 @@ try:
     import jax.numpy as jnp
     import numpy as np
 
-    from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None
@@ -85,8 +85,8 @@ def mutant(module: bytes, rng: np.random.Generator) -> bytes:
 
 def _work(connection: Connection) -> None:
     """Read modules until there are no more; tell how each went."""
-    from tilesmith.compiler.build import prepared
-    from tilesmith.compiler.stablehlo.importer import import_stablehlo
+    from tilesmith.capabilities.stablehlo.importer import import_stablehlo
+    from tilesmith.compiler.driver.build import prepared
 
     while True:
         module = connection.recv_bytes()

@@ -17,8 +17,8 @@ from models import MODELS, write_models
 
 import tilesmith
 from tilesmith.display.output import note
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.compilation.compiling import random_inputs
+from tilesmith.jobs.measures.timing import interleave, pinned
 
 
 def measure(path: Path, database: Path, minutes: float) -> dict[str, float | str]:

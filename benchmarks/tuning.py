@@ -25,22 +25,22 @@ import numpy as np
 
 import tilesmith
 from tilesmith import simulator
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_empty
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_empty
 from tilesmith.codegen.native.kernel import concrete_shape
-from tilesmith.codegen.native.peak import peak_kernel
-from tilesmith.jobs.light_models import save_light_model
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.feature_source import Judge
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.ledger import Entry, MemoryLedger
-from tilesmith.tuner.options import TuneOptions, TuningSummary
-from tilesmith.tuner.runner import RunnerOptions, runners
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.strategy import Json
-from tilesmith.tuner.task import TuningTask
+from tilesmith.jobs.subjects.light_models import save_light_model
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
+from tilesmith.tuner.learning.learning import Judging
+from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.feature_source import Judge
+from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions, TuningSummary
+from tilesmith.tuner.tasks.strategy import Json
+from tilesmith.tuner.tasks.task import TuningTask
 
 
 class TimedLedger(MemoryLedger):

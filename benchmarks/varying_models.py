@@ -24,7 +24,7 @@ import numpy as np
 
 import tilesmith as ts
 from tilesmith.display.output import note, table
-from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.jobs.measures.timing import interleave, pinned
 
 SIZES = {"batch": (1, 8), "sequence": (1, 512)}
 AT = ("1x1", "1x16", "1x61", "1x128", "1x197", "1x384", "1x512", "2x32", "3x97", "8x16", "8x128")

@@ -20,22 +20,22 @@ from typing import Any
 import numpy as np
 from kernels import bound
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy
 from tilesmith.codegen.native.kernel import (
     SIZES,
     NativeKernel,
     compile_config,
     compile_varying,
 )
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.display.output import note, table
-from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ConfigError
-from tilesmith.search_space.ir.sizes import Size
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.expressions.sizes import Size
+from tilesmith.search_space.support.errors import ConfigError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

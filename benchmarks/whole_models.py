@@ -32,8 +32,8 @@ from models import MODELS, write_models
 
 import tilesmith
 from tilesmith.display.output import note, table
-from tilesmith.jobs.comparison import compare
-from tilesmith.jobs.compiling import random_inputs
+from tilesmith.jobs.compilation.compiling import random_inputs
+from tilesmith.jobs.evaluation.comparison import compare
 
 LIMITS: dict[str, float] = {
     "resnet50": 0.88,

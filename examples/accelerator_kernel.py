@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream
-from tilesmith.codegen.trainium.isa.text import lines
-from tilesmith.codegen.trainium.kernel.builder import Kernel
-from tilesmith.search_space.target import load_target
-from tilesmith.simulator.trainium.functional import execute
-from tilesmith.simulator.trainium.picture import write_picture
-from tilesmith.simulator.trainium.timeline import timeline
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
+from tilesmith.families.trainium.codegen.isa.text import lines
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
+from tilesmith.families.trainium.simulator.execution.functional import execute
+from tilesmith.families.trainium.simulator.timelines.picture import write_picture
+from tilesmith.families.trainium.simulator.timelines.timeline import timeline
+from tilesmith.search_space.hardware.target import load_target
 
 P, TOKENS, FEATURES = 128, 1024, 768
 

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 import tilesmith
 from tilesmith.display.progress import progress_display
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.jobs.light_models import light_model_names, save_light_model
-from tilesmith.jobs.peers import load_peer
-from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.search_space.errors import DependencyError
+from tilesmith.jobs.compilation.compiling import random_inputs
+from tilesmith.jobs.measures.peers import load_peer
+from tilesmith.jobs.measures.timing import interleave, pinned
+from tilesmith.jobs.subjects.light_models import light_model_names, save_light_model
+from tilesmith.search_space.support.errors import DependencyError
 
 Arrays = Mapping[str, NDArray[Any]]
 

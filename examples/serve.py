@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import tilesmith as ts
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import InputError, TilesmithError
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import InputError, TilesmithError
 
 try:
     from starlette.applications import Starlette

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from tilesmith.records.record import Best, Job, TuningRecord, config_digest
-from tilesmith.records.toolchain import Toolchain
+from tilesmith.records.trials.record import Best, Job, TuningRecord, config_digest
+from tilesmith.records.trials.toolchain import Toolchain
 
 if TYPE_CHECKING:
     from tilesmith.records.database import Database

@@ -19,18 +19,20 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tilesmith.records import jobs, queries
-from tilesmith.records.bests import Scope, candidates
-from tilesmith.records.job_store import JobStore
-from tilesmith.records.machines import MachineStore
-from tilesmith.records.questions import Questions
-from tilesmith.records.record import TuningRecord
-from tilesmith.search_space.target import Target
+from tilesmith.records.jobs import job as jobs
+from tilesmith.records.opened.job_store import JobStore
+from tilesmith.records.opened.machines import MachineStore
+from tilesmith.records.questions import queries
+from tilesmith.records.questions.bests import Scope, candidates
+from tilesmith.records.questions.questions import Questions
+from tilesmith.records.trials.record import TuningRecord
+from tilesmith.search_space.hardware.target import Target
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tilesmith.records import compaction, exchange, maintenance, standing
+    from tilesmith.records.exchange import json_lines as exchange
+    from tilesmith.records.upkeep import compaction, maintenance, standing
 
 _SERIES_AT_ONCE = 64
 
@@ -63,7 +65,7 @@ class Database(Questions, JobStore, MachineStore):
             GoneError: the database was deleted or replaced while the job ran.
             JobError: the disk is full, or another process holds the lock; nothing was written.
         """
-        from tilesmith.records.writing import BATCH, Writer, incoming
+        from tilesmith.records.trials.writing import BATCH, Writer, incoming
 
         now, host = datetime.now(UTC), platform.node()
         batch = [incoming(record, self.toolchain, host, now) for record in records]
@@ -89,7 +91,7 @@ class Database(Questions, JobStore, MachineStore):
 
     def register_target(self, target: Target) -> None:
         """Keep a target's facts, for people and for `db show`."""
-        from tilesmith.records.writing import Writer
+        from tilesmith.records.trials.writing import Writer
 
         with self.writing() as connection:
             Writer(connection).target_id(target)
@@ -97,7 +99,7 @@ class Database(Questions, JobStore, MachineStore):
     # -- exchange ---------------------------------------------------------------------------------
     def export_lines(self, where: queries.Filter | None = None) -> Iterator[str]:
         """The trials as JSON Lines (`records.exchange`), a header first, without line ends."""
-        from tilesmith.records.lines import export_lines
+        from tilesmith.records.exchange.lines import export_lines
 
         with self.reading() as connection:
             yield from export_lines(connection, where or queries.Filter())
@@ -120,7 +122,7 @@ class Database(Questions, JobStore, MachineStore):
         Raises:
             DatabaseError: not an export, of a newer format, or with a bad line (named).
         """
-        from tilesmith.records import exchange
+        from tilesmith.records.exchange import json_lines as exchange
 
         with self.writing() as connection:
             return exchange.import_lines(connection, lines, name, skip_bad, processes)
@@ -130,7 +132,7 @@ class Database(Questions, JobStore, MachineStore):
 
         One transaction: all of it or nothing. The order of the others changes nothing.
         """
-        from tilesmith.records import merging, standing
+        from tilesmith.records.upkeep import merging, standing
 
         sources = {other.name: other for other in others}
         before, theirs = self.overview(), {n: other.overview() for n, other in sources.items()}
@@ -141,7 +143,7 @@ class Database(Questions, JobStore, MachineStore):
 
     def diff(self, other: Database) -> list[standing.Difference]:
         """What this and another database hold best, the most different first."""
-        from tilesmith.records import standing
+        from tilesmith.records.upkeep import standing
 
         return standing.diff(self.overview(), other.overview())
 
@@ -163,7 +165,7 @@ class Database(Questions, JobStore, MachineStore):
             target: only records of this target (name or identity).
             heal: also write what was measured: the last word on each configuration.
         """
-        from tilesmith.records import maintenance
+        from tilesmith.records.upkeep import maintenance
 
         bests = [best for best in self.overview(target=target) if not best.record.is_of_model]
         chosen = maintenance.sample(bests, count, rng)
@@ -174,7 +176,7 @@ class Database(Questions, JobStore, MachineStore):
 
     def check(self) -> list[str]:
         """What is wrong with the file or its contents, a sentence each; [] for an intact one."""
-        from tilesmith.records import maintenance
+        from tilesmith.records.upkeep import maintenance
 
         with self.reading() as connection:
             return maintenance.check(connection)
@@ -184,7 +186,7 @@ class Database(Questions, JobStore, MachineStore):
 
         Series after series, some of them in a transaction: ended midway, it can be done again.
         """
-        from tilesmith.records import compaction
+        from tilesmith.records.upkeep import compaction
 
         done = compaction.Compaction()
         with self.reading() as connection:
@@ -203,7 +205,7 @@ class Database(Questions, JobStore, MachineStore):
         Args:
             dry_run: change nothing; how many trials would go.
         """
-        from tilesmith.records import maintenance
+        from tilesmith.records.upkeep import maintenance
 
         with self.writing() as connection:
             everything = candidates(connection, Scope(), self.toolchain, None)

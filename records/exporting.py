@@ -20,12 +20,12 @@ from typing import BinaryIO
 
 from sqlalchemy import func, select
 
-from tilesmith.records import lines
 from tilesmith.records.database import Database
-from tilesmith.records.incoming import SeriesKey
-from tilesmith.records.models import TRIALS
-from tilesmith.records.parallel import in_order
-from tilesmith.records.queries import Filter
+from tilesmith.records.exchange import lines
+from tilesmith.records.exchange.parallel import in_order
+from tilesmith.records.questions.queries import Filter
+from tilesmith.records.schema.models import TRIALS
+from tilesmith.records.trials.incoming import SeriesKey
 
 SERIES_IN_PART = 64
 

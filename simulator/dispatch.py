@@ -21,15 +21,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.mesh import CollectiveKind, Mesh
-from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.hardware.target import FactValue, Target
+from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.suggestions import unknown
-from tilesmith.search_space.target import FactValue, Target
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.hardware_cost import HardwareCost
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.support.registry import Registry
+from tilesmith.search_space.support.suggestions import unknown
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.designs.hardware_cost import HardwareCost
 
 Fidelity = Literal["roofline", "analytical", "timeline"]
 
@@ -224,7 +224,7 @@ class FamilySimulator(ABC):
 
 
 simulators: Registry[FamilySimulator] = Registry(
-    "family of simulated targets", "tilesmith.simulator", TargetError
+    "family of simulated targets", "tilesmith.simulator", TargetError, room="simulator"
 )
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-import tests.family.loom  # noqa: F401 (registers itself; conformance tests find it)
+import tests.families.loom  # noqa: F401 (registers itself; conformance tests find it)
 
 os.environ.pop("TILESMITH_DATABASE", None)
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine

@@ -8,39 +8,36 @@
 
 Every function raises `InputError` (and its kinds) for what the caller gave and `JobError` for a job
 that failed; messages are sentences for people. What is asked for becomes one request at once
-(`tilesmith.jobs.request`). Models of other frameworks come by `tilesmith.frameworks`.
+(`tilesmith.jobs.requests.request`). Models of other frameworks come by functions of the
+capabilities that read them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.keywords import takes
-from tilesmith.jobs.request import (
+from tilesmith.jobs.requests.request import (
     Asked,
-    AskedOfQuantising,
     AskedOfReplay,
     AskedOfSearch,
     Request,
     TuneRequest,
     replay_options,
 )
-from tilesmith.search_space.target import HOST, Target
+from tilesmith.search_space.hardware.target import HOST, Target
 
 if TYPE_CHECKING:
-    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.runtime.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
-    from tilesmith.jobs.calibration_data import Data
-    from tilesmith.jobs.heartbeat import Observer
-    from tilesmith.jobs.quantising import QuantisedModel
-    from tilesmith.jobs.subjects import Model, Subject
-    from tilesmith.jobs.tune_reports import TuneReport
+    from tilesmith.jobs.subjects.subject import Model, Subject
+    from tilesmith.jobs.tuning.heartbeat import Observer
+    from tilesmith.jobs.tuning.tune_reports import TuneReport
     from tilesmith.simulator import SimulationResult
-    from tilesmith.tuner.cancel import CancelToken
+    from tilesmith.tuner.tasks.cancel import CancelToken
 
 
 @takes(AskedOfSearch)
@@ -99,7 +96,7 @@ def tune(
         JobError: interrupted (all finished trials are kept), no worker, a full disk.
     """
     started = time.monotonic()
-    from tilesmith.jobs.tuning import run_job, tuning_job
+    from tilesmith.jobs.tuning.job import run_job, tuning_job
 
     request = TuneRequest(subject, target, here(database, makes=True), **asked)
     return run_job(tuning_job(request, started), observer, cancel)
@@ -127,7 +124,7 @@ def replay(
         InputError: no such file, or no recorded space; an option that is out of range or unknown.
     """
     started = time.monotonic()
-    from tilesmith.jobs.replaying import replayed
+    from tilesmith.jobs.tuning.replaying import replayed
 
     return replayed(space, replay_options(asked, started), objective, observer, cancel)
 
@@ -160,60 +157,13 @@ def compile(
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.
         CodegenError: a schedule could not be turned into code.
     """
-    from tilesmith.jobs.compiling import build_executable
-    from tilesmith.jobs.origins import remember
+    from tilesmith.jobs.compilation.compiling import build_executable
+    from tilesmith.jobs.subjects.origins import remember
 
     request = Request(model, target, here(database), **asked)
     executable = build_executable(request.resolved(), require_tuned)
     remember(executable, model)
     return executable
-
-
-@takes(AskedOfQuantising)
-def quantize(
-    model: Model,
-    data: Data | None = None,
-    *,
-    observer: Callable[[str], None] = lambda text: None,
-    **asked: Unpack[AskedOfQuantising],
-) -> QuantisedModel:
-    """Quantise a float32 model to int8 by calibration data, as ONNX with Q/DQ pairs.
-
-    Activations become uint8, one scale a tensor; weights int8, one scale an output channel; biases
-    int32. `compile` takes the `model` of what comes back, onnxruntime its file.
-
-    Args:
-        model: path of an ONNX file, a loaded `onnx.ModelProto`, or a model of PyTorch.
-        data: what the model sees when it is used: arrays by input name, an array of the only input,
-            a `.npy`, an `.npz`, a folder of these, or a list of such. Samples lie along a further
-            first axis, or several times along the first.
-        observer: told in words what is being done.
-        asked: how, by name:
-
-            method: "minmax", "percentile:99.99" or "mse": how ranges follow from what is seen.
-            symmetric: activations in int8 around zero.
-            operators: quantise these alone, such as ("Conv", "Add").
-            keep: names of nodes that stay in float32.
-            budget: the greatest error allowed; the most sensitive layers stay in float32 for it.
-            sensitivities: find every layer's, without a budget too.
-            samples, seed: how many of the data errors are measured on (16), and which.
-            random: how many random samples stand in for data, to try it.
-            shapes: of inputs with symbolic dimensions, as `compile`.
-            threads: of the float32 model's runs.
-            weights: "int4" or "int8": the weights of products alone, in blocks, as MatMulNBits; it
-                needs no data.
-            block: weights of a block, 32.
-            equalise: balance channels between layers first, for models with depthwise convolutions.
-            fuse_residuals: do not round what a layer adds to a residual; fp32 in onnxruntime.
-
-    Raises:
-        InputError: no data, or data that does not fit or is not finite; an unknown node, operator
-            or method.
-        ModelError: the model cannot be read, is quantised already, or has nothing to quantise.
-    """
-    from tilesmith.jobs.quantising import QuantiseRequest, quantised_model
-
-    return quantised_model(QuantiseRequest(model, data, **asked), observer)
 
 
 @takes()
@@ -270,7 +220,7 @@ def simulate(
     Raises:
         InputError: subject, target, database or fidelity are wrong.
     """
-    from tilesmith.jobs.simulation import simulated
+    from tilesmith.jobs.evaluation.simulation import simulated
 
     request = Request(subject, target, here(database), **asked)
     return simulated(request, fidelity, None if trace is None else Path(trace))

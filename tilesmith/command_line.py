@@ -1,77 +1,109 @@
 """The `tilesmith` command: a click group whose commands are imported when they are used.
 
 Invariants: results go to stdout, everything else (progress, notes, errors) to stderr; a failure is
-one sentence and an exit code (see `tilesmith.failures`), whichever way the command was started.
+one sentence and an exit code (see `tilesmith.cli.failures`), whichever way the command was started.
 """
 
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import click
 
-from tilesmith.commands.help import ExplainedGroup
-from tilesmith.commands.verbosity import verbose
+from tilesmith.cli.failures import explain, signals_as_exceptions
+from tilesmith.cli.help import ExplainedGroup
+from tilesmith.cli.stopping import ends_in_native_code, explained, leave
+from tilesmith.cli.verbosity import verbose
 from tilesmith.display.output import print_error
-from tilesmith.failures import explain, signals_as_exceptions
-from tilesmith.search_space.ending import STOPPED
-from tilesmith.search_space.spoken import on_a_command_line
-from tilesmith.search_space.suggestions import did_you_mean
-from tilesmith.stopping import ends_in_native_code, explained, leave
+from tilesmith.search_space.support.ending import STOPPED
+from tilesmith.search_space.support.extensions import left_out, rooms
+from tilesmith.search_space.support.spoken import on_a_command_line
+from tilesmith.search_space.support.suggestions import did_you_mean
 
 _COMMANDS = {
     "tune": "tilesmith.commands.tune:tune",
     "compile": "tilesmith.commands.compile:compile_model",
-    "quantize": "tilesmith.commands.quantize:quantize",
+    "quantize": "tilesmith.capabilities.quantisation.commands.quantize:quantize",
     "run": "tilesmith.commands.run:run",
     "bench": "tilesmith.commands.bench:bench",
-    "profile": "tilesmith.commands.profile:profile",
-    "compare": "tilesmith.commands.compare:compare",
-    "bisect": "tilesmith.commands.bisect:bisect",
+    "profile": "tilesmith.capabilities.profile.commands.profile:profile",
+    "compare": "tilesmith.capabilities.fault_finding.commands.compare:compare",
+    "bisect": "tilesmith.capabilities.fault_finding.commands.bisect:bisect",
     "measure": "tilesmith.commands.measure:measure",
     "space": "tilesmith.commands.space:space",
     "simulate": "tilesmith.commands.simulate:simulate",
-    "plan": "tilesmith.commands.plan:plan",
-    "shard": "tilesmith.commands.shard:shard",
-    "explore": "tilesmith.commands.explore:explore",
+    "plan": "tilesmith.capabilities.planning.commands.plan:plan",
+    "shard": "tilesmith.capabilities.sharding.commands.shard:shard",
+    "explore": "tilesmith.capabilities.exploration.commands.explore:explore",
     "db": "tilesmith.commands.db.commands:database_group",
     "models": "tilesmith.commands.models:models",
-    "report": "tilesmith.commands.report:report",
-    "dashboard": "tilesmith.commands.dashboard:dashboard",
+    "report": "tilesmith.capabilities.dashboard.commands.report:report",
+    "dashboard": "tilesmith.capabilities.dashboard.commands.dashboard:dashboard",
     "targets": "tilesmith.commands.targets:targets",
-    "collectives": "tilesmith.commands.collectives:collectives",
+    "collectives": "tilesmith.capabilities.sharding.commands.collectives:collectives",
     "operators": "tilesmith.commands.operators:operators",
     "sign": "tilesmith.commands.sign:sign",
     "doctor": "tilesmith.commands.doctor:doctor",
-    "completion": "tilesmith.commands.completion:completion",
+    "completion": "tilesmith.cli.completion:completion",
 }
-"""Where each command lives, in the order `--help` lists them."""
+"""Where each command of ours lives, in the order `--help` lists them."""
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """Where every command lives: ours, then those that other extensions bring in a room `commands`,
+    a module `what_ever` with a function of that name for a command `what-ever`.
+    """
+    homes = dict(_COMMANDS)
+    known = {home.partition(":")[0] for home in homes.values()}
+    for room in rooms("commands"):
+        spec = find_spec(room)
+        for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else ()):
+            home = f"{room}.{module.name}"
+            if home not in known:
+                homes.setdefault(module.name.replace("_", "-"), f"{home}:{module.name}")
+    return homes
+
+
+def _is_installed(home: str) -> bool:
+    """Whether a command's capability was not left out of this installation."""
+    try:
+        return find_spec(home.partition(":")[0]) is not None
+    except ModuleNotFoundError:
+        return False
+
 
 _COMPLETING = "_TILESMITH_COMPLETE"
-"""Set by shells that ask for words (`tilesmith.commands.completion`)."""
+"""Set by shells that ask for words (`tilesmith.cli.completion`)."""
 
 
 class LazyGroup(ExplainedGroup):
     """A group that imports a command's module only to run it or to list it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [name for name, home in _homes().items() if _is_installed(home)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _homes():
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command = getattr(import_module(module), attribute)
+        module, _, attribute = _homes()[cmd_name].partition(":")
+        try:
+            command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            raise left_out(error, f"'tilesmith {cmd_name}'") or error from None
         assert isinstance(command, click.Command), cmd_name
         verbose(command)
         if _COMPLETING in os.environ:
-            from tilesmith.commands.completion import completing
+            from tilesmith.cli.completion import completing
 
             return completing(command)
         return command
@@ -80,8 +112,8 @@ class LazyGroup(ExplainedGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click, but for what is said of an unknown command."""
-        if not args[0].startswith("-") and args[0] not in _COMMANDS and not ctx.resilient_parsing:
-            meant = did_you_mean(args[0], _COMMANDS)
+        if not args[0].startswith("-") and args[0] not in _homes() and not ctx.resilient_parsing:
+            meant = did_you_mean(args[0], _homes())
             raise click.UsageError(f"No such command '{args[0]}'{meant}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -95,7 +127,7 @@ class LazyGroup(ExplainedGroup):
         return ctx
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run and exit; with what code, `tilesmith.failures` says."""
+        """Run and exit; with what code, `tilesmith.cli.failures` says."""
         kwargs["standalone_mode"] = False
         given = kwargs.get("args", args[0] if args else None)
         words = sys.argv[1:] if given is None else list(given)
@@ -119,7 +151,7 @@ class LazyGroup(ExplainedGroup):
             raise
         except BaseException as error:
             if ctx.params["show_traceback"]:
-                from tilesmith.records.urls import without_password
+                from tilesmith.records.schema.urls import without_password
 
                 shown = "".join(traceback.format_exception(error))
                 click.echo(without_password(shown), err=True, nl=False)
@@ -158,7 +190,7 @@ def main() -> NoReturn:
     """Run the command that the process was started with, and exit."""
     _open_closed_streams()
     if _COMPLETING in os.environ:
-        import_module("tilesmith.commands.shells")
+        import_module("tilesmith.cli.shells")
     try:
         command_line.main(prog_name="tilesmith", complete_var=_COMPLETING)
     except SystemExit as end:

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import NoReturn
 
-from tilesmith.search_space.ending import STOPPED, exit_code, heeded
+from tilesmith.search_space.support.ending import STOPPED, exit_code, heeded
 
 
 def main() -> NoReturn:

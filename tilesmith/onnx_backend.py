@@ -20,8 +20,8 @@ from onnx import helper, shape_inference
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from tilesmith.api import compile
-from tilesmith.compiler.executable import Executable
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import ModelError
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -7,7 +7,8 @@
 Dynamo guards what a graph was traced for (shapes, types, Python values) and asks for another graph
 when a guard fails. Nothing here raises, but for wrong options: what cannot be compiled is left to
 PyTorch, operator by operator, which one warning of the logger "tilesmith.torch" says for a graph;
-`reports` says it to programs. See `tilesmith.jobs.torch_graphs` for weights, sizes and gradients.
+`reports` says it to programs. See `tilesmith.capabilities.pytorch.torch_graphs` for weights, sizes
+and gradients.
 
 Options: `torch.compile(..., options={"target": ..., "database": ..., "threads": ...})`, the keyword
 arguments of `tilesmith.compile`; threads are PyTorch's own number unless given.
@@ -22,10 +23,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from tilesmith.capabilities.pytorch.torch_graphs import CompiledGraph, GraphReport
 from tilesmith.jobs.databases import BY_DEFAULT, here
 from tilesmith.jobs.extras import required
-from tilesmith.jobs.torch_graphs import CompiledGraph, GraphReport
-from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.support.errors import InputError
 
 __all__ = ["GraphReport", "reports", "tilesmith"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.runtime.executable import Executable
 
 SHAKES = (1 + 1e-6, 1 - 1e-6, 1 + 3e-6, 1 - 3e-6)
 """Factors of the inputs: float32 holds numbers to 6e-8 of them."""

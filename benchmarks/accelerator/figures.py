@@ -21,13 +21,13 @@ import kernels
 import numpy as np
 from scipy.stats import spearmanr
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.simulator.timelines.timeline import timeline
+from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge, measure, simulate
-from tilesmith.simulator.trainium.timeline import timeline
 
 TARGET = load_target("trn1")
 PRODUCTS = ("matmul m=4096 n=4096 k=4096 dtype=bfloat16", "matmul m=4096 n=12288 k=5120")

@@ -19,10 +19,14 @@ import kernels
 import mamba
 from written import attention, elementwise, indexing, products, rows, windows
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import DTYPE_BYTES, DTYPES, InstructionStream
-from tilesmith.search_space.target import load_target
-from tilesmith.simulator.trainium.timeline import Timeline, timeline
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import (
+    DTYPE_BYTES,
+    DTYPES,
+    InstructionStream,
+)
+from tilesmith.families.trainium.simulator.timelines.timeline import Timeline, timeline
+from tilesmith.search_space.hardware.target import load_target
 
 HALF = "bfloat16"
 Make = Callable[[Core], InstructionStream]

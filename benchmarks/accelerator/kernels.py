@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
-from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
+from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 
 P = 128
 BANK = 512

@@ -13,16 +13,16 @@ from __future__ import annotations
 import argparse
 import time
 
-from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.codegen.lpu.scheduling.bounds import bounds
-from tilesmith.codegen.lpu.scheduling.scheduler import schedule
-from tilesmith.codegen.lpu.scheduling.windows import scheduled_by_windows
-from tilesmith.codegen.lpu.verification.checker import check
-from tilesmith.codegen.structures import default_of
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.lpu.selected import selected
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.families.lpu.codegen.chip import Chip
+from tilesmith.families.lpu.codegen.scheduling.bounds import bounds
+from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
+from tilesmith.families.lpu.codegen.scheduling.windows import scheduled_by_windows
+from tilesmith.families.lpu.codegen.verification.checker import check
+from tilesmith.families.lpu.simulator.selected import selected
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 FIRST, LAST = 1376, 3500
 

@@ -24,15 +24,15 @@ try:
 
     from benchmarks.accelerator.lpu_transformers import MODELS, exported
     from tilesmith import quantize
-    from tilesmith.codegen.lpu.dataflow import LANES
-    from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, Stage
-    from tilesmith.compiler.backends.lpu.program import Program, segments
-    from tilesmith.compiler.build import build
+    from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.onnx.importer import import_model
-    from tilesmith.search_space.dtypes import size_of
-    from tilesmith.search_space.errors import ModelError
-    from tilesmith.search_space.target import Target, load_target
-    from tilesmith.simulator.lpu.analytical import estimate
+    from tilesmith.families.lpu.backend.chips.pipeline import Cutter, Pipeline, Stage
+    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.families.lpu.codegen.dataflow import LANES
+    from tilesmith.families.lpu.simulator.analytical import estimate
+    from tilesmith.search_space.expressions.dtypes import size_of
+    from tilesmith.search_space.hardware.target import Target, load_target
+    from tilesmith.search_space.support.errors import ModelError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -18,12 +18,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
-from tilesmith.compiler.backends.lpu.pipeline import Cutter
-from tilesmith.compiler.build import build
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.mesh import Mesh, load_mesh
-from tilesmith.search_space.target import Target
+from tilesmith.families.lpu.backend.chips.pipeline import Cutter
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.meshes.mesh import Mesh, load_mesh
+from tilesmith.search_space.support.errors import ModelError
 
 
 def _model(text: str, weights: dict[str, NDArray[np.float32]]) -> onnx.ModelProto:

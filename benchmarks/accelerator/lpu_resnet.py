@@ -22,14 +22,14 @@ try:
 
     from benchmarks.accelerator.resnets import resnet
     from tilesmith import quantize
-    from tilesmith.compiler.backends.lpu.model import shown_times
-    from tilesmith.compiler.backends.lpu.program import Program, segments
-    from tilesmith.compiler.build import build
+    from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.onnx.importer import import_model
-    from tilesmith.compiler.program import HostStep
-    from tilesmith.jobs.light_models import save_light_model
-    from tilesmith.search_space.target import load_target
-    from tilesmith.simulator.lpu.shares import shares
+    from tilesmith.compiler.recipe.program import HostStep
+    from tilesmith.families.lpu.backend.programs.model import shown_times
+    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.families.lpu.simulator.views.shares import shares
+    from tilesmith.jobs.subjects.light_models import save_light_model
+    from tilesmith.search_space.hardware.target import load_target
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -20,10 +20,10 @@ try:
     import tilesmith as ts
     from tests.compiler.model_builder import inputs_of
     from tests.compiler.sharded_models import graph_of, mlp, transformer
-    from tilesmith.compiler.backend import backend_of
-    from tilesmith.compiler.build import build
+    from tilesmith.compiler.backends.backend import backend_of
+    from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.host.reference import run_reference
-    from tilesmith.search_space.mesh import Mesh, load_mesh
+    from tilesmith.search_space.meshes.mesh import Mesh, load_mesh
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -13,16 +13,16 @@ from __future__ import annotations
 import argparse
 import math
 
-from tilesmith.codegen.lpu.dataflow import LANES
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.display.output import table
-from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.mesh import CollectiveKind, Mesh, load_mesh
-from tilesmith.search_space.workload import Workload
+from tilesmith.families.lpu.codegen.dataflow import LANES
+from tilesmith.families.lpu.simulator.execution.several import collective, node_of
+from tilesmith.families.lpu.simulator.selected import scheduled
+from tilesmith.families.lpu.simulator.tensor_parallel import EXTENTS, SPLITS, tensor_parallel
+from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh, load_mesh
+from tilesmith.search_space.support.errors import CodegenError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.collectives import collective_cost
-from tilesmith.simulator.lpu.selected import scheduled
-from tilesmith.simulator.lpu.several import collective, node_of
-from tilesmith.simulator.lpu.tensor_parallel import EXTENTS, SPLITS, tensor_parallel
 
 KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = (5120, 81920, 1310720, 20971520)

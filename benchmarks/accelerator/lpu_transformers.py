@@ -33,15 +33,15 @@ try:
 
     from benchmarks.accelerator.beside_onnxruntime import beside
     from tilesmith import quantize
-    from tilesmith.compiler.backend import backend_of
-    from tilesmith.compiler.backends.lpu.model import shown_times, spans
-    from tilesmith.compiler.backends.lpu.program import Program, segments
-    from tilesmith.compiler.build import BuildOptions, build
-    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.backends.backend import backend_of
+    from tilesmith.compiler.driver.build import BuildOptions, build
     from tilesmith.compiler.onnx.importer import import_model
-    from tilesmith.compiler.program import HostStep
-    from tilesmith.search_space.errors import TilesmithError
-    from tilesmith.search_space.target import load_target
+    from tilesmith.compiler.recipe.program import HostStep
+    from tilesmith.compiler.runtime.executable import Executable
+    from tilesmith.families.lpu.backend.programs.model import shown_times, spans
+    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.search_space.hardware.target import load_target
+    from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

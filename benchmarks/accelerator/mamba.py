@@ -19,12 +19,12 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
-from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
-from tilesmith.search_space.target import load_target
-from tilesmith.simulator.trainium.timeline import timeline
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
+from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
+from tilesmith.families.trainium.simulator.timelines.timeline import timeline
+from tilesmith.search_space.hardware.target import load_target
 
 P = 128
 BANK = 512

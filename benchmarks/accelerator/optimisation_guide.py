@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.codegen.trainium.isa.core import FIRST_DMA_QUEUE, Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
-from tilesmith.codegen.trainium.isa.memory import HbmView
-from tilesmith.codegen.trainium.kernel.builder import Kernel
-from tilesmith.search_space.target import load_target
-from tilesmith.simulator.trainium.timeline import Timeline, timeline
+from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
+from tilesmith.families.trainium.codegen.isa.memory import HbmView
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
+from tilesmith.families.trainium.simulator.timelines.timeline import Timeline, timeline
+from tilesmith.search_space.hardware.target import load_target
 
 P, BANK = 128, 512
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import kernels
 import numpy as np
 
-from tilesmith.codegen.trainium.isa.core import ENGINES, Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
-from tilesmith.codegen.trainium.timing.costs import costs
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.simulator.trainium.timeline import Timeline, timeline
+from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op
+from tilesmith.families.trainium.codegen.timing.costs import costs
+from tilesmith.families.trainium.simulator.timelines.timeline import Timeline, timeline
+from tilesmith.search_space.hardware.target import Target, load_target
 
 
 @dataclass(frozen=True)

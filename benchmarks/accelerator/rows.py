@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import simulate
 
 OPERATORS = (

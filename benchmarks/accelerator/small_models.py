@@ -18,7 +18,7 @@ import onnxruntime
 from onnx import numpy_helper, parser
 
 import tilesmith
-from tilesmith.jobs.compiling import random_inputs
+from tilesmith.jobs.compilation.compiling import random_inputs
 
 
 def model_of(text: str, weights: Mapping[str, Any]) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from benchmarks.models import Builder
-from tilesmith.compiler.seed_weights import seed_weights
+from tilesmith.compiler.graph.seed_weights import seed_weights
 
 
 def _convolution(

@@ -30,7 +30,7 @@ from models import write_models
 
 import tilesmith
 from tilesmith.display.output import note
-from tilesmith.jobs.compiling import random_inputs
+from tilesmith.jobs.compilation.compiling import random_inputs
 
 TARGET = "trn1"
 LIMITS = {"fp32": 1e-5, "bf16": 2e-2}

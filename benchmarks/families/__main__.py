@@ -33,7 +33,7 @@ try:
     from torch.utils import _pytree as pytree
 
     import tilesmith as ts
-    from tilesmith.search_space.errors import TilesmithError
+    from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

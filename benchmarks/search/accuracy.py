@@ -24,12 +24,12 @@ import click
 import numpy as np
 
 from benchmarks.search.pretrain import corpus, quality, ranking_quality
-from tilesmith.tuner.cost_model import Samples
 from tilesmith.tuner.cost_models.blend import Blend
-from tilesmith.tuner.knob_features import KnobColumns
-from tilesmith.tuner.model_corpus import Corpus
-from tilesmith.tuner.model_fitting import NETWORKS, fitted
-from tilesmith.tuner.pretrained import Pretrained
+from tilesmith.tuner.pretrained.model_corpus import Corpus
+from tilesmith.tuner.pretrained.model_fitting import NETWORKS, fitted
+from tilesmith.tuner.pretrained.pretrained import Pretrained
+from tilesmith.tuner.surrogates.cost_model import Samples
+from tilesmith.tuner.surrogates.knob_features import KnobColumns
 
 
 def in_a_job(

@@ -5,8 +5,8 @@ the objective. An evaluation costs what was recorded of it (compiling, validatin
 invocations; what the framework took there is left out, for both), and choosing what it really took
 here, in seconds of the processor, so that other work on the machine does not count. A run ends when
 its budget of seconds is spent. Configurations of ours are chosen by the job itself
-(`tilesmith.tuner.session.tune` with the replay runner and default options), Kernel Tuner's by its
-strategies with their default options on its own search space and simulation runner.
+(`tilesmith.tuner.session.session.tune` with the replay runner and default options), Kernel Tuner's
+by its strategies with their default options on its own search space and simulation runner.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.jobs.recorded_file import RecordedFile, is_larger_better, read_recorded
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.recorded_space import RecordedSpace
-from tilesmith.tuner.runner import Candidate, RunnerOptions
+from tilesmith.jobs.tuning.recorded_file import RecordedFile, is_larger_better, read_recorded
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.tuner.ledgers.recorded_space import RecordedSpace
+from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
 from tilesmith.tuner.runners.replay import ReplayRunner
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
 
 _COUNTED = ("compilation", "validation", "runtimes")
 

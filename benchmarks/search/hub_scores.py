@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.search.hub_runs import Run, unpacked
-from tilesmith.jobs.recorded_file import is_larger_better, read_recorded
+from tilesmith.jobs.tuning.recorded_file import is_larger_better, read_recorded
 
 _START, _CUTOFF, _RESOLUTION, _CONFIDENCE = 0.01, 0.95, 1000, 0.95
 _MARGIN = 1.1

@@ -19,24 +19,24 @@ import click
 import numpy as np
 
 from benchmarks.search.recorded import WORKLOADS, recorded
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.jobs.targets import resolve_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records.database import Database
-from tilesmith.records.samples import lessons
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.learning.samples import lessons
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.tuner.cost_models.residual import DampedResidual
-from tilesmith.tuner.feature_source import JudgedFeatures
-from tilesmith.tuner.model_corpus import Corpus, corpus
-from tilesmith.tuner.model_fitting import TREES, Recipe, fitted
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.pretrained import Pretrained
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.pretrained.model_corpus import Corpus, corpus
+from tilesmith.tuner.pretrained.model_fitting import TREES, Recipe, fitted
+from tilesmith.tuner.pretrained.pretrained import Pretrained
 from tilesmith.tuner.strategies.evolutionary import Evolutionary
-from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.tasks.feature_source import JudgedFeatures
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 _WITHIN = 1.05
 _SCREENED = 16

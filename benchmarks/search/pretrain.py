@@ -1,8 +1,8 @@
 """Make the cost models that come with the package.
 
-    python -m benchmarks.search.pretrain --family cpu --out tuner/cost_models/pretrained/cpu.json
+    python -m benchmarks.search.pretrain --family cpu --out tuner/pretrained/models/cpu.json
     python -m benchmarks.search.pretrain --family trainium --workloads 160 --samples 40 \\
-        --out tuner/cost_models/pretrained/trainium.json
+        --out tuner/pretrained/models/trainium.json
 
 Draws workloads of all sizes, measures schedules of each as a tuning job does (evenly from all
 algorithms, and mutants of the best, so that the good ones are told apart too), and trains a few
@@ -30,18 +30,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.search.workloads import drawn
-from tilesmith.codegen.host import cpu_target
-from tilesmith.search_space.errors import TilesmithError
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.population import Breeder, Population
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
-from tilesmith.tuner.cost_model import rank_agreement
-from tilesmith.tuner.model_corpus import Corpus
-from tilesmith.tuner.model_fitting import NETWORKS, fitted
-from tilesmith.tuner.pretrained import Pretrained, reference, usual
+from tilesmith.tuner.pretrained.model_corpus import Corpus
+from tilesmith.tuner.pretrained.model_fitting import NETWORKS, fitted
+from tilesmith.tuner.pretrained.pretrained import Pretrained, reference, usual
+from tilesmith.tuner.surrogates.cost_model import rank_agreement
 
 _GENERATIONS, _PARENTS = 6, 24
 

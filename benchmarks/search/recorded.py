@@ -19,18 +19,18 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.jobs.targets import resolve_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records.database import Database
-from tilesmith.records.queries import Filter
-from tilesmith.records.record import TuningRecord
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.questions.queries import Filter
+from tilesmith.records.trials.record import TuningRecord
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Knob
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.runner import RunnerOptions, runners
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.runner import RunnerOptions, runners
 
 WORKLOADS = (
     # A rank-8 adapter, a transformer's projections and its feed-forward halves, a classifier.

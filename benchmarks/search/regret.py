@@ -30,19 +30,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.search.spaces import CASES, Case, Table, measured_table
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judges_as_measured
-from tilesmith.tuner.cost_model import cost_models
-from tilesmith.tuner.feature_source import JudgedFeatures
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.pretrained import pretrained
-from tilesmith.tuner.strata import propose_batch, strata
-from tilesmith.tuner.strategy import strategies
-from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.pretrained.pretrained import pretrained
+from tilesmith.tuner.search.strata import propose_batch, strata
+from tilesmith.tuner.surrogates.cost_model import cost_models
+from tilesmith.tuner.tasks.feature_source import JudgedFeatures
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.strategy import strategies
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 Floats = NDArray[np.float64]
 Limits = tuple[int, int, bool]

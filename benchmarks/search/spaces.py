@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.results.versions import FEATURES, SIMULATOR, SPACE
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
 
 _CHUNK = 2048

@@ -26,24 +26,24 @@ import click
 import numpy as np
 
 from benchmarks.search.recorded import WORKLOADS
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.transfer import carried_over
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.tuner.cost_models.blend import Blend
-from tilesmith.tuner.feature_source import JudgedFeatures
-from tilesmith.tuner.opening import starting_points
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.pretrained import pretrained
-from tilesmith.tuner.strata import propose_batch, strata
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.pretrained.pretrained import pretrained
+from tilesmith.tuner.search.opening import starting_points
+from tilesmith.tuner.search.strata import propose_batch, strata
 from tilesmith.tuner.strategies.evolutionary import Evolutionary
-from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.tasks.feature_source import JudgedFeatures
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 _WITHIN = 1.05
 _FEW = 8

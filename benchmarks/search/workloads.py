@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import WorkloadError
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 Maker = Callable[[np.random.Generator], str]
 """Draws a workload's key."""

@@ -33,8 +33,8 @@ from itertools import repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from tilesmith.codegen import object_cache
 from tilesmith.codegen.compiled.signature import ARRAYS, Signature, Source
+from tilesmith.codegen.host import object_cache
 
 if TYPE_CHECKING:
     from tilesmith.codegen.compiled.translator import Translator

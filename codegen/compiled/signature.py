@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import TranslationError
+from tilesmith.search_space.support.errors import TranslationError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -6,10 +6,14 @@ loads what is there and combines, over the lanes too where the element does not 
 
 from __future__ import annotations
 
-from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.flags import from_flag, is_unsigned
-from tilesmith.codegen.llvm.indexing import IndexEmitter
-from tilesmith.codegen.llvm.ir import (
+from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
+from tilesmith.codegen.llvm.expressions.loads import Lane, Memory
+from tilesmith.codegen.llvm.expressions.registers import RegisterFile
+from tilesmith.codegen.llvm.expressions.values import ValueEmitter
+from tilesmith.codegen.llvm.functions.vector_math import FLAGS
+from tilesmith.codegen.llvm.text.builder import Builder
+from tilesmith.codegen.llvm.text.flags import from_flag, is_unsigned
+from tilesmith.codegen.llvm.text.ir import (
     INDEX,
     INT32,
     VOID,
@@ -21,15 +25,11 @@ from tilesmith.codegen.llvm.ir import (
     literal,
     numbers_of,
 )
-from tilesmith.codegen.llvm.loads import Lane, Memory
-from tilesmith.codegen.llvm.registers import RegisterFile
-from tilesmith.codegen.llvm.types import element_type, is_float, suffix
-from tilesmith.codegen.llvm.values import ValueEmitter
-from tilesmith.codegen.llvm.vector_math import FLAGS
-from tilesmith.search_space.dtypes import size_of, widened
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.codegen.llvm.text.types import element_type, is_float, suffix
+from tilesmith.search_space.expressions.dtypes import size_of, widened
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.scalar import REDUCERS, Call
 from tilesmith.search_space.ir.program import Block
-from tilesmith.search_space.ir.scalar import REDUCERS, Call
 
 
 class BlockEmitter:

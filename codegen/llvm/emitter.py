@@ -20,26 +20,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilesmith.codegen.llvm import selection, tiles
-from tilesmith.codegen.llvm.ahead import AheadEmitter
 from tilesmith.codegen.llvm.blocks import BlockEmitter
-from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.dot_products import DotProductEmitter
-from tilesmith.codegen.llvm.indexing import IndexEmitter, elements
-from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
-from tilesmith.codegen.llvm.loads import Lane, Memory
+from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter, elements
+from tilesmith.codegen.llvm.expressions.loads import Lane, Memory
+from tilesmith.codegen.llvm.expressions.registers import RegisterFile, vector_registers
+from tilesmith.codegen.llvm.expressions.values import ValueEmitter
+from tilesmith.codegen.llvm.functions.vector_math import VectorMath
+from tilesmith.codegen.llvm.intrinsics import selection, tiles
+from tilesmith.codegen.llvm.intrinsics.ahead import AheadEmitter
+from tilesmith.codegen.llvm.intrinsics.dot_products import DotProductEmitter
+from tilesmith.codegen.llvm.intrinsics.tiles import TileEmitter
+from tilesmith.codegen.llvm.intrinsics.transposes import emit_tile, recognise
 from tilesmith.codegen.llvm.own_copies import copied_whole
-from tilesmith.codegen.llvm.registers import RegisterFile, vector_registers
+from tilesmith.codegen.llvm.text.builder import Builder
+from tilesmith.codegen.llvm.text.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
+from tilesmith.codegen.llvm.text.types import ALIGNMENT, element_type
 from tilesmith.codegen.llvm.threads import barrier_function, export
-from tilesmith.codegen.llvm.tiles import TileEmitter
-from tilesmith.codegen.llvm.transposes import emit_tile, recognise
-from tilesmith.codegen.llvm.types import ALIGNMENT, element_type
-from tilesmith.codegen.llvm.values import ValueEmitter
-from tilesmith.codegen.llvm.vector_math import VectorMath
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.instruction_set import instruction_set_of, vector_width
-from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.expressions.expression import const
+from tilesmith.search_space.hardware.instruction_set import instruction_set_of, vector_width
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.lanes import most_of
 from tilesmith.search_space.ir.program import (
     Allocate,
@@ -53,7 +53,7 @@ from tilesmith.search_space.ir.program import (
     Statement,
     blocks,
 )
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.support.errors import CodegenError
 
 _BYTE = integer(8)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.codegen.llvm.emitter import FunctionEmitter
-from tilesmith.codegen.llvm.ir import Module
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.codegen.llvm.text.ir import Module
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.ir.transforms.finishing import finish
 
 
 @dataclass(frozen=True)

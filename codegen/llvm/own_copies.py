@@ -9,8 +9,8 @@ given for both; the same code serves either.
 
 from __future__ import annotations
 
+from tilesmith.search_space.expressions.scalar import Load
 from tilesmith.search_space.ir.program import Buffer, Program, Statement, blocks
-from tilesmith.search_space.ir.scalar import Load
 
 
 def copied_whole(statement: Statement, program: Program) -> tuple[Buffer, Buffer] | None:

@@ -14,8 +14,8 @@ word, its generation. All zero at first, but for the two numbers of looks.
 
 from __future__ import annotations
 
-from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module
+from tilesmith.codegen.llvm.text.builder import Builder
+from tilesmith.codegen.llvm.text.ir import INDEX, POINTER, VOID, Function, Module
 
 SIGNATURE = (POINTER, INDEX, INDEX, POINTER, POINTER, POINTER)
 """arguments, thread, threads, barrier, shared workspace, local workspace."""

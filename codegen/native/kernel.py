@@ -20,18 +20,18 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen import object_cache
+from tilesmith.codegen.host import object_cache
+from tilesmith.codegen.host.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.structures import lowered
-from tilesmith.codegen.varying import lowered_varying, own_name, verify_sizes
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.codegen.programs.varying import lowered_varying, own_name, verify_sizes
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.expressions.sizes import Size
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Buffer, Program
-from tilesmith.search_space.ir.sizes import Size
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 ENTRY = ctypes.CFUNCTYPE(
     None,
@@ -272,6 +272,6 @@ def concrete_shape(buffer: Buffer) -> tuple[int, ...]:
 
 
 def _host() -> Target:
-    from tilesmith.codegen.host import host_target
+    from tilesmith.codegen.host.machine import host_target
 
     return host_target()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from tilesmith.codegen.native.kernel import KernelCode, concrete_shape
-from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.expressions.expression import const
 from tilesmith.search_space.ir.program import Buffer
 
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import llvmlite
 import llvmlite.binding as llvm
 
-from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.instruction_set import instruction_set, instruction_set_files
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.hardware.instruction_set import instruction_set, instruction_set_files
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import CodegenError
 
 OPTIONS = ("-enable-misched=false",)
 OPTIMISATION = 3

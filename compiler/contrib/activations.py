@@ -11,7 +11,7 @@ Source: ONNX Runtime, docs/ContribOperators.md, version 1 of the domain.
 
 from __future__ import annotations
 
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 
 @operator("com.microsoft.Gelu", 1, 1)

@@ -23,8 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.compiler.contrib.quantised_products import scaled_product
-from tilesmith.compiler.expansion import Expansion, operator
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 FILTER = -10000.0
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.compiler.contrib.products import activated
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 CONVOLUTION: dict[str, Any] = {
     "auto_pad": "NOTSET", "dilations": (), "group": 1, "kernel_shape": (), "pads": (),

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.compiler.contrib.attention import attended, in_heads
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 
 @operator(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 
 @operator("ai.onnx.LayerNormalization", 2, 3, axis=-1, epsilon=1e-5, stash_type=1)

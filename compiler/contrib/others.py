@@ -11,7 +11,7 @@ Source: ONNX Runtime, docs/ContribOperators.md.
 
 from __future__ import annotations
 
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 
 @operator("com.microsoft.CDist", 2, 2, metric="sqeuclidean")

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.block_quantised import OPERATOR, kept_scales
-from tilesmith.compiler.expansion import Expansion, operator
-from tilesmith.search_space.workload import shape_text
+from tilesmith.compiler.numerics.block_quantised import OPERATOR, kept_scales
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
+from tilesmith.search_space.workloads.workload import shape_text
 
 
 def activated(e: Expansion, x: str, name: str, numbers: tuple[float, ...]) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 
 from tilesmith.compiler.contrib.convolutions import channels_first, channels_last, stated
 from tilesmith.compiler.contrib.normalisations import embedded
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 
 def dequantised(e: Expansion, first: int) -> str:

@@ -20,7 +20,7 @@ from tilesmith.compiler.contrib.convolutions import (
     stated,
 )
 from tilesmith.compiler.contrib.quantised import quantised
-from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 
 def scaled_product(e: Expansion, a: tuple[str, str, str], b: tuple[str, str, str]) -> str:

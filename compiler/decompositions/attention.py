@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, typed_decompositions
 from tilesmith.compiler.decompositions.attention_masks import mask_of
 from tilesmith.compiler.decompositions.repetition import broadcast
-from tilesmith.compiler.graph import Node
-from tilesmith.search_space.workload import shape_text
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, typed_decompositions
+from tilesmith.search_space.workloads.workload import shape_text
 
 _ATTRIBUTES = {
     "is_causal", "kv_num_heads", "left_window_size", "q_num_heads", "qk_matmul_output_mode",

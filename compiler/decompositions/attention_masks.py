@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer
 
 Shape = tuple[int, int, int, int]
 """Sequences, heads, queries, keys."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilesmith.compiler.decomposition import Composer, decompositions
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("DepthToSpace")

@@ -14,8 +14,12 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions, typed_decompositions
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import (
+    Composer,
+    decompositions,
+    typed_decompositions,
+)
 
 
 @decompositions.register("Hardmax")

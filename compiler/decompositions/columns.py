@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.access import spatial
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.lowering.convolution import pad_text, pair_text
-from tilesmith.compiler.onnx.access import spatial
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("Col2Im")

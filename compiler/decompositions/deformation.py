@@ -13,7 +13,6 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.decompositions.taps import (
     LARGEST,
     Axis,
@@ -22,8 +21,9 @@ from tilesmith.compiler.decompositions.taps import (
     sampled,
     together,
 )
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.onnx.access import pads, spatial
+from tilesmith.compiler.graph.access import pads, spatial
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("DeformConv")

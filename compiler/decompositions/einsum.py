@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from string import ascii_letters
 
-from tilesmith.compiler.decomposition import Composer, decompositions
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("Einsum")

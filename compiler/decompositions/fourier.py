@@ -15,9 +15,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.decomposition import Composer, decompositions
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.onnx.access import integers
+from tilesmith.compiler.graph.access import integers
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 _LARGEST = 1 << 22
 """Elements of a matrix."""

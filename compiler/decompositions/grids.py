@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.decompositions.taps import (
     LARGEST,
     OFFSETS,
@@ -19,8 +18,9 @@ from tilesmith.compiler.decompositions.taps import (
     sampled,
     together,
 )
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.host.grids import centres
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.host.operators.grids import centres
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("GridSample")

@@ -16,10 +16,10 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, typed_decompositions
 from tilesmith.compiler.decompositions.quantisation import clipped
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.whole_numbers import EXACT, NARROW, limits
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.numerics.whole_numbers import EXACT, NARROW, limits
+from tilesmith.compiler.rewriting.decomposition import Composer, typed_decompositions
 
 _BYTES = ("uint8", "int8")
 

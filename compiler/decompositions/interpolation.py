@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.decomposition import Composer, decompositions, weighting
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions, weighting
 from tilesmith.search_space.operators.resize import COORDINATES
 
 _LONGEST_PRODUCT = 160

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions, typed_decompositions
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import (
+    Composer,
+    decompositions,
+    typed_decompositions,
+)
 
 
 @decompositions.register("NegativeLogLikelihoodLoss")

@@ -15,9 +15,9 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.onnx.access import pads, spatial
+from tilesmith.compiler.graph.access import pads, spatial
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 _LARGEST_POWER = 8
 """What elementwise kernels write as products."""

@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.decompositions.repetition import broadcast
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("MatMul")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, typed_decompositions
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.whole_numbers import NARROW, limits
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.numerics.whole_numbers import NARROW, limits
+from tilesmith.compiler.rewriting.decomposition import Composer, typed_decompositions
 
 
 @typed_decompositions.register("DequantizeLinear")

@@ -11,10 +11,14 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions, typed_decompositions
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.onnx.access import axes
-from tilesmith.search_space.dtypes import is_floating
+from tilesmith.compiler.graph.access import axes
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import (
+    Composer,
+    decompositions,
+    typed_decompositions,
+)
+from tilesmith.search_space.expressions.dtypes import is_floating
 
 
 def _reduce(composer: Composer, node: Node, operator: str, source: str) -> str | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.decompositions.taps import (
     LARGEST,
     Axis,
@@ -22,7 +21,8 @@ from tilesmith.compiler.decompositions.taps import (
     sampled,
     together,
 )
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 
 
 @decompositions.register("RoiAlign")

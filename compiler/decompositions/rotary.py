@@ -9,8 +9,8 @@ position, or are given for each place. Source: ONNX's RotaryEmbedding 23.
 
 from __future__ import annotations
 
-from tilesmith.compiler.decomposition import Composer, typed_decompositions
-from tilesmith.compiler.graph import Node
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, typed_decompositions
 
 
 @typed_decompositions.register("RotaryEmbedding")

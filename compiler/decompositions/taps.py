@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer
+from tilesmith.compiler.rewriting.decomposition import Composer
 
 OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """The taps along an axis, from the pixel at or before a place."""

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.decomposition import Composer, decompositions, spreading
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.host.windows import transposed_crops
-from tilesmith.compiler.onnx.access import spatial
-from tilesmith.search_space.workload import shape_text
+from tilesmith.compiler.graph.access import spatial
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.host.operators.windows import transposed_crops
+from tilesmith.compiler.rewriting.decomposition import Composer, decompositions, spreading
+from tilesmith.search_space.workloads.workload import shape_text
 
 MOST_ZEROS = 16
 """Pixels, zeros included, that one pixel becomes at most."""

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.decomposition import Composer, volumes
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.onnx.access import pads, spatial
+from tilesmith.compiler.graph.access import pads, spatial
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.decomposition import Composer, volumes
 
 _SWAP = (0, 2, 1, 3, 4)
 """Channels and frames change places."""

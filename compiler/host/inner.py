@@ -12,10 +12,10 @@ from typing import Any
 from onnx import helper
 from onnx.reference.op_run import OpRun
 
-from tilesmith.compiler.host.call import Call, Results
-from tilesmith.compiler.host.loops import Loop, Scan
-from tilesmith.compiler.host.operators import EARLIER, OPERATORS, Operator, own_operator
-from tilesmith.compiler.host.optional import Optional
+from tilesmith.compiler.host.operators.call import Call, Results
+from tilesmith.compiler.host.operators.loops import Loop, Scan
+from tilesmith.compiler.host.operators.optional import Optional
+from tilesmith.compiler.host.overrides import EARLIER, OPERATORS, Operator, own_operator
 
 
 class _Own(OpRun):

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.indices import index_fault
-from tilesmith.search_space import epilogue
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.template import template_of
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.indices import index_fault
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads import epilogue
+from tilesmith.search_space.workloads.template import template_of
 
 
 def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Node, Subgraph, kernel
-from tilesmith.compiler.host.call import Call
+from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Node, Subgraph, kernel
+from tilesmith.compiler.graph.value_types import texts
 from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
-from tilesmith.compiler.host.operators import Operator, own_operator
-from tilesmith.compiler.value_types import texts
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.epilogue import STEPS, EpilogueStep
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.compiler.host.operators.call import Call
+from tilesmith.compiler.host.overrides import Operator, own_operator
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 REFERENCE = "Reference"
 """Internal operator: a kernel computed by its template's reference. Attributes: the `workload` and

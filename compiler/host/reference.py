@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import BRANCH, Graph, Node
+from tilesmith.compiler.graph.graph import BRANCH, Graph, Node
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.nodes import HostFunction
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.expressions.dtypes import to_numpy
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -22,11 +22,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, TensorInfo
-from tilesmith.compiler.host.operators import COMPILED
-from tilesmith.compiler.value_types import STRING
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import DependencyError, InputError
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, TensorInfo
+from tilesmith.compiler.graph.value_types import STRING
+from tilesmith.compiler.host.overrides import COMPILED
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import DependencyError, InputError
 
 ENVIRONMENT = "TILESMITH_HOST"
 """What runs host nodes: "onnxruntime", "reference", or (unset, "auto") the first if installed."""

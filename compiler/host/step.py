@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tilesmith.compiler.host.loops import check_room
+from tilesmith.compiler.graph.value_types import texts
 from tilesmith.compiler.host.nodes import HostFunction
+from tilesmith.compiler.host.operators.loops import check_room
 from tilesmith.compiler.host.runtime import ONNXRUNTIME, REFERENCE, session_of
-from tilesmith.compiler.program import HostStep
-from tilesmith.compiler.value_types import texts
-from tilesmith.search_space.dtypes import is_floating, to_numpy
+from tilesmith.compiler.recipe.program import HostStep
+from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
 
 
 class HostCall:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilesmith.compiler.block_quantised import OPERATOR, parameters
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.numerics.block_quantised import OPERATOR, parameters
+from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @rules.register(OPERATOR)

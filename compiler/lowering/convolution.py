@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import as_image, from_image, is_computable, make_kernel, rules
-from tilesmith.compiler.onnx.access import pads, spatial
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.epilogue import EpilogueStep
-from tilesmith.search_space.workload import ParameterValue
+from tilesmith.compiler.graph.access import pads, spatial
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.lower import (
+    as_image,
+    from_image,
+    is_computable,
+    make_kernel,
+    rules,
+)
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.epilogue import EpilogueStep
+from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @rules.register("Conv")

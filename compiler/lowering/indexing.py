@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node, TensorInfo
-from tilesmith.compiler.indices import index_fault
-from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
-from tilesmith.compiler.onnx.access import within
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.access import within
+from tilesmith.compiler.graph.graph import Node, TensorInfo
+from tilesmith.compiler.graph.indices import index_fault
+from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.support.errors import ModelError
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 Dims = tuple[int, ...]
 

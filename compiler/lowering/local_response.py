@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.compiler.graph import Node, view
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue
+from tilesmith.compiler.graph.graph import Node, view
+from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @rules.register("LRN")

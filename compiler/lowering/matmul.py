@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.epilogue import EpilogueStep
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.epilogue import EpilogueStep
 
 
 @rules.register("MatMul")

@@ -11,11 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, is_movable, make_kernel, rules, typed_rules
-from tilesmith.compiler.onnx.access import integers, scalar
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.access import integers, scalar
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.lower import (
+    is_computable,
+    is_movable,
+    make_kernel,
+    rules,
+    typed_rules,
+)
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 Dims = tuple[int, ...]
 

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tilesmith.compiler.graph import Node, view
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.graph import Node, view
+from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 
 @rules.register("LayerNormalization")

@@ -14,8 +14,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Node, TensorInfo
-from tilesmith.compiler.lower import (
+from tilesmith.compiler.graph.access import pads, spatial
+from tilesmith.compiler.graph.graph import Node, TensorInfo
+from tilesmith.compiler.lowering.convolution import window
+from tilesmith.compiler.numerics.quantised import coding_of, is_dequantise
+from tilesmith.compiler.rewriting.lower import (
     as_image,
     from_image,
     is_computable,
@@ -23,12 +26,9 @@ from tilesmith.compiler.lower import (
     rules,
     typed_rules,
 )
-from tilesmith.compiler.lowering.convolution import window
-from tilesmith.compiler.onnx.access import pads, spatial
-from tilesmith.compiler.quantised import coding_of, is_dequantise
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.epilogue import EpilogueStep
-from tilesmith.search_space.workload import ParameterValue
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.epilogue import EpilogueStep
+from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @typed_rules.register("MaxPool")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node, view
-from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
-from tilesmith.compiler.onnx.access import integers, within
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.access import integers, within
+from tilesmith.compiler.graph.graph import Node, view
+from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 _NUMBERS = (
     "float32", "float64", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",

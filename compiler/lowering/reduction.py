@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, make_kernel, typed_rules
-from tilesmith.compiler.onnx.access import axes
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.access import axes
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 _KINDS = {
     "ReduceSum": "sum",

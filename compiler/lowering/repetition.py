@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node, view
-from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.flattening import flatten
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.graph import Node, view
+from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.operator_parts.flattening import flatten
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 
 @typed_rules.register("Expand")

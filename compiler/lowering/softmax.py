@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node
+from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 
 @rules.register("Softmax")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import shape_text
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import shape_text
 
 
 @typed_rules.register("Transpose")

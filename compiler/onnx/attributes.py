@@ -7,10 +7,10 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from tilesmith.compiler.graph import Subgraph
-from tilesmith.compiler.onnx.access import shortest
-from tilesmith.compiler.onnx.arrays import ArrayReader
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.graph.access import shortest
+from tilesmith.compiler.graph.graph import Subgraph
+from tilesmith.compiler.onnx.files.arrays import ArrayReader
+from tilesmith.search_space.support.errors import ModelError
 
 
 def attribute_of(proto: onnx.AttributeProto, arrays: ArrayReader, model: str) -> Any:

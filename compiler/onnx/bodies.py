@@ -15,11 +15,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, view
+from tilesmith.compiler.graph.graph import Graph, Node, Subgraph, TensorInfo, view
 from tilesmith.compiler.onnx.captures import free_names
-from tilesmith.compiler.onnx.inference import DTYPE_NAMES, DTYPE_NUMBERS
-from tilesmith.search_space.dtypes import STORED
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.onnx.inference.inference import DTYPE_NAMES, DTYPE_NUMBERS
+from tilesmith.search_space.expressions.dtypes import STORED
+from tilesmith.search_space.support.errors import ModelError
 
 
 @dataclass(frozen=True)

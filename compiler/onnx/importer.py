@@ -17,8 +17,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from tilesmith.compiler.expansion import Expandable, Expansion, expansion_for
-from tilesmith.compiler.graph import (
+from tilesmith.compiler.graph.graph import (
     INTERNAL_DOMAIN,
     Graph,
     Node,
@@ -26,12 +25,15 @@ from tilesmith.compiler.graph import (
     attributes_of,
     check_of,
 )
-from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
+from tilesmith.compiler.graph.sources import source_name, sourced
+from tilesmith.compiler.graph.value_types import is_value_type, texts
 from tilesmith.compiler.onnx.attributes import attribute_of
 from tilesmith.compiler.onnx.bodies import Surroundings, loop_outputs
 from tilesmith.compiler.onnx.branches import chosen, opened
 from tilesmith.compiler.onnx.captures import captures
-from tilesmith.compiler.onnx.checks import (
+from tilesmith.compiler.onnx.files.arrays import ArrayReader, constant_value
+from tilesmith.compiler.onnx.files.file import ModelFile, read_model
+from tilesmith.compiler.onnx.inference.checks import (
     check_attributes_of,
     check_declared,
     check_operands,
@@ -40,8 +42,7 @@ from tilesmith.compiler.onnx.checks import (
     unbound,
     unknown_shape,
 )
-from tilesmith.compiler.onnx.file import ModelFile, read_model
-from tilesmith.compiler.onnx.inference import (
+from tilesmith.compiler.onnx.inference.inference import (
     DTYPE_NAMES,
     dtype_of,
     infer_outputs,
@@ -49,11 +50,10 @@ from tilesmith.compiler.onnx.inference import (
     known_values,
 )
 from tilesmith.compiler.onnx.sequences import Split, part_of, split_of
-from tilesmith.compiler.sources import source_name, sourced
-from tilesmith.compiler.value_types import is_value_type, texts
-from tilesmith.search_space.dtypes import STORED
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.workload import shape_text
+from tilesmith.compiler.rewriting.expansion import Expandable, Expansion, expansion_for
+from tilesmith.search_space.expressions.dtypes import STORED
+from tilesmith.search_space.support.errors import ModelError
+from tilesmith.search_space.workloads.workload import shape_text
 
 _INFERENCE_LIMIT = 1 << 30
 """Bytes up to which whole-model inference is run (protobuf cannot serialise 2 GiB)."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.expansion import Expandable, Expansion
-from tilesmith.compiler.graph import Node, TensorInfo
+from tilesmith.compiler.graph.graph import Node, TensorInfo
+from tilesmith.compiler.rewriting.expansion import Expandable, Expansion
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.access import clip_bounds, uniform
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 _Matcher = Callable[[Rewriter, Node], "tuple[str, str] | None"]
 

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.compiler.rounding import (
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.numerics.rounding import (
     in_range,
     is_exact_sum,
     is_ordinary,
     is_power_of_two,
     is_small_shift,
 )
-from tilesmith.search_space.rounds import Rounds
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.support.rounds import Rounds
 
 Array = NDArray[Any]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 _FAR = 16
 """So many deviations (or biases) of the mean cost at most 2^-20 of what results are."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import (
+from tilesmith.compiler.graph.graph import (
     BRANCH,
     ENDLESS,
     INTERNAL_DOMAIN,
@@ -24,7 +24,7 @@ from tilesmith.compiler.graph import (
     TensorInfo,
     attributes_of,
 )
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph.sources import from_one
 from tilesmith.compiler.onnx.bodies import (
     Opened,
     Surroundings,
@@ -34,10 +34,10 @@ from tilesmith.compiler.onnx.bodies import (
     opened_body,
 )
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.recurrent import OPERATORS, taken_apart
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.compiler.sources import from_one
-from tilesmith.search_space.template import template_of
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.recurrent import OPERATORS, taken_apart
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.template import template_of
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 from onnx import helper
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.lower import typed_rules
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.numerics.quantised import BYTES, is_dequantise, is_quantise
+from tilesmith.compiler.numerics.whole_numbers import MOVES, NARROW, limits, whole_range
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.quantised import BYTES, is_dequantise, is_quantise
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.compiler.whole_numbers import MOVES, NARROW, limits, whole_range
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.lower import typed_rules
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.expressions.dtypes import to_numpy
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Graph, Node, attributes_of, view
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import integers, uniform
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.compiler.rounding import is_power_of_two
+from tilesmith.compiler.graph.access import integers, uniform
+from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.numerics.rounding import is_power_of_two
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

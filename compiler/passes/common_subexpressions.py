@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.graph.sources import together
 from tilesmith.compiler.host.nodes import foldable
-from tilesmith.compiler.sources import together
+from tilesmith.compiler.rewriting.graph_pass import Pass
 
 _COMPARED = 4096
 """Bytes up to which constants are compared by value."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node, TensorInfo
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.dtypes import STORED, to_numpy
-from tilesmith.search_space.errors import JobError
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.expressions.dtypes import STORED, to_numpy
+from tilesmith.search_space.support.errors import JobError
 
 _LIMIT = 1 << 30
 """Bytes a folded result may have; a model must not grow without bound by folding."""

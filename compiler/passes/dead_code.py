@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Graph, Node
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

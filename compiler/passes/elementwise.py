@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.passes.formula_groups import Group
-from tilesmith.compiler.passes.pointwise_formulas import Formula, formula_of
-from tilesmith.compiler.passes.typed_formulas import DTYPES, IN_DOUBLE
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.flattening import flatten, flatten_rows
-from tilesmith.search_space.formula import formula_text, parse_formula
-from tilesmith.search_space.formula_types import NUMBER, settled, type_of
-from tilesmith.search_space.ir.scalar import Scalar
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.compiler.formulas.formula_groups import Group
+from tilesmith.compiler.formulas.pointwise_formulas import Formula, formula_of
+from tilesmith.compiler.formulas.typed_formulas import DTYPES, IN_DOUBLE
+from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.expressions.formula_types import NUMBER, settled, type_of
+from tilesmith.search_space.expressions.scalar import Scalar
+from tilesmith.search_space.operator_parts.flattening import flatten, flatten_rows
+from tilesmith.search_space.operator_parts.formula import formula_text, parse_formula
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 Shape = tuple[int, ...]
 

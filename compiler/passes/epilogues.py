@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph.access import clip_bounds, uniform
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, kernel
 from tilesmith.compiler.host.nodes import activation_step
-from tilesmith.compiler.lower import is_computable
-from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.quantised import coding_of, is_quantise
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.epilogue import STEPS, EpilogueStep
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.compiler.numerics.quantised import coding_of, is_quantise
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.lower import is_computable
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 Fused = tuple[EpilogueStep, str]
 """A step and the tensor it reads ("" for none)."""

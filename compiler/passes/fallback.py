@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.host.nodes import REFERENCE
-from tilesmith.compiler.precision import in_precision
-from tilesmith.search_space.errors import ConfigError, ModelError
-from tilesmith.search_space.scheduler import is_scheduled
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.compiler.numerics.precision import in_precision
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import ConfigError, ModelError
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def has_schedule(workload: Workload, target: Target) -> bool:

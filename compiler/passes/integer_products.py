@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from onnx import TensorProto
 
-from tilesmith.compiler.graph import Graph, Node, attributes_of, view
-from tilesmith.compiler.graph_pass import Observer, Pass
-from tilesmith.compiler.integer_products import (
+from tilesmith.compiler.graph.access import pads
+from tilesmith.compiler.graph.graph import Graph, Node, attributes_of, view
+from tilesmith.compiler.lowering.convolution import convolution
+from tilesmith.compiler.numerics.integer_products import (
     UNBOUNDED,
     Bounds,
     Doubles,
@@ -22,19 +23,18 @@ from tilesmith.compiler.integer_products import (
     to_bytes,
     to_numbers,
 )
-from tilesmith.compiler.lower import make_kernel
-from tilesmith.compiler.lowering.convolution import convolution
-from tilesmith.compiler.onnx.access import pads
+from tilesmith.compiler.numerics.quantised import Coding, coding_of, is_dequantise, is_quantise
+from tilesmith.compiler.numerics.quantised_products import SUMS, product_of
 from tilesmith.compiler.passes.affine import constant_operand, per_channel
 from tilesmith.compiler.passes.fallback import has_schedule
 from tilesmith.compiler.passes.moved_bytes import bounds_of
-from tilesmith.compiler.quantised import Coding, coding_of, is_dequantise, is_quantise
-from tilesmith.compiler.quantised_products import SUMS, product_of
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.epilogue import EpilogueStep
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import ParameterValue
+from tilesmith.compiler.rewriting.graph_pass import Observer, Pass
+from tilesmith.compiler.rewriting.lower import make_kernel
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.epilogue import EpilogueStep
+from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, TensorInfo, view
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.lower import is_computable
-from tilesmith.compiler.memory import Groups
-from tilesmith.compiler.onnx.access import integers
-from tilesmith.compiler.quantised import BYTES
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.access import integers
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, TensorInfo, view
+from tilesmith.compiler.numerics.quantised import BYTES
+from tilesmith.compiler.recipe.memory import Groups
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.lower import is_computable
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

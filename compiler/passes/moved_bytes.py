@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import clip_bounds
-from tilesmith.compiler.quantised import (
+from tilesmith.compiler.graph.access import clip_bounds
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.numerics.quantised import (
     RANGES,
     Coding,
     coding_of,
@@ -19,7 +18,8 @@ from tilesmith.compiler.quantised import (
     is_quantise,
     quantise,
 )
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 _MOVES = frozenset(
     {

@@ -9,16 +9,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.mapped import release
-from tilesmith.compiler.precision import WIDE, check_precision, in_precision, precision_dtype
-from tilesmith.search_space.dtypes import is_floating, size_of, to_numpy
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.formula import formula_text, parse_formula, substituted
-from tilesmith.search_space.ir.scalar import call, load
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.numerics.precision import (
+    WIDE,
+    check_precision,
+    in_precision,
+    precision_dtype,
+)
+from tilesmith.compiler.onnx.files.mapped import release
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.search_space.expressions.dtypes import is_floating, size_of, to_numpy
+from tilesmith.search_space.expressions.scalar import call, load
+from tilesmith.search_space.operator_parts.formula import formula_text, parse_formula, substituted
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 LITTLE = 1 << 14
 """Elements of a constant up to which it stays float32 where kernels can read it so."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import axes, scalar, uniform
+from tilesmith.compiler.graph.access import axes, scalar, uniform
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.passes.activations import factors
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

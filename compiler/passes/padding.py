@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import integers, pads, scalar
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.access import integers, pads, scalar
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilesmith.compiler.decomposition import Rule, spreading, take_apart, weighting
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.registry import Registry
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.rewriting.decomposition import Rule, spreading, take_apart, weighting
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.support.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.quantised import (
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.numerics.quantised import (
     BYTES,
     coded_weights,
     dequantise,
     quantise,
     stated_coding,
 )
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.block_quantised import OPERATOR, kept_scales, packed
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, attributes_of
+from tilesmith.compiler.numerics.block_quantised import OPERATOR, kept_scales, packed
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 _FEW = 256
 """Rows of activations up to which products with codes take no longer than with what they stand for

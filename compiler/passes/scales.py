@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.graph.access import uniform
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.numerics.rounding import is_ordinary
 from tilesmith.compiler.passes.affine import constant_operand
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.compiler.rounding import is_ordinary
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.graph import Graph, Node, kernel
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Graph, Node, kernel
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import uniform
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.access import uniform
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 LOW = -1e9
 """From here down a number is as good as minus infinity beside scores."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import axes
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.access import axes
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.compiler.graph import Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.graph import Graph, Node, attributes_of
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import axes
-from tilesmith.compiler.passes.pointwise_formulas import is_map
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.formulas.pointwise_formulas import is_map
+from tilesmith.compiler.graph.access import axes
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 Order = tuple[int, ...]
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import REPEAT, Body, Graph, Node, Row, attributes_of, view
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph.graph import REPEAT, Body, Graph, Node, Row, attributes_of, view
 from tilesmith.compiler.onnx.bodies import Opened
 from tilesmith.compiler.passes.bodies import OpenBodies
-from tilesmith.compiler.recurrent import OPERATORS
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.recurrent import OPERATORS
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from tilesmith.compiler.graph import Graph, Node, attributes_of
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.quantised import (
+from tilesmith.compiler.graph.graph import Graph, Node, attributes_of
+from tilesmith.compiler.numerics.quantised import (
     Coding,
     coding_of,
     dequantise,
@@ -19,7 +18,8 @@ from tilesmith.compiler.quantised import (
     is_quantise,
     quantise,
 )
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 _MIDDLE = 128
 """What is added to an int8 and its zero point."""

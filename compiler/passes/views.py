@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 _SHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.decomposition import take_apart, volumes
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.passes.pointwise_formulas import formula_of
+from tilesmith.compiler.formulas.pointwise_formulas import formula_of
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.decomposition import take_apart, volumes
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import AttributeValue, Graph, Node, Subgraph, TensorInfo, kernel
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.compiler.graph.graph import AttributeValue, Graph, Node, Subgraph, TensorInfo, kernel
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 NARROW = ("float16", "bfloat16")
 

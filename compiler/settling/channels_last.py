@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
-from tilesmith.compiler.settling.layouts import PLAIN
+from tilesmith.compiler.recipe.layouts import PLAIN
 from tilesmith.search_space.scheduling.layout import Layout
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 Shape = tuple[int, ...]
 

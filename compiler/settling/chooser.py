@@ -17,20 +17,20 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.codegen.structures import default_of, inside_of, space_of
-from tilesmith.compiler.backend import backends
-from tilesmith.compiler.recorded import BestRecord, Records
-from tilesmith.compiler.settling.layouts import normal
+from tilesmith.codegen.programs.structures import default_of, inside_of, space_of
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.compiler.backends.recorded import BestRecord, Records
+from tilesmith.compiler.recipe.layouts import normal
 from tilesmith.compiler.settling.parallel import ALL, Candidate, Parallel
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.origin import Origin
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.transfer import carried_over
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 _DOUBT = 1.3
 """Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilesmith.codegen.structures import inside_of
-from tilesmith.compiler.backend import Backend
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.program import Recipe
+from tilesmith.codegen.programs.structures import inside_of
+from tilesmith.compiler.backends.backend import Backend
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.recipe.program import Recipe
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.origin import Origin
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 RIVALS = 6
 """Records of a workload that are compared, the fastest first; its default besides."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
+from tilesmith.compiler.recipe.layouts import PLAIN, block, physical_shape
 from tilesmith.compiler.settling.channels_last import channels_last, moves_images
 from tilesmith.compiler.settling.chooser import Chooser, Schedule
-from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.origin import Origin
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

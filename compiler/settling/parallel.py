@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.backend import backends
-from tilesmith.search_space.errors import TilesmithError
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.workload import Workload
 
 ALL = 0
 """As many threads as the model has."""

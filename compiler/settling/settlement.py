@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import ENDLESS, Graph, Node, TensorInfo, kernel
-from tilesmith.compiler.graph_pass import Pass, announce
+from tilesmith.compiler.graph.graph import ENDLESS, Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.recipe.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
+from tilesmith.compiler.rewriting.graph_pass import Pass, announce
 from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
-from tilesmith.compiler.settling.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
 from tilesmith.compiler.settling.options import Option, options_of
 from tilesmith.compiler.settling.pbqp import Costs, Problem
-from tilesmith.search_space.errors import CodegenError, WorkloadError
-from tilesmith.search_space.scheduler import is_scheduled
-from tilesmith.search_space.template import templates
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.search_space.support.errors import CodegenError, WorkloadError
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.template import templates
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 TRANSFORM = "layout_transform"
 """The operator of conversions."""

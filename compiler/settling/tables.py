@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.recipe.layouts import PLAIN
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.compiler.settling.layouts import PLAIN
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import Settled
-from tilesmith.search_space.scheduler import Panels, find_scheduler, is_scheduled
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.search_space.workloads.scheduler import Panels, find_scheduler, is_scheduled
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 _LEAST = 1 << 20
 """Bytes of a table for which it is worth the trouble."""

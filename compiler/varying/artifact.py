@@ -17,12 +17,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilesmith.compiler.artifact import THREADS, VARYING_FORMAT, Reader, manifest_text, read_by
-from tilesmith.compiler.artifact_file import Members, write_archive, write_members
-from tilesmith.compiler.control_format import read_sources, sources_json
-from tilesmith.compiler.program import Place
-from tilesmith.compiler.steps_format import codes_json
-from tilesmith.compiler.value_types import is_value_type
+from tilesmith.compiler.artifact.artifact import (
+    THREADS,
+    VARYING_FORMAT,
+    Reader,
+    manifest_text,
+    read_by,
+)
+from tilesmith.compiler.artifact.artifact_file import Members, write_archive, write_members
+from tilesmith.compiler.artifact.control_format import read_sources, sources_json
+from tilesmith.compiler.artifact.steps_format import codes_json
+from tilesmith.compiler.graph.value_types import is_value_type
+from tilesmith.compiler.recipe.program import Place
 from tilesmith.compiler.varying.recipe import (
     AliasPart,
     HostPart,
@@ -35,12 +41,12 @@ from tilesmith.compiler.varying.recipe import (
     VaryingRecipe,
     Vector,
 )
-from tilesmith.search_space.dtypes import STORED, size_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.sizes import Size, extent_text, limits, parse_extent
-from tilesmith.search_space.origin import origin_named
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.expressions.dtypes import STORED, size_of
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.sizes import Size, extent_text, limits, parse_extent
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.origin import origin_named
+from tilesmith.search_space.support.errors import WorkloadError
 
 _TEXT = 2000
 """Characters of a formula: reading longer ones could take long."""

@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.memory import aligned_bytes
-from tilesmith.compiler.backend import Compiled
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.codegen.host.memory import aligned_bytes
+from tilesmith.compiler.backends.backend import Compiled
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.host.nodes import REFERENCE, node_proto
-from tilesmith.compiler.indices import index_fault
-from tilesmith.compiler.memory import ALIGNMENT
-from tilesmith.compiler.onnx.inference import dtype_of
-from tilesmith.compiler.placement import device_tensors
-from tilesmith.compiler.program import NOWHERE, CodeObject, Place, Report
-from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
+from tilesmith.compiler.onnx.inference.inference import dtype_of
+from tilesmith.compiler.recipe.layouts import PLAIN, pack, physical_bytes
+from tilesmith.compiler.recipe.memory import ALIGNMENT
+from tilesmith.compiler.recipe.placement import device_tensors
+from tilesmith.compiler.recipe.program import NOWHERE, CodeObject, Place, Report
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
-from tilesmith.compiler.varying.fitting import Fitter
 from tilesmith.compiler.varying.forms import Form
 from tilesmith.compiler.varying.recipe import (
     SIZES,
@@ -40,13 +39,14 @@ from tilesmith.compiler.varying.recipe import (
     VaryingCheck,
     VaryingInfo,
 )
-from tilesmith.compiler.varying.regions import Region
-from tilesmith.compiler.varying.unify import NotAlikeError, VaryingGraph
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import ModelError, VerificationError
-from tilesmith.search_space.ir.expression import Expr, const
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.compiler.varying.sizes.fitting import Fitter
+from tilesmith.compiler.varying.sizes.regions import Region
+from tilesmith.compiler.varying.sizes.unify import NotAlikeError, VaryingGraph
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.expressions.expression import Expr, const
+from tilesmith.search_space.support.errors import ModelError, VerificationError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 Kernels = Mapping[str, "Compiled | None"]
 """Code of each kernel by its output; None where there is none for varying sizes."""

@@ -20,13 +20,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.codegen.memory import aligned_bytes
-from tilesmith.compiler.graph import TensorInfo
+from tilesmith.codegen.host.memory import aligned_bytes
+from tilesmith.compiler.graph.graph import TensorInfo
+from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.host.nodes import HostFunction
-from tilesmith.compiler.indices import index_fault
-from tilesmith.compiler.memory import ALIGNMENT, Groups
-from tilesmith.compiler.placement import Touch, planned
-from tilesmith.compiler.program import (
+from tilesmith.compiler.recipe.memory import ALIGNMENT, Groups
+from tilesmith.compiler.recipe.placement import Touch, planned
+from tilesmith.compiler.recipe.program import (
     HostStep,
     IndexCheck,
     KernelStep,
@@ -36,7 +36,6 @@ from tilesmith.compiler.program import (
     TensorRef,
     view_of,
 )
-from tilesmith.compiler.varying.fitting import Point, text_of
 from tilesmith.compiler.varying.forms import valued
 from tilesmith.compiler.varying.recipe import (
     AliasPart,
@@ -47,10 +46,11 @@ from tilesmith.compiler.varying.recipe import (
     VaryingInfo,
     VaryingRecipe,
 )
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import JobError, ModelError, VerificationError
-from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.sizes import parse_extent
+from tilesmith.compiler.varying.sizes.fitting import Point, text_of
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.sizes import parse_extent
+from tilesmith.search_space.support.errors import JobError, ModelError, VerificationError
 
 _FORMULA = re.compile(r"\[([^\[\]]*)\]")
 

@@ -12,27 +12,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.build import scheduled
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.onnx.file import ModelFile
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.driver.build import scheduled
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.onnx.files.file import ModelFile
 from tilesmith.compiler.varying.assembly import Store, assembled
 from tilesmith.compiler.varying.binding import arena_bytes
-from tilesmith.compiler.varying.declared import Declared
-from tilesmith.compiler.varying.fitting import Point
 from tilesmith.compiler.varying.forms import Form, form_at
 from tilesmith.compiler.varying.kernels import Schedules, settled_kernels
 from tilesmith.compiler.varying.recipe import Variant, VaryingInfo, VaryingRecipe
-from tilesmith.compiler.varying.regions import (
+from tilesmith.compiler.varying.sizes.declared import Declared
+from tilesmith.compiler.varying.sizes.fitting import Point
+from tilesmith.compiler.varying.sizes.regions import (
     Region,
     checked_points,
     first_regions,
     points_in,
     regions_cut,
 )
-from tilesmith.compiler.varying.snapshot import taken
-from tilesmith.compiler.varying.unify import NotAlikeError, unified
-from tilesmith.search_space.errors import (
+from tilesmith.compiler.varying.sizes.snapshot import taken
+from tilesmith.compiler.varying.sizes.unify import NotAlikeError, unified
+from tilesmith.search_space.support.errors import (
     ModelError,
 )
 

@@ -20,22 +20,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.memory import aligned_copy
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.emitting import Emitting
-from tilesmith.compiler.executable import BoundRun, Executable, HostNode
-from tilesmith.compiler.graph import TensorInfo
-from tilesmith.compiler.input_check import unnamed
-from tilesmith.compiler.pool import Pool
-from tilesmith.compiler.presented import Presented
-from tilesmith.compiler.program import Report
+from tilesmith.codegen.host.memory import aligned_copy
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.backends.emitting import Emitting
+from tilesmith.compiler.graph.graph import TensorInfo
+from tilesmith.compiler.recipe.program import Report
+from tilesmith.compiler.runtime.executable import BoundRun, Executable, HostNode
+from tilesmith.compiler.runtime.input_check import unnamed
+from tilesmith.compiler.runtime.pool import Pool
+from tilesmith.compiler.runtime.presented import Presented
+from tilesmith.compiler.runtime.workspace import Arrays
 from tilesmith.compiler.varying.binding import bound, info_at
-from tilesmith.compiler.varying.fitting import text_of
 from tilesmith.compiler.varying.recipe import VaryingInfo, VaryingRecipe
-from tilesmith.compiler.varying.regions import typical
-from tilesmith.compiler.workspace import Arrays
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.compiler.varying.sizes.fitting import text_of
+from tilesmith.compiler.varying.sizes.regions import typical
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.support.errors import ModelError
 
 _KEPT = 64
 """Choices of sizes kept bound, those used last."""

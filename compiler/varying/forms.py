@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.onnx.file import ModelFile
-from tilesmith.compiler.varying.declared import Declared
-from tilesmith.compiler.varying.fitting import STEPS, Fitter, Point
-from tilesmith.compiler.varying.opening import opened
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.onnx.files.file import ModelFile
 from tilesmith.compiler.varying.recipe import Vector
-from tilesmith.compiler.varying.regions import Region, neighbours
-from tilesmith.compiler.varying.snapshot import Snapshot, taken, varying
-from tilesmith.compiler.varying.unify import NotAlikeError, VaryingGraph, unified
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.compiler.varying.sizes.declared import Declared
+from tilesmith.compiler.varying.sizes.fitting import STEPS, Fitter, Point
+from tilesmith.compiler.varying.sizes.opening import opened
+from tilesmith.compiler.varying.sizes.regions import Region, neighbours
+from tilesmith.compiler.varying.sizes.snapshot import Snapshot, taken, varying
+from tilesmith.compiler.varying.sizes.unify import NotAlikeError, VaryingGraph, unified
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import JobError, ModelError
 
 _SHORT = 64
 """Elements up to which a tensor of integers is written as formulas."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilesmith.compiler.backend import Compiled, backend_of
-from tilesmith.compiler.build import DEFAULTS, BuildOptions, require_tuned
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.backends.backend import Compiled, backend_of
+from tilesmith.compiler.backends.recorded import Records
+from tilesmith.compiler.driver.build import DEFAULTS, BuildOptions, require_tuned
+from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.fallback import reference_of
-from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import (
     TRANSFORM,
@@ -23,20 +23,20 @@ from tilesmith.compiler.settling.settlement import (
     settle_as,
 )
 from tilesmith.compiler.varying.assembly import Kernels, Lowered
-from tilesmith.compiler.varying.fitting import Fitter
-from tilesmith.compiler.varying.regions import Region
-from tilesmith.compiler.varying.unify import NotAlikeError, unified
-from tilesmith.search_space.errors import (
+from tilesmith.compiler.varying.sizes.fitting import Fitter
+from tilesmith.compiler.varying.sizes.regions import Region
+from tilesmith.compiler.varying.sizes.unify import NotAlikeError, unified
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import (
     CodegenError,
     ConfigError,
     ScheduleError,
     VerificationError,
     WorkloadError,
 )
-from tilesmith.search_space.rounds import Rounds
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.rounds import Rounds
+from tilesmith.search_space.workloads.workload import Workload
 
 Pinned = Callable[[Graph], Mapping[Workload, Config]]
 

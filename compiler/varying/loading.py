@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilesmith.compiler.artifact import VARYING_FORMAT, Reader, read_by
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.artifact.artifact import VARYING_FORMAT, Reader, read_by
+from tilesmith.compiler.recipe.program import Recipe
+from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.varying.artifact import varying_recipe
 from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.compiler.varying.recipe import VaryingRecipe

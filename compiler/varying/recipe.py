@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.program import CodeObject, Place, Report
-from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.sizes import Size
-from tilesmith.search_space.target import Target
+from tilesmith.compiler.recipe.program import CodeObject, Place, Report
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.sizes import Size
+from tilesmith.search_space.hardware.target import Target
 
 Extents = tuple[Expr, ...]
 

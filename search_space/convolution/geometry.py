@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilesmith.search_space.dtypes import is_floating
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load
+from tilesmith.search_space.expressions.dtypes import is_floating
+from tilesmith.search_space.expressions.scalar import Const, Load, Scalar, Select, load
+from tilesmith.search_space.operator_parts.window_parameters import pair_of, sides_of
 from tilesmith.search_space.scheduling.compute import Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout
-from tilesmith.search_space.window_parameters import pair_of, sides_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 ZERO = Const(0.0)
 

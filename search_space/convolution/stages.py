@@ -8,14 +8,14 @@ out[n, o, y, x]    = epilogue(conv)                         (if there is an epil
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import ZERO, Geometry, has_pad_value
-from tilesmith.search_space.dtypes import computed_in
-from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
-from tilesmith.search_space.integer_products import product_stage, weight_dtype
-from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.expressions.dtypes import computed_in
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.operator_parts.integer_products import product_stage, weight_dtype
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Template
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Template
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def direct(

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.convolution.geometry import Geometry, has_pad_value
 from tilesmith.search_space.convolution.reference import convolve
-from tilesmith.search_space.integer_products import (
+from tilesmith.search_space.operator_parts.integer_products import (
     check_weights,
     sum_dtype,
     weight_dtype,
     widened,
 )
-from tilesmith.search_space.template import Operand, Parameter, Template
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template
+from tilesmith.search_space.workloads.workload import Workload
 
 IMAGE = (
     Parameter("n", "batch", 1, varies=True),

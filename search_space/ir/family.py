@@ -1,6 +1,6 @@
 """What a family of targets tells the loop IR of its machine: one value for each family.
 
-A family registers itself from its own folder of `search_space/schedules/`; the verifier, schedules
+A family registers itself from its own folder of schedules; the verifier, schedules
 and code generators ask the value, and nobody else knows a family's name:
 
     family_of(target).memories(target)["psum"].bank
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.hardware.memory import Memory
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec
-from tilesmith.search_space.memory import Memory
-from tilesmith.search_space.registry import Registry
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.support.registry import Registry
 
 
 def _nothing(_: Target) -> dict[str, int]:
@@ -56,7 +56,7 @@ class Family:
 
 
 families: Registry[Family] = Registry(
-    "family of targets", "tilesmith.search_space.schedules", TargetError
+    "family of targets", "tilesmith.search_space.schedules", TargetError, room="schedules"
 )
 
 

@@ -19,8 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.dtypes import nearest, to_numpy
-from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.expressions.dtypes import nearest, to_numpy
+from tilesmith.search_space.expressions.scalar import (
+    CONVERSIONS,
+    Call,
+    Condition,
+    Const,
+    Index,
+    Load,
+    Scalar,
+    Select,
+)
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -32,16 +41,7 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
-from tilesmith.search_space.ir.scalar import (
-    CONVERSIONS,
-    Call,
-    Condition,
-    Const,
-    Index,
-    Load,
-    Scalar,
-    Select,
-)
+from tilesmith.search_space.support.errors import VerificationError
 
 
 def _maximum(a: Any, b: Any) -> Any:

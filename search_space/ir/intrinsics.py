@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, Select, loads
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Loop, Statement
-from tilesmith.search_space.ir.scalar import Call, Load, Scalar, Select, loads
+from tilesmith.search_space.support.errors import VerificationError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from tilesmith.search_space.ir.expression import (
+from tilesmith.search_space.expressions.expression import (
     ONE,
     ZERO,
     Atom,
@@ -20,6 +20,8 @@ from tilesmith.search_space.ir.expression import (
     floordiv,
     mod,
 )
+from tilesmith.search_space.expressions.ranges import Bounds, lower, upper, within
+from tilesmith.search_space.expressions.scalar import loads
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -32,8 +34,6 @@ from tilesmith.search_space.ir.program import (
     sequence,
     transform,
 )
-from tilesmith.search_space.ir.ranges import Bounds, lower, upper, within
-from tilesmith.search_space.ir.scalar import loads
 
 
 def most_of(extent: Expr) -> int | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilesmith.search_space.expressions.scalar import condition_text
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -23,7 +24,6 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
-from tilesmith.search_space.ir.scalar import condition_text
 
 _ASSIGN = {None: "=", "sum": "+=", "max": "max=", "min": "min=", "product": "*="}
 _WORD = {

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from tilesmith.search_space.ir.expression import Expr, ExprLike
-from tilesmith.search_space.ir.scalar import Condition, Load, Scalar, loads, rewrite
-from tilesmith.search_space.ir.sizes import Size
+from tilesmith.search_space.expressions.expression import Expr, ExprLike
+from tilesmith.search_space.expressions.scalar import Condition, Load, Scalar, loads, rewrite
+from tilesmith.search_space.expressions.sizes import Size
 
 LoopKind = Literal["serial", "parallel", "vector", "unroll", "interleaved"]
 Role = Literal["input", "prepared", "output", "temporary", "literal"]

@@ -22,12 +22,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.attention_masks import MASKS
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.scalar import Load, Scalar, call
+from tilesmith.search_space.expressions.scalar import Load, Scalar, call
+from tilesmith.search_space.operator_parts.attention_masks import MASKS
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 DTYPES = ("float32", "bfloat16", "float16")
 

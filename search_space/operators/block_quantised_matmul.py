@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
-from tilesmith.search_space.ir.expression import Expr, as_expr, floordiv, mod
-from tilesmith.search_space.ir.scalar import Const, Index, Load, Scalar, Select, call, load
+from tilesmith.search_space.expressions.expression import Expr, as_expr, floordiv, mod
+from tilesmith.search_space.expressions.scalar import Const, Index, Load, Scalar, Select, call, load
+from tilesmith.search_space.operator_parts.fusion import epilogue_stage, epilogue_tensors
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 WORD = 4
 """Bytes of weights that a 32-bit lane unpacks codes from."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.stages import depthwise
 from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution
-from tilesmith.search_space.integer_products import WEIGHTS
+from tilesmith.search_space.operator_parts.integer_products import WEIGHTS
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
-from tilesmith.search_space.template import templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("depthwise_conv2d")

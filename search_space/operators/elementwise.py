@@ -14,26 +14,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.dtypes import check_dtype, is_floating, to_numpy
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import (
+from tilesmith.search_space.expressions.dtypes import check_dtype, is_floating, to_numpy
+from tilesmith.search_space.expressions.formula_types import NUMBER, type_of
+from tilesmith.search_space.expressions.scalar import Scalar, load, operations
+from tilesmith.search_space.operator_parts.flattening import (
     Flattened,
     check_broadcast,
     check_extents,
     flatten,
     product,
 )
-from tilesmith.search_space.formula import (
+from tilesmith.search_space.operator_parts.formula import (
     evaluate,
     expanded,
     operand_count,
     parse_formula,
 )
-from tilesmith.search_space.formula_types import NUMBER, type_of
-from tilesmith.search_space.ir.scalar import Scalar, load, operations
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 MAXIMUM_OPERANDS = 8
 

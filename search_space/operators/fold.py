@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.scalar import Const, Select, load
+from tilesmith.search_space.expressions.expression import Expr
+from tilesmith.search_space.expressions.scalar import Const, Select, load
+from tilesmith.search_space.operator_parts.window_parameters import pair_of, sides_of
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.window_parameters import pair_of, sides_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

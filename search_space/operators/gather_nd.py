@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.flattening import product
-from tilesmith.search_space.indexing import (
+from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts.flattening import product
+from tilesmith.search_space.operator_parts.indexing import (
     INDEX,
     check_rows,
     row_extents,
@@ -23,10 +24,9 @@ from tilesmith.search_space.indexing import (
     varying_row_extents,
     wrapped,
 )
-from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("gather_nd")

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.ir.expression import element, floordiv, mod
-from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.expressions.expression import element, floordiv, mod
+from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts.flattening import check_extents, product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("gather_packed")

@@ -13,13 +13,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import check_extents
-from tilesmith.search_space.relayout import Relayout, RelayoutTemplate
+from tilesmith.search_space.operator_parts.flattening import check_extents
+from tilesmith.search_space.operator_parts.relayout import Relayout, RelayoutTemplate
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import Operand, Parameter, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("layout_transform")

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
-from tilesmith.search_space.integer_products import (
+from tilesmith.search_space.expressions.expression import ExprLike
+from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.operator_parts.integer_products import (
     WEIGHTS,
     check_weights,
     product_stage,
@@ -23,11 +25,9 @@ from tilesmith.search_space.integer_products import (
     weight_dtype,
     widened,
 )
-from tilesmith.search_space.ir.expression import ExprLike
-from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("matmul")

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.expression import ExprLike, as_expr
-from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite
+from tilesmith.search_space.expressions.expression import ExprLike, as_expr
+from tilesmith.search_space.expressions.scalar import Load, Scalar, rewrite
 from tilesmith.search_space.operators.attention import Attention
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Tensor
-from tilesmith.search_space.template import Operand, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Operand, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("packed_attention")

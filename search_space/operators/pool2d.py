@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.integer_products import BYTES
-from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
-from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
+from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr
+from tilesmith.search_space.expressions.scalar import REDUCERS, Const, Scalar, Select, call, load
+from tilesmith.search_space.operator_parts.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.operator_parts.integer_products import BYTES
+from tilesmith.search_space.operator_parts.window_parameters import pair_of, sides_of
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.window_parameters import pair_of, sides_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

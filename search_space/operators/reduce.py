@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.counts import share_of
-from tilesmith.search_space.dtypes import is_floating
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import check_extents, flatten, product
-from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.ir.expression import ExprLike
-from tilesmith.search_space.ir.ranges import mod
-from tilesmith.search_space.ir.scalar import Scalar, call, load
+from tilesmith.search_space.expressions.dtypes import is_floating
+from tilesmith.search_space.expressions.expression import ExprLike
+from tilesmith.search_space.expressions.ranges import mod
+from tilesmith.search_space.expressions.scalar import Scalar, call, load
+from tilesmith.search_space.operator_parts.counts import share_of
+from tilesmith.search_space.operator_parts.flattening import check_extents, flatten, product
+from tilesmith.search_space.operator_parts.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 KINDS = ("sum", "mean", "max", "min", "product")
 

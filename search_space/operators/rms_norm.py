@@ -9,10 +9,10 @@ RMSNormalization, from opset 23 on.
 
 from __future__ import annotations
 
-from tilesmith.search_space.flattening import product
+from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operators.layer_norm import LayerNorm
-from tilesmith.search_space.template import Parameter, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Parameter, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("rms_norm")

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.expression import element
-from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.expressions.expression import element
+from tilesmith.search_space.expressions.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 _GATHERED = 1 << 22
 """Elements that the reference gathers at once."""

@@ -16,8 +16,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.flattening import product
-from tilesmith.search_space.indexing import (
+from tilesmith.search_space.expressions.expression import ExprLike, as_expr
+from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts.flattening import product
+from tilesmith.search_space.operator_parts.indexing import (
     INDEX,
     REDUCTION,
     REDUCTIONS,
@@ -30,11 +32,9 @@ from tilesmith.search_space.indexing import (
     varying_row_extents,
     wrapped,
 )
-from tilesmith.search_space.ir.expression import ExprLike, as_expr
-from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("scatter_nd")

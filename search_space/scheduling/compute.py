@@ -20,8 +20,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, var
-from tilesmith.search_space.ir.scalar import REDUCERS, Call, Condition, Scalar, expressions, loads
+from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr, var
+from tilesmith.search_space.expressions.scalar import (
+    REDUCERS,
+    Call,
+    Condition,
+    Scalar,
+    expressions,
+    loads,
+)
 
 
 @dataclass(frozen=True)

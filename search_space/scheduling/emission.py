@@ -18,9 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tilesmith.search_space.dtypes import widened
-from tilesmith.search_space.errors import ScheduleError
-from tilesmith.search_space.ir.expression import Expr, var
+from tilesmith.search_space.expressions.dtypes import widened
+from tilesmith.search_space.expressions.expression import Expr, var
+from tilesmith.search_space.expressions.ranges import Bounds, lower, within
+from tilesmith.search_space.expressions.scalar import (
+    REDUCERS,
+    Condition,
+    Const,
+    Load,
+    Scalar,
+    rewrite,
+)
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -34,12 +42,11 @@ from tilesmith.search_space.ir.program import (
     sequence,
     simplify_if,
 )
-from tilesmith.search_space.ir.ranges import Bounds, lower, within
-from tilesmith.search_space.ir.scalar import REDUCERS, Condition, Const, Load, Scalar, rewrite
 from tilesmith.search_space.scheduling.compute import Stage, Tensor
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.nest import Nest, NestLoop
 from tilesmith.search_space.scheduling.plan import Plan
+from tilesmith.search_space.support.errors import ScheduleError
 
 
 @dataclass(frozen=True)

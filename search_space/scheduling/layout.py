@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import ONE, Expr, ExprLike, as_expr, ceildiv
-from tilesmith.search_space.ir.ranges import Bounds, floordiv, mod
+from tilesmith.search_space.expressions.expression import ONE, Expr, ExprLike, as_expr, ceildiv
+from tilesmith.search_space.expressions.ranges import Bounds, floordiv, mod
+from tilesmith.search_space.support.errors import WorkloadError
 
 _PATTERN = re.compile(r"([A-Z]|\d+[a-z])")
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilesmith.search_space.errors import ScheduleError
-from tilesmith.search_space.ir import ranges
-from tilesmith.search_space.ir.expression import ONE, ZERO, Expr, maximum, minimum
+from tilesmith.search_space.expressions import ranges
+from tilesmith.search_space.expressions.expression import ONE, ZERO, Expr, maximum, minimum
+from tilesmith.search_space.expressions.scalar import Load, loads
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.scalar import Load, loads
 from tilesmith.search_space.scheduling.compute import Stage
 from tilesmith.search_space.scheduling.emission import Emitter
 from tilesmith.search_space.scheduling.nest import Nest
 from tilesmith.search_space.scheduling.plan import Plan
 from tilesmith.search_space.scheduling.schedule import Schedule, StagePrimitive
+from tilesmith.search_space.support.errors import ScheduleError
 
 
 def lower(schedule: Schedule) -> Program:

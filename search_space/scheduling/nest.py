@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilesmith.search_space.errors import ScheduleError
-from tilesmith.search_space.ir.expression import ONE, Expr, ceildiv, minimum, var
+from tilesmith.search_space.expressions.expression import ONE, Expr, ceildiv, minimum, var
 from tilesmith.search_space.ir.program import LoopKind
 from tilesmith.search_space.scheduling.compute import Stage
 from tilesmith.search_space.scheduling.schedule import (
@@ -22,6 +21,7 @@ from tilesmith.search_space.scheduling.schedule import (
     Split,
     Tensorize,
 )
+from tilesmith.search_space.support.errors import ScheduleError
 
 
 @dataclass(frozen=True)

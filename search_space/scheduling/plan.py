@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilesmith.search_space.errors import ScheduleError
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.nest import Nest
@@ -28,6 +27,7 @@ from tilesmith.search_space.scheduling.schedule import (
     SetScope,
     StagePrimitive,
 )
+from tilesmith.search_space.support.errors import ScheduleError
 
 
 @dataclass

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.search_space.dtypes import widened
-from tilesmith.search_space.errors import ScheduleError
-from tilesmith.search_space.ir.expression import ceildiv, var
-from tilesmith.search_space.ir.scalar import REDUCERS, Const, Load, Scalar, Select, rewrite
+from tilesmith.search_space.expressions.dtypes import widened
+from tilesmith.search_space.expressions.expression import ceildiv, var
+from tilesmith.search_space.expressions.scalar import REDUCERS, Const, Load, Scalar, Select, rewrite
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage
 from tilesmith.search_space.scheduling.schedule import (
     CacheRead,
@@ -20,6 +19,7 @@ from tilesmith.search_space.scheduling.schedule import (
     Primitive,
     Rfactor,
 )
+from tilesmith.search_space.support.errors import ScheduleError
 
 
 def rewrite_stages(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
+from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.ir.program import LoopKind
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.layout import Layout

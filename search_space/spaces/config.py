@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.support.errors import ConfigError
 
 KnobValue = int | str
 

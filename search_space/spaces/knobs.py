@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.spaces.config import KnobValue
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Knob, choice, tile
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.subspace import CHUNK, Rows, Subspace
+from tilesmith.search_space.support.errors import ConfigError
 
 _MOST = 1 << 62
 """Combinations of values that can be numbered."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.kinship import Kinship
 from tilesmith.search_space.spaces.subspace import Rows, Subspace
+from tilesmith.search_space.support.errors import ConfigError
 
 _TRIES = 6
 """Attempts to make a legal child; after that the child is its parent."""

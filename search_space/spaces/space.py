@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.population import Breeder
 from tilesmith.search_space.spaces.subspace import Subspace
-from tilesmith.search_space.suggestions import instead
+from tilesmith.search_space.support.errors import ConfigError
+from tilesmith.search_space.support.suggestions import instead
 
 __all__ = ["SearchSpace", "Subspace"]
 

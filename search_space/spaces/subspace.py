@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Constraint, Knob
-from tilesmith.search_space.suggestions import did_you_mean
+from tilesmith.search_space.support.errors import ConfigError
+from tilesmith.search_space.support.suggestions import did_you_mean
 
 Rows = NDArray[np.int64]
 """Value indices, shape (configurations, knobs)."""

@@ -8,10 +8,10 @@ import math
 import re
 from collections.abc import Sequence
 
-from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Knob
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.support.errors import ConfigError
 
 _LAYOUT = re.compile(r"(?:[A-Z]|\d{1,6}[a-z])+")
 """Blocks are of the size of the machine's vectors: NCHW16c, NCHW8c."""

@@ -1,9 +1,1 @@
-"""The shipped targets: a TOML file each, registered by the file's name."""
-
-from importlib import resources
-
-from tilesmith.search_space.target import target_files
-
-for _file in resources.files(__name__).iterdir():
-    if _file.name.endswith(".toml"):
-        target_files.register(_file.name.removesuffix(".toml"))(_file)
+"""The shipped targets of CPUs: a TOML file each, by the file's name (`target_files`)."""

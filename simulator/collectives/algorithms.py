@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.search_space.mesh import Level
+from tilesmith.search_space.meshes.mesh import Level
 from tilesmith.simulator.collectives.network import ravel, unravel
 from tilesmith.simulator.collectives.transfers import Lane, Lanes, Transfers, Ways
 

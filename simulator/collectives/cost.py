@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind, Mesh
-from tilesmith.search_space.suggestions import unknown
+from tilesmith.search_space.meshes.mesh import COLLECTIVE_KINDS, CollectiveKind, Mesh
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.support.suggestions import unknown
 from tilesmith.simulator.collectives.algorithms import Step, Steps
 from tilesmith.simulator.collectives.network import MEMORY, Network
 from tilesmith.simulator.collectives.stages import Stage, plans_of

@@ -19,7 +19,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.mesh import Level, Mesh
+from tilesmith.search_space.meshes.mesh import Level, Mesh
 from tilesmith.simulator.collectives.transfers import Cores, Shares, Transfers, Ways
 
 Resource = int

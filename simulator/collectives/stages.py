@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.search_space.mesh import CollectiveKind, Level, Mesh
+from tilesmith.search_space.meshes.mesh import CollectiveKind, Level, Mesh
 from tilesmith.simulator.collectives.algorithms import (
     ALGORITHMS,
     KANGARING,

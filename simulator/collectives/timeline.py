@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.mesh import CollectiveKind, Mesh
+from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
+from tilesmith.search_space.support.errors import TargetError
 from tilesmith.simulator.collectives.algorithms import Step
 from tilesmith.simulator.collectives.cost import cheapest, passes_of, steps_of
 from tilesmith.simulator.collectives.network import Network, Resource

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.mesh import CollectiveKind, Mesh
+from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
 from tilesmith.simulator.collectives.algorithms import KANGARING, axes_of, cycles_of
 from tilesmith.simulator.collectives.cost import cheapest
 from tilesmith.simulator.collectives.stages import Span, plan_spans

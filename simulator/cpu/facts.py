@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.expression import Atom, Expr
+from tilesmith.search_space.expressions.expression import Atom, Expr
 from tilesmith.simulator.cpu.skeleton import Access, BlockSite, LoopSite, Skeleton
 
 Floats = NDArray[np.float64]

@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilesmith.codegen.structures import default_of
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.matrix_registers import tile_product, tiles_of
-from tilesmith.search_space.schedules.cpu.dot_products import group_of
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.hardware.matrix_registers import tile_product, tiles_of
+from tilesmith.search_space.hardware.target import FactValue, Target
+from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import FactValue, Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.batches import Batch, batches, skeleton
 from tilesmith.simulator.cpu.facts import Facts, Floats, evaluate
 from tilesmith.simulator.cpu.features import NAMES, VERDICT, features
@@ -60,13 +60,13 @@ class CpuSimulator(FamilySimulator):
         return replace(self, threads=threads)
 
     def calibrated(self, target: Target, measure: bool) -> Target:
-        from tilesmith.simulator.cpu.calibration import calibrated
+        from tilesmith.simulator.cpu.microbenchmarks.calibration import calibrated
 
         return calibrated(target, measure)
 
     def with_settings(self, target: Target, settings: Mapping[str, str | FactValue]) -> Target:
         """Another instruction set (`isa.name`) brings its vectors and features along."""
-        from tilesmith.codegen.host import narrowed
+        from tilesmith.codegen.host.machine import narrowed
 
         others = dict(settings)
         if "isa.name" in target and "isa.name" in others:

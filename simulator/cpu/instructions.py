@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilesmith.search_space.ir.expression import ExprLike, var
+from tilesmith.search_space.expressions.expression import ExprLike, var
+from tilesmith.search_space.expressions.scalar import Load, loads, rewrite, substitute
 from tilesmith.search_space.ir.lanes import most_of
 from tilesmith.search_space.ir.program import Block, Intrinsic, Loop, Statement
-from tilesmith.search_space.ir.scalar import Load, loads, rewrite, substitute
 
 TILE_OPERATIONS = 1.0
 """Of a matrix unit, for a row of sums (a product of two whole AMX registers takes 16 cycles)."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
 
 DEFAULTS: dict[str, float] = {
     "clock.ghz": 4.0,

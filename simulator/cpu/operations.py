@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilesmith.search_space.expressions.scalar import Call, Const, Index, Load, Scalar, Select
 from tilesmith.search_space.ir.program import Block
-from tilesmith.search_space.ir.scalar import Call, Const, Index, Load, Scalar, Select
 
 FUNCTION_OPERATIONS: dict[str, float] = {
     "divide": 12, "reciprocal": 12, "sqrt": 16, "exp": 14, "log": 24, "tanh": 26, "erf": 28,

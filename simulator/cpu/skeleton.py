@@ -18,8 +18,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.ir.expression import ZERO, Expr, const
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.expressions.expression import ZERO, Expr, const
+from tilesmith.search_space.expressions.scalar import Condition, Load, loads
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -31,7 +32,6 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
-from tilesmith.search_space.ir.scalar import Condition, Load, loads
 from tilesmith.simulator.cpu.instructions import Costed, costed
 from tilesmith.simulator.cpu.operations import WIDENING, Arithmetic, arithmetic, selects
 

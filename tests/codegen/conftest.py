@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen import object_cache
-from tilesmith.codegen.host import cpu_target
-from tilesmith.compiler.backend import backends
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.instruction_set import instruction_set
+from tilesmith.codegen.host import object_cache
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.search_space.hardware.instruction_set import instruction_set
+from tilesmith.search_space.support.errors import TargetError
 
 
 @pytest.fixture(autouse=True, scope="session")

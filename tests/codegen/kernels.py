@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.codegen.host.machine import cpu_target, host_target
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
-from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.search_space.expressions.scalar import Scalar
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.scalar import Scalar
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.target import Target
 
 HOST = host_target()
 LANES = vector_width(HOST)

@@ -7,14 +7,14 @@ import itertools
 import pytest
 
 from tests.codegen.test_dot_products import target_of
-from tilesmith.codegen.llvm.ahead import FEW, MOST, Share, share_of
+from tilesmith.codegen.llvm.intrinsics.ahead import FEW, MOST, Share, share_of
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.search_space.ir.expression import const, var
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.search_space.expressions.expression import const, var
+from tilesmith.search_space.expressions.scalar import Const
 from tilesmith.search_space.ir.program import Block, Loop
-from tilesmith.search_space.ir.scalar import Const
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 LINE = 64
 AVX512 = target_of("avx512")

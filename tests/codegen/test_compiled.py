@@ -18,9 +18,9 @@ import tilesmith.codegen
 import tilesmith.compiler.host
 import tilesmith.simulator
 from tests.codegen.made import body, made
-from tilesmith.codegen import object_cache
 from tilesmith.codegen.compiled import Compiled, Floats, Ints, compiled
 from tilesmith.codegen.compiled.function import translate
+from tilesmith.codegen.host import object_cache
 
 
 @compiled

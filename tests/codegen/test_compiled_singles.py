@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.codegen.made import body, made
 from tilesmith.codegen.compiled import Floats, Singles, compiled
-from tilesmith.search_space.errors import TranslationError
+from tilesmith.search_space.support.errors import TranslationError
 
 
 @compiled

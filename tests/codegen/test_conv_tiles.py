@@ -18,21 +18,21 @@ from tests.codegen.test_dot_products import target_of
 from tests.codegen.test_tiles import AMX, run
 from tests.conformance.template_checks import expected, physical
 from tests.property.test_dot_convolutions import agree, inputs_of
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.structures import default_of, lowered, space_of
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.ir.finishing import finish
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.scheduler import scheduler_of
-from tilesmith.search_space.schedules.cpu import conv_tiles
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.schedules.cpu.algorithms import conv_tiles
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
 
 BYTES = "dtype=uint8 weights=int8"

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernels import narrowed, pointwise
-from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, compile_program
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.expressions.scalar import call, load
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import CodegenError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 WORKLOAD = Workload.parse("matmul m=13 n=37 k=29 const=b epilogue=bias,tanh")

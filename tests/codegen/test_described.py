@@ -10,15 +10,15 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from tilesmith.codegen import host
-from tilesmith.codegen.described import ENVIRONMENT, Description, description
-from tilesmith.codegen.host import cpu_target, host_target, narrowed
+from tilesmith.codegen.host import machine as host
+from tilesmith.codegen.host.described import ENVIRONMENT, Description, description
+from tilesmith.codegen.host.machine import cpu_target, host_target, narrowed
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.workloads.workload import Workload
 
 HOSTS = sorted((Path(__file__).parents[1] / "hosts").glob("*.toml"))
 X86 = "x86_64-unknown-linux-gnu"

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy, aligned_empty
-from tilesmith.codegen.native.driver import Call, NativeProgram, Repeat, _driver
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.structures import default_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.native.programs.driver import Call, NativeProgram, Repeat, _driver
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_threads_that_share_a_core_meet(
 def test_a_process_ends_with_its_threads(tmp_path: Path) -> None:
     script = tmp_path / "ends.py"
     script.write_text(
-        "from tilesmith.codegen.native.driver import Call, NativeProgram, Move\n"
+        "from tilesmith.codegen.native.programs.driver import Call, NativeProgram, Move\n"
         "import numpy as np\n"
         "a, b = np.arange(9), np.zeros(9, np.int64)\n"
         "from tilesmith.codegen.native import driver\n"

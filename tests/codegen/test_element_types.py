@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.conformance.template_checks import run
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.scheduler import scheduler_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.workload import Workload
 
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.codegen.kernels import HOST, LANES, native, pointwise, same, vectorized
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
-from tilesmith.search_space.errors import CodegenError, VerificationError
-from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.expressions.expression import const, var
+from tilesmith.search_space.expressions.scalar import REDUCERS, Const, Select, call, load
 from tilesmith.search_space.ir.program import Block, Buffer, Loop, Program
-from tilesmith.search_space.ir.scalar import REDUCERS, Const, Select, call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.support.errors import CodegenError, VerificationError
 
 I = var("i")  # noqa: E741
 FLOATS = {"x": "float32"}

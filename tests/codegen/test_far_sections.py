@@ -10,10 +10,10 @@ import pytest
 CROWDED = """
 import ctypes
 import numpy as np
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.structures import default_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.search_space.workloads.workload import Workload
 
 workload = Workload.parse("softmax shape=64x100")
 code = compile_config(workload, host_target(), default_of(workload, host_target())).code

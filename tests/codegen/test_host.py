@@ -9,14 +9,14 @@ import llvmlite.binding as llvm
 import pytest
 
 from tests.codegen.kernels import HOST
-from tilesmith.codegen import host
-from tilesmith.codegen.host import cpu_target, has_length, host_target
+from tilesmith.codegen.host import machine as host
+from tilesmith.codegen.host.machine import cpu_target, has_length, host_target
 from tilesmith.codegen.native.toolchain import check_loadable
-from tilesmith.compiler.backend import backends
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.search_space.errors import CodegenError, TargetError
-from tilesmith.search_space.instruction_set import instruction_set, lanes, vector_width
-from tilesmith.search_space.target import Target
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.search_space.hardware.instruction_set import instruction_set, lanes, vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import CodegenError, TargetError
 
 X86, ARM, RISCV = (f"{first}-unknown-linux-gnu" for first in ("x86_64", "aarch64", "riscv64"))
 OLD_X86 = ("sse2", "sse3")

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernels import HOST
+from tilesmith.codegen.host.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.llvm.emitter import Workspace
-from tilesmith.codegen.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import compile_config, concrete_shape
-from tilesmith.codegen.native.peak import dot_peak_kernel, peak_kernel
-from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ConfigError
-from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of, structure_program
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import ConfigError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
 
 pytestmark = pytest.mark.usefixtures("little_to_collect")
 

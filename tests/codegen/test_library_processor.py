@@ -13,12 +13,12 @@ import pytest
 from tests.codegen.test_dot_products import target_of
 from tests.compiler.c_libraries import LoadedLibrary, emitted, needs_compiler, recipe
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen import host
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.library.processor import ARM, X86, needed, processor_text
-from tilesmith.codegen.library.status import CODES
+from tilesmith.capabilities.c_library.code.processor import ARM, X86, needed, processor_text
+from tilesmith.capabilities.c_library.code.status import CODES
+from tilesmith.codegen.host import machine as host
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native import toolchain
-from tilesmith.search_space.instruction_set import instruction_set, instruction_set_files
+from tilesmith.search_space.hardware.instruction_set import instruction_set, instruction_set_files
 
 pytestmark = pytest.mark.skipif(
     not host_target().text("isa.triple").startswith("x86_64"), reason="cpuid is x86-64's"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen.host import cpu_target, host_target
-from tilesmith.codegen.library import linking
-from tilesmith.codegen.library.archive import write_archive
-from tilesmith.codegen.library.elf import RELOCATION, Merged, blob, read
-from tilesmith.codegen.library.names import check_prefix, prefix_of
+from tilesmith.capabilities.c_library.packaging import linking
+from tilesmith.capabilities.c_library.packaging.archive import write_archive
+from tilesmith.capabilities.c_library.packaging.elf import RELOCATION, Merged, blob, read
+from tilesmith.capabilities.c_library.packaging.names import check_prefix, prefix_of
+from tilesmith.codegen.host.machine import cpu_target, host_target
 from tilesmith.codegen.native import toolchain
-from tilesmith.search_space.errors import CodegenError, DependencyError, InputError
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import CodegenError, DependencyError, InputError
 
 ARM, RISCV = load_target("aarch64"), cpu_target("r", "rvv128", "riscv64-unknown-linux-gnu")
 

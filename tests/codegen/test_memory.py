@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.codegen import memory
-from tilesmith.compiler.onnx.access import uniform
-from tilesmith.compiler.pool import arena_of
-from tilesmith.search_space.errors import JobError
+from tilesmith.codegen.host import memory
+from tilesmith.compiler.graph.access import uniform
+from tilesmith.compiler.runtime.pool import arena_of
+from tilesmith.search_space.support.errors import JobError
 
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 20, (1 << 21) + 1])

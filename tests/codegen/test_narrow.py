@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from tests.codegen.test_element_types import default_run
 from tests.conformance.test_instruction_sets import KNOWN, skip_unless_runnable, target_of
-from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.codegen.host.machine import cpu_target, host_target
+from tilesmith.codegen.llvm.functions.narrow import FORMATS
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.llvm.narrow import FORMATS
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.search_space.dtypes import NAMES, is_narrow, to_numpy
-from tilesmith.search_space.instruction_set import instruction_set
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.search_space.expressions.dtypes import NAMES, is_narrow, to_numpy
+from tilesmith.search_space.hardware.instruction_set import instruction_set
+from tilesmith.search_space.workloads.workload import Workload
 
 NARROW = [name for name in NAMES if is_narrow(name)]
 SETS = [*KNOWN, "generic"]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernels import HOST, narrowed, pointwise
-from tilesmith.codegen import object_cache
+from tilesmith.codegen.host import object_cache
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
-from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.expressions.scalar import call, load
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.lowering import lower
 
 

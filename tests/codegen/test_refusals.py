@@ -8,7 +8,7 @@ import pytest
 
 from tests.codegen.made import HEAD, body, made
 from tilesmith.codegen.compiled.function import translate
-from tilesmith.search_space.errors import TranslationError
+from tilesmith.search_space.support.errors import TranslationError
 
 REFUSED = {
     "step": (body("for i in range(0, 9, n):", "    n += i", "return n"), "step of a range"),

@@ -9,10 +9,10 @@ import pytest
 from tests.codegen.kernels import narrowed
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native.toolchain import emit_assembly
-from tilesmith.codegen.structures import lowered
-from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 STEPS = 512
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.template_checks import run
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.llvm.intrinsics.selection import largest, recognise
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.llvm.selection import largest, recognise
-from tilesmith.codegen.structures import lowered
-from tilesmith.search_space.formula import evaluate, operand
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.search_space.expressions.scalar import call
 from tilesmith.search_space.ir.program import Intrinsic, walk
-from tilesmith.search_space.ir.scalar import call
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.operator_parts.formula import evaluate, operand
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 HOST = host_target()
 HEAP, COUNTING = (Config.of(algorithm=name) for name in ("heap", "counting"))

@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.codegen.kernels import HOST, interpreted, narrowed, native, pointwise, vectorized
-from tilesmith.search_space.epilogue import STEPS
-from tilesmith.search_space.fusion import pointwise as step
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.ir.scalar import REDUCERS, Scalar, call, load
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.expressions.scalar import REDUCERS, Scalar, call, load
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.operator_parts.fusion import pointwise as step
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.workloads.epilogue import STEPS
 
 Floats = NDArray[np.float32]
 X = load("x", var("i"))

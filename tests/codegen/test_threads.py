@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernels import HOST, LANES
-from tilesmith.codegen.memory import aligned_bytes, aligned_empty
+from tilesmith.codegen.host.memory import aligned_bytes, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
-from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.expressions.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule

@@ -16,20 +16,20 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.codegen.test_dot_products import inputs_of, product_of, target_of
-from tilesmith.codegen import host
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host import machine as host
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import ENTRY, NativeKernel, compile_program
-from tilesmith.codegen.structures import default_of, lowered, space_of
-from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import VerificationError
+from tilesmith.search_space.workloads.workload import Workload
 
 AMX = target_of("avx512", "+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16")
 TEXTS = (

@@ -8,13 +8,21 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy, aligned_empty
-from tilesmith.codegen.native.driver import AnyCall, Branch, Call, Move, Repeat
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.native.timing import BEGUN, MET, PASSED, RAN, Clock, Notes, TimedProgram
-from tilesmith.codegen.structures import default_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.native.programs.driver import AnyCall, Branch, Call, Move, Repeat
+from tilesmith.codegen.native.programs.timing import (
+    BEGUN,
+    MET,
+    PASSED,
+    RAN,
+    Clock,
+    Notes,
+    TimedProgram,
+)
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.search_space.workloads.workload import Workload
 
 WORKLOAD = Workload.parse("elementwise shape=40x130 expression=add(x0,x0)")
 

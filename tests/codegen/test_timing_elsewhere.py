@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen.native.timing import BEGUN, RAN, object_code
-from tilesmith.search_space.target import load_target
+from tilesmith.codegen.native.programs.timing import BEGUN, RAN, object_code
+from tilesmith.search_space.hardware.target import load_target
 
 COMPILER, EMULATOR, ROOT = "aarch64-linux-gnu-gcc", "qemu-aarch64", Path("/usr/aarch64-linux-gnu")
 

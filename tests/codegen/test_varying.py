@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from tests.conformance.template_checks import expected, random_inputs
-from tilesmith.codegen import object_cache
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host import object_cache
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel, compile_varying
-from tilesmith.codegen.structures import default_of
-from tilesmith.codegen.varying import lowered_varying, verify_sizes
-from tilesmith.search_space.errors import ConfigError, VerificationError, WorkloadError
-from tilesmith.search_space.ir.expression import minimum
-from tilesmith.search_space.ir.sizes import Size
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.codegen.programs.varying import lowered_varying, verify_sizes
+from tilesmith.search_space.expressions.expression import minimum
+from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import ConfigError, VerificationError, WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGET = host_target()
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.codegen.kernels import narrowed, native, pointwise, vectorized
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.expressions.scalar import call, load
+from tilesmith.search_space.hardware.instruction_set import vector_width
 
 Floats = NDArray[np.float32]
 

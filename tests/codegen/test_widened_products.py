@@ -7,16 +7,16 @@ import pytest
 
 from tests.codegen.test_dot_products import target_of
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.compiler.backend import backends
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.schedules.cpu.dot_products import prefers_dot
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import prefers_dot
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
-from tilesmith.simulator.cpu.calibration import with_calibration
+from tilesmith.simulator.cpu.microbenchmarks.calibration import with_calibration
 
 UNMEASURED = target_of("avx512", "+avx512bf16,+avx512vnni")
 """A processor with `vdpbf16ps`, two FMAs a cycle."""

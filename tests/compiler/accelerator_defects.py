@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
-from tilesmith.codegen.lpu.isa.bursts import Unit
-from tilesmith.codegen.lpu.scheduling.emission import Emitter as BurstEmitter
-from tilesmith.codegen.lpu.scheduling.scheduler import _Scheduler
-from tilesmith.codegen.lpu.selection import chains
-from tilesmith.codegen.trainium.isa.instructions import Space
-from tilesmith.codegen.trainium.kernel.builder import Kernel
-from tilesmith.codegen.trainium.kernel.emitter import Emitter as Emitting
-from tilesmith.codegen.trainium.linking import linker
-from tilesmith.codegen.trainium.timing import scheduling
-from tilesmith.compiler.backends.trainium import program as trainium_program
+from tilesmith.families.lpu.codegen.isa.bursts import Op as BurstOp
+from tilesmith.families.lpu.codegen.isa.bursts import Unit
+from tilesmith.families.lpu.codegen.scheduling.emission import Emitter as BurstEmitter
+from tilesmith.families.lpu.codegen.scheduling.scheduler import _Scheduler
+from tilesmith.families.lpu.codegen.selection.graphs import chains
+from tilesmith.families.trainium.backend import program as trainium_program
+from tilesmith.families.trainium.codegen.isa.instructions import Space
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
+from tilesmith.families.trainium.codegen.kernel.emitter import Emitter as Emitting
+from tilesmith.families.trainium.codegen.linking import linker
+from tilesmith.families.trainium.codegen.timing import scheduling
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

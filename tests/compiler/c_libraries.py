@@ -13,14 +13,13 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.build import BuildOptions, recipe_of
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.backends.shipping import Library, LibraryRequest, emitter_of
+from tilesmith.compiler.driver.build import BuildOptions, recipe_of
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import Recipe
-from tilesmith.compiler.shipping import Library, LibraryRequest
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.target import Target
+from tilesmith.compiler.recipe.program import Recipe
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
 
@@ -152,7 +151,7 @@ def recipe(model: onnx.ModelProto, target: Target | None = None, **options: Any)
 
 
 def emitted(found: Recipe, path: Path, **request: Any) -> Library:
-    return backend_of(found.target).emit_library(found, LibraryRequest(path, **request))
+    return emitter_of(found.target).emit(found, LibraryRequest(path, **request))
 
 
 def loaded(

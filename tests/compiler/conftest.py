@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.compiler.graph_pass import observed
-from tilesmith.compiler.verifier import Verifier
+from tilesmith.compiler.driver.verifier import Verifier
+from tilesmith.compiler.rewriting.graph_pass import observed
 
 
 @pytest.fixture(autouse=True)

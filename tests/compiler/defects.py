@@ -31,19 +31,19 @@ from tests.compiler.defect_models import (
     QUANTISED,
     TALL,
 )
-from tilesmith.codegen import structures
-from tilesmith.codegen.llvm.values import ValueEmitter
-from tilesmith.codegen.llvm.vector_math import VectorMath
-from tilesmith.codegen.lpu.isa.bursts import Op as BurstOp
+from tilesmith.codegen.llvm.expressions.values import ValueEmitter
+from tilesmith.codegen.llvm.functions.vector_math import VectorMath
 from tilesmith.codegen.native import kernel as native_kernel
-from tilesmith.compiler import assembly
-from tilesmith.compiler.backends.trainium.backend import staged_kernel
-from tilesmith.compiler.graph import Graph
+from tilesmith.codegen.programs import structures
+from tilesmith.compiler.assembly import assembly
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.lowering import convolution
 from tilesmith.compiler.passes import constant_folding, integer_products
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.epilogues import FuseEpilogues
-from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.families.lpu.codegen.isa.bursts import Op as BurstOp
+from tilesmith.families.trainium.backend.backend import staged_kernel
 from tilesmith.search_space.ir.program import Loop, Program, Sequence, Statement
 from tilesmith.search_space.operators.pool2d import Window
 from tilesmith.search_space.operators.softmax import Softmax

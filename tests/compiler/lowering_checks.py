@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 
 from tests.compiler.model_builder import assert_close, check, expected, inputs_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.driver.pipeline import simplify, to_kernels
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.pipeline import simplify, to_kernels
 
 
 def whole(graph: Any) -> Any:

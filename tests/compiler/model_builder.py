@@ -12,10 +12,10 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
-from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.verifier import verify
 
 Arrays = Mapping[str, NDArray[Any]]
 

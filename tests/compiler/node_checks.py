@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tests.compiler.model_builder import assert_close, expected
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 
 Values = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
 
 

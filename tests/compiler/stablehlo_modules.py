@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.stablehlo.attributes import tensor_type
-from tilesmith.compiler.stablehlo.bindings import mlir, parse, stablehlo
-from tilesmith.compiler.stablehlo.importer import import_stablehlo
-from tilesmith.compiler.verifier import verify
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.capabilities.stablehlo.attributes import tensor_type
+from tilesmith.capabilities.stablehlo.bindings import mlir, parse, stablehlo
+from tilesmith.capabilities.stablehlo.importer import import_stablehlo
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.search_space.expressions.dtypes import to_numpy
 
 Arrays = list[NDArray[Any]]
 

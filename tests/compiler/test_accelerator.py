@@ -10,33 +10,33 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
-from tilesmith.codegen.structures import (
+from tilesmith.codegen.programs.structures import (
     MOST_TRIED,
     default_of,
     inside_of,
     space_of,
     structure_program,
 )
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import Op
-from tilesmith.compiler.artifact import read_artifact
-from tilesmith.compiler.backend import Compiled, backend_of
-from tilesmith.compiler.backends.trainium.backend import TrainiumBackend, staged_kernel
-from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
-from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
-from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
-from tilesmith.compiler.build import BuildOptions, build, fastest_recipe, scheduled
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.host.costs import compute_time, operations, transfer_time
+from tilesmith.compiler.artifact.artifact import read_artifact
+from tilesmith.compiler.backends.backend import Compiled, backend_of
+from tilesmith.compiler.driver.build import BuildOptions, build, fastest_recipe, scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import HostStep
+from tilesmith.compiler.recipe.program import HostStep
+from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.search_space.errors import CodegenError, InputError, ModelError, TargetError
-from tilesmith.search_space.scheduler import find_scheduler
+from tilesmith.families.kit.simulation.host_costs import compute_time, operations, transfer_time
+from tilesmith.families.trainium.backend.backend import TrainiumBackend, staged_kernel
+from tilesmith.families.trainium.backend.evaluator import DeviceEvaluator
+from tilesmith.families.trainium.backend.model import latency_of, simulate_model
+from tilesmith.families.trainium.backend.program import QUICK, Program, segments
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import CodegenError, InputError, ModelError, TargetError
+from tilesmith.search_space.workloads.scheduler import find_scheduler
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import SimulationResult
 
 TRN1 = load_target("trn1")
@@ -263,7 +263,7 @@ def test_an_operator_whose_smallest_tile_does_not_fit_is_refused() -> None:
 
 
 def test_a_precision_that_there_is_not_is_refused() -> None:
-    from tilesmith.codegen.host import host_target
+    from tilesmith.codegen.host.machine import host_target
 
     for target in (host_target(), TRN1):
         with pytest.raises(ModelError, match="fp8"):

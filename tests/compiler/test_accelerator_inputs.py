@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.hardware.target import load_target
 
 TRN1 = load_target("trn1")
 

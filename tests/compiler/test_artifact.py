@@ -18,19 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import KernelCode, concrete_shape
-from tilesmith.compiler.artifact import read_artifact, write_artifact
-from tilesmith.compiler.artifact_file import DIGEST, digest
+from tilesmith.compiler.artifact.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
 from tilesmith.compiler.backends.cpu import backend as cpu_backend
-from tilesmith.compiler.build import DEFAULTS, BuildOptions, build, fastest_recipe, scheduled
-from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.driver.build import DEFAULTS, BuildOptions, build, fastest_recipe, scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.recipe.program import Recipe
+from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.support.errors import ModelError
 
 LIGHT = Path(str(files("onnx") / "backend" / "test" / "data" / "light"))
 JOINING = [
@@ -203,7 +203,7 @@ def test_two_members_of_one_name_are_refused(artifact: Path) -> None:
 
 
 def test_a_manifest_has_a_largest_size(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilesmith.compiler.artifact._MANIFEST_LIMIT", 100)
+    monkeypatch.setattr("tilesmith.compiler.artifact.artifact._MANIFEST_LIMIT", 100)
     with pytest.raises(ModelError, match="its manifest has more than"):
         Executable.load(artifact)
 

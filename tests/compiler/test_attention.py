@@ -16,11 +16,11 @@ from tests.compiler.model_builder import (
     operators,
     random,
 )
-from tilesmith.codegen.host import cpu_target, host_target
-from tilesmith.compiler.build import BuildOptions, build, extract_tasks
+from tilesmith.codegen.host.machine import cpu_target, host_target
+from tilesmith.compiler.driver.build import BuildOptions, build, extract_tasks
+from tilesmith.compiler.driver.pipeline import simplify
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.pipeline import simplify
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.hardware.target import Target, load_target
 
 TRN1 = load_target("trn1")
 HOST = host_target()

@@ -11,10 +11,10 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import expected, model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.hardware.target import Target, load_target
 
 TARGETS = [host_target(), load_target("trn1")]
 KEEP = np.ones((4, 6), bool)

@@ -6,12 +6,12 @@ import pytest
 
 import tilesmith as ts
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.backend import backend_of, backends, measures_models
-from tilesmith.compiler.build import scheduled
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.backends.backend import backend_of, backends, measures_models
+from tilesmith.compiler.driver.build import scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import TargetError
 
 TARGETS = {"cpu": host_target(), "trainium": load_target("trn1")}
 MODEL = "g (float[4, 8] x) => (float[4, 8] y) { y = Softmax(x) }"

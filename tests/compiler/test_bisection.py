@@ -23,15 +23,15 @@ from tests.compiler.defects import (
 )
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import invoke, refuse
-from tilesmith.codegen.llvm.vector_math import VectorMath
-from tilesmith.codegen.trainium.isa.memory import Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel as TrainiumKernel
-from tilesmith.codegen.trainium.kernel.emitter import Scalar
-from tilesmith.display.comparison_table import comparison_text
-from tilesmith.jobs.bisecting import BisectOptions, bisected
-from tilesmith.jobs.comparing import CompareOptions, compared
-from tilesmith.jobs.request import Request
-from tilesmith.search_space.errors import VerificationError
+from tilesmith.capabilities.fault_finding.bisecting import BisectOptions, bisected
+from tilesmith.capabilities.fault_finding.comparing import CompareOptions, compared
+from tilesmith.capabilities.fault_finding.comparison_table import comparison_text
+from tilesmith.codegen.llvm.functions.vector_math import VectorMath
+from tilesmith.families.trainium.codegen.isa.memory import Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel as TrainiumKernel
+from tilesmith.families.trainium.codegen.kernel.emitter import Scalar
+from tilesmith.jobs.requests.request import Request
+from tilesmith.search_space.support.errors import VerificationError
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import pytest
 
 import tilesmith as ts
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.compiler.quantisation.block_weights import Blocks, block_weights
-from tilesmith.compiler.quantisation.plan import Layer
+from tilesmith.capabilities.quantisation.numbers.block_weights import Blocks, block_weights
+from tilesmith.capabilities.quantisation.preparation.plan import Layer
 
 LAYER = Layer("n", "MatMul", "x", "w", 1)
 

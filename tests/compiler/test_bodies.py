@@ -9,7 +9,7 @@ import pytest
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 
 def with_body(model: onnx.ModelProto, body: str) -> onnx.ModelProto:

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_empty
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_empty
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 
 _MODELS = {
     "one kernel": "y = Relu(x)",

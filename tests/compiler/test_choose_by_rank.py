@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.scheduler import is_scheduled
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.workload import Workload
 
 TRN1 = load_target("trn1")
 TABLE = random(8, 6, seed=3)

@@ -13,22 +13,26 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.comparison.compare import Compared, compare_tensors
-from tilesmith.compiler.comparison.errors import tensor_error
-from tilesmith.compiler.comparison.evaluation import Evaluator
-from tilesmith.compiler.comparison.float64 import in_float64, wide
-from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
-from tilesmith.compiler.comparison.ratios import suspect_of, verdict_of, with_deviations
-from tilesmith.compiler.comparison.report import TensorRow
-from tilesmith.compiler.comparison.stepping import Hooks, run_steps
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import observed
+from tilesmith.capabilities.fault_finding.comparison.compare import Compared, compare_tensors
+from tilesmith.capabilities.fault_finding.comparison.precisions import compare_ratios, precision_of
+from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
+from tilesmith.capabilities.fault_finding.references.float64 import in_float64, wide
+from tilesmith.capabilities.fault_finding.rounding.ratios import (
+    suspect_of,
+    verdict_of,
+    with_deviations,
+)
+from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
+from tilesmith.capabilities.fault_finding.stepping.report import TensorRow
+from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.target import load_target
+from tilesmith.compiler.rewriting.graph_pass import observed
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import InputError
 
 CONVOLUTION = model_of(
     """g (float[1, 3, 8, 8] x) => (float[1, 5] y) {

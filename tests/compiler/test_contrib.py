@@ -11,10 +11,10 @@ import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.node_checks import check_node, node_model
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 X, BIAS = random(2, 5, 8), random(8, seed=3)
 

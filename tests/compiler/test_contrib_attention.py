@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from tests.compiler.model_builder import assert_close, expected, random
 from tests.compiler.node_checks import check_node, node_model
 from tests.compiler.test_quantised_products import codes, number
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 X, WEIGHT, BIAS = random(2, 5, 8), random(8, 24) / 3, random(24)
 FLAGS = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)

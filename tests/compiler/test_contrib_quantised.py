@@ -12,8 +12,8 @@ from onnx import TensorProto
 from tests.compiler.model_builder import expected, random
 from tests.compiler.node_checks import check_node, node_model
 from tests.compiler.test_quantised_products import codes, number
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 
 X = codes(2, 4, 6, 6)

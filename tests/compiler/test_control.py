@@ -13,14 +13,14 @@ import onnxruntime
 import pytest
 
 from tests.compiler.model_builder import assert_close, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build, extract_tasks, scheduled
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.graph_text import graph_text
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build, extract_tasks, scheduled
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.graph.graph_text import graph_text
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.verifier import verify
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import ModelError
 
 X = random(3, 4)
 W = random(4, 4)
@@ -197,7 +197,7 @@ def test_damaged_loops_are_refused(change: Any, message: str, tmp_path: Path) ->
 
 
 def _write(path: Path, members: dict[str, bytes]) -> None:
-    from tilesmith.compiler.artifact_file import DIGEST, digest
+    from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
 
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():

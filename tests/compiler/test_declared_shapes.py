@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, prepared
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, prepared
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.canonical import Canonicalise
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 CASES = [
     ("float[2, 3] x, int64[2] s", "2, 3", "Reshape(x, s)", [2, 3], [3, 2]),

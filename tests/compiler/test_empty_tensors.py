@@ -10,8 +10,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.c_libraries import loaded, needs_compiler, recipe
 from tests.compiler.model_builder import assert_close, inputs_of, model_of, random
-from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 
 CASES = {
     "all": "g (float[0, 3] x) => (float[0, 3] y) { y = Relu(x) }",

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.graph_pass import observed
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
+from tilesmith.compiler.driver.verifier import Verifier
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
-from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.compiler.verifier import Verifier
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
+from tilesmith.compiler.rewriting.graph_pass import observed
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.support.errors import VerificationError
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int8", "bool")
 

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
-from tilesmith.codegen.host import cpu_target, host_target
-from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.artifact import read_artifact, write_artifact
-from tilesmith.compiler.artifact_file import DIGEST, digest
-from tilesmith.compiler.build import BuildOptions, build, extract_tasks
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import cpu_target, host_target
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.compiler.artifact.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
+from tilesmith.compiler.driver.build import BuildOptions, build, extract_tasks
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.records import TuningRecord
 from tilesmith.records.database import Database
-from tilesmith.search_space.errors import InputError, JobError, ModelError, TargetError
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.support.errors import InputError, JobError, ModelError, TargetError
+from tilesmith.search_space.workloads.workload import Workload
 
 MODEL = model_of(
     "g (float[3, 8] x, float[3, 5] z) => (float[3, 5] y, float[3, 5] c) "

@@ -8,10 +8,10 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import kernels_of
-from tilesmith.search_space.target import load_target
+from tilesmith.compiler.recipe.program import kernels_of
+from tilesmith.search_space.hardware.target import load_target
 
 TRN1 = load_target("trn1")
 SCALE, BIAS = random(3000, seed=2), random(3000, seed=3)

@@ -11,8 +11,8 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.jobs.seeded_inputs import fitting_inputs
-from tilesmith.search_space.errors import InputError
+from tilesmith.jobs.compilation.seeded_inputs import fitting_inputs
+from tilesmith.search_space.support.errors import InputError
 
 
 def model(text: str) -> onnx.ModelProto:

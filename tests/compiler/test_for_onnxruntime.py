@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.compiler.onnx.for_onnxruntime import TAKEN, as_given
+from tilesmith.compiler.onnx.files.for_onnxruntime import TAKEN, as_given
 
 runtime = pytest.importorskip("onnxruntime")
 

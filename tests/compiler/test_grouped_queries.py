@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, operators
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, scheduled
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
 
 TARGETS = {"cpu": host_target(), "trn1": load_target("trn1")}
 

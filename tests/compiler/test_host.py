@@ -16,11 +16,11 @@ from tests.compiler.model_builder import (
     model_of,
     random,
 )
-from tilesmith.compiler.build import prepared
+from tilesmith.compiler.driver.build import prepared
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 
 @pytest.mark.parametrize("group", [1, 2])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.compiler.build import prepared
+from tilesmith.compiler.driver.build import prepared
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 

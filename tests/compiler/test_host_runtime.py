@@ -10,12 +10,12 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.host import runtime
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import DependencyError, InputError
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import DependencyError, InputError
 
 pytest.importorskip("onnxruntime")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.expressions.dtypes import to_numpy
 
 NODES = {
     "GlobalLpPool": "GlobalLpPool<p=3>(x)",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 
 

@@ -20,12 +20,12 @@ from onnx import helper
 import tilesmith
 from tests.compiler.model_builder import model_of
 from tests.end_to_end.command import refuse
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.graph import Graph, TensorInfo, view
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.graph.graph import Graph, TensorInfo, view
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.placement import place
-from tilesmith.search_space.errors import ModelError, TilesmithError, VerificationError
+from tilesmith.compiler.recipe.placement import place
+from tilesmith.search_space.support.errors import ModelError, TilesmithError, VerificationError
 
 
 def layer_norm(**attributes: Any) -> onnx.ModelProto:
@@ -231,7 +231,7 @@ def test_it_is_refused(name: str) -> None:
 _ALL = """
 from tests.compiler.test_hostile import CASES
 import tilesmith
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 assert False, "assertions are off"
 for name, (model, _) in CASES.items():
     try:

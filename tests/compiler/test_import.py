@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from tests.compiler.model_builder import assert_close, check, expected, inputs_of, model_of, random
+from tilesmith.compiler.driver.verifier import verify
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.verifier import verify
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 
 def test_light_resnet50_is_imported_whole(light_resnet50: Path) -> None:

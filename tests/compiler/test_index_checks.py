@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, prepared
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, prepared
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import KernelStep
-from tilesmith.search_space.errors import JobError, ModelError
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.compiler.recipe.program import KernelStep
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.support.errors import JobError, ModelError
 
 GATHER = "g (float[5, 3] x, int64[2] i) => (float[2, 3] y) { t = Relu(x) y = Gather(t, i) }"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 MODEL = model_of(
     "g (float[3, 4] x, float[4, 2] w) => (float[3, 2] y) { y = MatMul(x, w) }", w=random(4, 2)

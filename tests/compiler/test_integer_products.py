@@ -24,15 +24,15 @@ from tests.compiler.quantised_models import (
     assert_bytes,
     requantised,
 )
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.command_line import command_line
-from tilesmith.compiler.build import build, scheduled
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import observed
+from tilesmith.compiler.driver.build import build, scheduled
+from tilesmith.compiler.driver.verifier import Verifier
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.integer_products import noting_unfolded
-from tilesmith.compiler.verifier import Verifier
+from tilesmith.compiler.rewriting.graph_pass import observed
 
 IMAGE = Layer("Conv", (1, 4, 7, 6), (6, 4, 3, 3))
 ROWS = Layer("MatMul", (3, 20), (20, 5), bias="float32")

@@ -14,10 +14,10 @@ import pytest
 import tilesmith as ts
 from tests.compiler.defects import cleared, lowering_without_a_tail
 from tests.compiler.model_builder import model_of, random
+from tilesmith.capabilities.fault_finding.comparison_table import comparison_text
 from tilesmith.compiler.backends.cpu.backend import CpuBackend
-from tilesmith.compiler.program import MoveStep, Place
-from tilesmith.display.comparison_table import comparison_text
-from tilesmith.search_space.workload import Workload
+from tilesmith.compiler.recipe.program import MoveStep, Place
+from tilesmith.search_space.workloads.workload import Workload
 
 INIT = MoveStep.__init__
 FALLING = model_of(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilesmith
-from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.backends.backend import backend_of
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytestmark = pytest.mark.extra

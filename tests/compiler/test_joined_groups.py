@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.compiler.backends.trainium.groups import JoinGroups
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.graph import Graph, TensorInfo, kernel
+from tilesmith.compiler.driver.build import BuildOptions, build
+from tilesmith.compiler.graph.graph import Graph, TensorInfo, kernel
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.families.trainium.backend.passes.groups import JoinGroups
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.workloads.workload import Workload
 
 TRN1 = load_target("trn1")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_empty
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.onnx.arrays import typed_only
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_empty
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.onnx.files.arrays import typed_only
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 
 
 @pytest.mark.parametrize("rows", [2, 256])

@@ -16,11 +16,11 @@ import pytest
 from tests.compiler.c_libraries import LoadedLibrary, emitted, loaded, needs_compiler, recipe
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tests.compiler.test_control import CASES, X
-from tilesmith.codegen.library.weights import sums_of
-from tilesmith.compiler.backends.cpu.library import plan_of
+from tilesmith.capabilities.c_library.code.weights import sums_of
+from tilesmith.capabilities.c_library.plans.library import plan_of
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import InputError, ModelError, TargetError
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import InputError, ModelError, TargetError
 
 pytestmark = needs_compiler
 
@@ -249,7 +249,7 @@ def test_a_forked_child_has_no_threads_of_its_parent(tmp_path: Path, threads: in
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_is_converted_inside(tmp_path: Path, precision: str) -> None:
-    from tilesmith.compiler.build import BuildOptions, build
+    from tilesmith.compiler.driver.build import BuildOptions, build
 
     found = loaded(NETWORK, tmp_path, precision=precision)
     inputs = inputs_of(import_model(NETWORK))

@@ -16,9 +16,9 @@ import tilesmith as ts
 from tests.compiler.c_libraries import emitted, recipe
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tests.compiler.test_control import CASES, X
-from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
 
 HARNESS, SIZES = (Path(__file__).with_name(f"run_{what}.c") for what in ("library", "sizes"))
 ARM, TRIPLE = "aarch64-linux-gnu", "aarch64-unknown-linux-gnu"

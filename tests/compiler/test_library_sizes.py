@@ -12,9 +12,9 @@ import pytest
 from tests.compiler.c_libraries import LoadedLibrary, Workspace, emitted, needs_compiler
 from tests.compiler.model_builder import assert_close, expected, model_of
 from tests.compiler.varying_models import CASES, Case, compiled
-from tilesmith.compiler.backends.cpu.varying_library import plan_of_varying
+from tilesmith.capabilities.c_library.plans.varying_library import plan_of_varying
 from tilesmith.compiler.varying.recipe import VaryingRecipe
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 pytestmark = needs_compiler
 
@@ -160,7 +160,7 @@ def test_an_index_out_of_range_is_told_with_the_extent_that_it_has(tmp_path: Pat
 
 
 def test_tables_of_what_follows_from_sizes_are_of_the_largest_alone() -> None:
-    from tilesmith.compiler.varying.held import Tables
+    from tilesmith.capabilities.c_library.plans.held import Tables
 
     _, recipe = compiled_case("attention")
     variant = recipe.variants[-1]
@@ -176,7 +176,7 @@ def test_tables_of_what_follows_from_sizes_are_of_the_largest_alone() -> None:
 
 
 def test_too_much_that_follows_from_sizes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilesmith.compiler.varying import held
+    from tilesmith.capabilities.c_library.plans import held
 
     monkeypatch.setattr(held, "MOST_BYTES", 10)
     _, recipe = compiled_case("clipped")

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.comparison import compare, precisions
-from tilesmith.compiler.comparison.compare import Compared, compare_tensors
-from tilesmith.compiler.comparison.errors import tensor_error
-from tilesmith.compiler.comparison.evaluation import Evaluator
-from tilesmith.compiler.comparison.local_bytes import byte_ratio, byte_ratios
-from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
-from tilesmith.compiler.comparison.quantised import Scale
-from tilesmith.compiler.comparison.report import TensorRow
-from tilesmith.compiler.comparison.stepping import Hooks, run_steps
-from tilesmith.compiler.comparison.tensors import Judge
-from tilesmith.compiler.executable import Executable
+from tilesmith.capabilities.fault_finding.comparison import compare, precisions
+from tilesmith.capabilities.fault_finding.comparison.compare import Compared, compare_tensors
+from tilesmith.capabilities.fault_finding.comparison.precisions import compare_ratios, precision_of
+from tilesmith.capabilities.fault_finding.comparison.tensors import Judge
+from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
+from tilesmith.capabilities.fault_finding.references.quantised import Scale
+from tilesmith.capabilities.fault_finding.rounding.local_bytes import byte_ratio, byte_ratios
+from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
+from tilesmith.capabilities.fault_finding.stepping.report import TensorRow
+from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
 
 BYTES = np.random.default_rng(3).integers(-100, 100, (32, 32)).astype(np.int8)
 LAYERS = model_of(

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.comparison import precisions
-from tilesmith.compiler.comparison.compare import Compared
-from tilesmith.compiler.comparison.evaluation import Evaluator
-from tilesmith.compiler.comparison.local_ratios import local_ratios
-from tilesmith.compiler.comparison.precisions import compare_ratios, precision_of
-from tilesmith.compiler.comparison.stepping import Hooks, run_steps
-from tilesmith.compiler.executable import Executable
+from tilesmith.capabilities.fault_finding.comparison import precisions
+from tilesmith.capabilities.fault_finding.comparison.compare import Compared
+from tilesmith.capabilities.fault_finding.comparison.precisions import compare_ratios, precision_of
+from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
+from tilesmith.capabilities.fault_finding.rounding.local_ratios import local_ratios
+from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.narrow_kernels import as_narrow
+from tilesmith.compiler.runtime.executable import Executable
 
 DEEP = model_of(
     "g (float[32, 64] x) => (float[32, 64] y) {"

@@ -8,8 +8,8 @@ import numpy as np
 
 from tests.compiler.lowering_checks import check_both
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import extract_tasks
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import extract_tasks
 from tilesmith.compiler.onnx.importer import import_model
 
 

@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.driver.pipeline import simplify, to_kernels
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.pipeline import simplify, to_kernels
-from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import JobError, ModelError
 
 Arrays = Mapping[str, NDArray[Any]]
 RNG = np.random.default_rng(0)

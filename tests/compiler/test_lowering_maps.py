@@ -10,10 +10,10 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
+from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
 
 RNG = np.random.default_rng(0)
 NUMBERS = (RNG.standard_normal((4, 37)) * 2).astype(np.float32)
@@ -119,7 +119,7 @@ def test_powers_at_the_ends() -> None:
 
 
 def test_accelerators_leave_them_to_the_host() -> None:
-    from tilesmith.search_space.target import load_target
+    from tilesmith.search_space.hardware.target import load_target
 
     for operator, value in (("Atan", NUMBERS), ("BitwiseNot", whole("int32"))):
         _, model = run(operator, [value])

@@ -8,11 +8,11 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both, model_without_output_shape, whole
 from tests.compiler.model_builder import assert_close, check, expected, model_of, operators, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, prepared
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, prepared
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 CONCAT = {
     "of two kernels": ("a = Conv(x, w) b = Relu(a) c = Sigmoid(x) y = Concat<axis=1>(b, c)", 0),

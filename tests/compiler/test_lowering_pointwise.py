@@ -9,11 +9,11 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both, whole
 from tests.compiler.model_builder import expected, model_of, operators, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes import elementwise
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 
 from tests.compiler.model_builder import model_of, random
 from tests.compiler.test_lowering_indexing import native
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 
 def unknown_output(text: str, opset: int = 17, **weights: Any) -> onnx.ModelProto:

@@ -8,7 +8,7 @@ import pytest
 from tests.compiler.lowering_checks import check_both, whole
 from tests.compiler.model_builder import model_of, operators, random
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 X = "float[2, 6, 9, 7] x"
 

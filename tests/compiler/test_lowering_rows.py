@@ -8,8 +8,8 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both, model_without_output_shape
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both
 from tests.compiler.model_builder import expected, inputs_of, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5], np.float32)
 

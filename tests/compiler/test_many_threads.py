@@ -19,15 +19,15 @@ from tests.compiler.test_updates import model as cache_model
 from tests.compiler.test_updates import start as new_cache
 from tests.compiler.test_updates import step as cache_step
 from tests.compiler.varying_models import compiled as compiled_varying
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy
-from tilesmith.codegen.native.driver import _driver
-from tilesmith.compiler import pool as pools
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy
+from tilesmith.codegen.native.programs.driver import _driver
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.pool import Area, Pool
-from tilesmith.search_space.errors import JobError
+from tilesmith.compiler.runtime import pool as pools
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.compiler.runtime.pool import Area, Pool
+from tilesmith.search_space.support.errors import JobError
 
 pytestmark = pytest.mark.usefixtures("little_to_collect")
 

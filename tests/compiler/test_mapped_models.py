@@ -11,12 +11,12 @@ import pytest
 from onnx import numpy_helper
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.onnx.file import read_model
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.onnx.files.file import read_model
+from tilesmith.compiler.onnx.files.mapped import is_mapped, read_mapped, release
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.onnx.mapped import is_mapped, read_mapped, release
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 _SIZE = 200  # squared: 160 kB of float32
 

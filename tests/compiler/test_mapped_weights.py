@@ -19,13 +19,13 @@ import pytest
 import tilesmith
 from tests.compiler.model_builder import model_of, random
 from tests.compiler.varying_models import compiled as compiled_varying
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler import artifact_file
-from tilesmith.compiler.artifact_file import CONSTANTS
-from tilesmith.compiler.build import build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.artifact import artifact_file
+from tilesmith.compiler.artifact.artifact_file import CONSTANTS
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import ModelError
 
 pytestmark = pytest.mark.usefixtures("little_to_collect")
 

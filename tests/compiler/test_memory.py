@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.compiler.memory import (
+from tilesmith.compiler.recipe.memory import (
     ALIGNMENT,
     Groups,
     Interval,

@@ -13,15 +13,15 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import expected, inputs_of, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build, scheduled
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.graph import Graph
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build, scheduled
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.narrow_kernels import as_narrow, largest
-from tilesmith.compiler.verifier import verify
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.workload import Workload
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import ModelError
+from tilesmith.search_space.workloads.workload import Workload
 
 PRECISIONS = {"bf16": ("bfloat16", 2e-2), "fp16": ("float16", 3e-3)}
 BOTH = pytest.mark.parametrize("precision", PRECISIONS)

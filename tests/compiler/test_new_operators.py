@@ -11,8 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import assert_close, random
 from tests.compiler.node_checks import check_node, node_model
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, extract_tasks
 from tilesmith.compiler.onnx.importer import import_model
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both, model_without_output_shape
 from tests.compiler.model_builder import assert_close, inputs_of, model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.compiler.memory import (
+from tilesmith.compiler.recipe.memory import (
     ALIGNMENT,
     ORDERS,
     Interval,
@@ -20,7 +20,7 @@ from tilesmith.compiler.memory import (
 
 pytest.importorskip("ortools")
 
-from tilesmith.compiler.optimal_memory import ArenaFound, OptimalMemory
+from tilesmith.compiler.recipe.optimal_memory import ArenaFound, OptimalMemory
 
 
 def drawn(rng: np.random.Generator, count: int, steps: int) -> list[Interval]:
@@ -110,7 +110,7 @@ def test_compile_reports_it_beside_the_heuristic(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from tilesmith.command_line import command_line
-    from tilesmith.jobs.light_models import save_light_model
+    from tilesmith.jobs.subjects.light_models import save_light_model
 
     model = save_light_model("squeezenet", tmp_path / "squeezenet.onnx")
     words = ["compile", str(model), "-o", str(tmp_path / "s.tsm"), "--optimal-memory"]

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.parallel import ALL, Parallel
 from tilesmith.records import Database, TuningRecord
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.cpu.calibration import with_calibration
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.family import CpuSimulator
+from tilesmith.simulator.cpu.microbenchmarks.calibration import with_calibration
 
 HOST = cpu_target("cpu", "avx512", "x86_64-unknown-linux-gnu")
 PRODUCT = Workload.parse("matmul m=128 n=768 k=768 const=b")

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.dump import Dump
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import Pass, apply, observed
-from tilesmith.compiler.graph_text import graph_text
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
+from tilesmith.compiler.driver.pipeline import SIMPLIFICATIONS, every_pass, passes_for
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.graph.graph_text import graph_text
+from tilesmith.compiler.numerics.precision import LowerPrecision
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
-from tilesmith.compiler.pipeline import SIMPLIFICATIONS, every_pass, passes_for
-from tilesmith.compiler.precision import LowerPrecision
-from tilesmith.search_space.errors import InputError, ModelError, TargetError
-from tilesmith.search_space.target import load_target
+from tilesmith.compiler.rewriting.dump import Dump
+from tilesmith.compiler.rewriting.graph_pass import Pass, apply, observed
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import InputError, ModelError, TargetError
 
 TRN1 = load_target("trn1")
 MODEL = model_of(

@@ -16,8 +16,8 @@ from tests.compiler.model_builder import (
     operators,
     random,
 )
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import apply
+from tilesmith.compiler.driver.pipeline import SIMPLIFICATIONS, simplify
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.activations import RecogniseActivations
@@ -30,7 +30,7 @@ from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.views import MakeViews
-from tilesmith.compiler.pipeline import SIMPLIFICATIONS, simplify
+from tilesmith.compiler.rewriting.graph_pass import apply
 
 X4 = "g (float[2, 4, 5, 6] x) => "
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.compiler.model_builder import random
-from tilesmith.compiler.build import prepared
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_text import graph_text
+from tilesmith.compiler.driver.build import prepared
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.graph.graph_text import graph_text
 from tilesmith.compiler.host.reference import run_node, run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.placement import device_tensors, place
-from tilesmith.compiler.program import view_of
-from tilesmith.compiler.verifier import verify
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.compiler.recipe.placement import device_tensors, place
+from tilesmith.compiler.recipe.program import view_of
+from tilesmith.search_space.expressions.dtypes import to_numpy
 
 
 class RandomGraph:

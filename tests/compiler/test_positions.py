@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
 
 TRN1 = load_target("trn1")
 

@@ -14,13 +14,13 @@ from tests.compiler.test_updates import model as cache_model
 from tests.compiler.test_updates import start as new_cache
 from tests.compiler.test_updates import step as cache_step
 from tests.compiler.varying_models import compiled as compiled_varying
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy
-from tilesmith.compiler.build import build
-from tilesmith.compiler.callers_memory import CallersMemory
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.runtime.callers_memory import CallersMemory
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import ModelError
 
 
 def _built(text: str) -> Executable:

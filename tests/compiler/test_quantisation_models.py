@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 import tilesmith as ts
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.compiler.onnx.file import read_model
-from tilesmith.compiler.quantisation.emulation import Emulation
-from tilesmith.compiler.quantisation.equalisation import equalised
-from tilesmith.compiler.quantisation.equalisation import pairs_of as balanced
-from tilesmith.compiler.quantisation.float_model import float_model, with_constants
-from tilesmith.compiler.quantisation.plan import Plan, layers_of
-from tilesmith.jobs.targets import resolve_target
+from tilesmith.capabilities.quantisation.preparation.float_model import float_model, with_constants
+from tilesmith.capabilities.quantisation.preparation.plan import Plan, layers_of
+from tilesmith.capabilities.quantisation.search.emulation import Emulation
+from tilesmith.capabilities.quantisation.search.equalisation import equalised
+from tilesmith.capabilities.quantisation.search.equalisation import pairs_of as balanced
+from tilesmith.compiler.onnx.files.file import read_model
+from tilesmith.jobs.subjects.targets import resolve_target
 
 RESIDUAL = """residual (float[1, 8, 12, 12] x) => (float[1, 10] y)
 {

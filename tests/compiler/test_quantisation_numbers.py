@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tilesmith.compiler.quantisation.histograms import SIDE, Histogram
-from tilesmith.compiler.quantisation.plan import Layer
-from tilesmith.compiler.quantisation.ranges import Affine, Method
-from tilesmith.compiler.quantisation.weights import byte_weights
-from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.capabilities.quantisation.numbers.histograms import SIDE, Histogram
+from tilesmith.capabilities.quantisation.numbers.ranges import Affine, Method
+from tilesmith.capabilities.quantisation.numbers.weights import byte_weights
+from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.search_space.support.errors import InputError, ModelError
 
 FLOATS = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
 PARTS = st.lists(npst.arrays(np.float32, st.integers(0, 40), elements=FLOATS), min_size=1)

@@ -12,8 +12,8 @@ from onnx import TensorProto
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.node_checks import check_node
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, extract_tasks
 from tilesmith.compiler.onnx.importer import import_model
 
 KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int32": TensorProto.INT32}

@@ -12,11 +12,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.compiler.model_builder import assert_close, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, scheduled
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, scheduled
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.hardware.target import load_target
 
 LIMITS = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
 

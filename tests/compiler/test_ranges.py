@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 
 @pytest.mark.parametrize(

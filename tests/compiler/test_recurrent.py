@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.lowering_checks import model_without_output_shape
 from tests.compiler.model_builder import assert_close, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 
 SCALED: dict[str, Any] = {"scales": [1, 1, 0.6, 1.3]}

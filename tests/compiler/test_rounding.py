@@ -16,12 +16,17 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.driver.pipeline import simplify
+from tilesmith.compiler.numerics.rounding import (
+    in_range,
+    is_ordinary,
+    is_power_of_two,
+    is_small_shift,
+)
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.affine import FoldAffine
-from tilesmith.compiler.pipeline import simplify
-from tilesmith.compiler.rounding import in_range, is_ordinary, is_power_of_two, is_small_shift
 
 Arrays = Mapping[str, NDArray[Any]]
 N = 8

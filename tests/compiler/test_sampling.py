@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from tests.compiler.lowering_checks import model_without_output_shape, whole
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 Array = NDArray[Any]
 

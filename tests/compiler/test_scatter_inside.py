@@ -9,10 +9,10 @@ import pytest
 from tests.codegen.kernels import HOST
 from tests.compiler.model_builder import assert_close, expected, model_of
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.build import build, scheduled
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.compiler.driver.build import build, scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def cache(count: int, updates: str = "u") -> onnx.ModelProto:

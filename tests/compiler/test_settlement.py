@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
-from tilesmith.compiler.build import build, extract_tasks, prepared
+from tilesmith.compiler.driver.build import build, extract_tasks, prepared
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.recipe.layouts import normal, pack, physical_shape, same_bytes
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.compiler.settling.layouts import normal, pack, physical_shape, same_bytes
 from tilesmith.compiler.settling.settlement import TRANSFORM, _Settlement, settle
 from tilesmith.records import TuningRecord
 from tilesmith.records.database import Database
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 LANES = vector_width(host_target())
 BLOCKED = f"NCHW{LANES}c"

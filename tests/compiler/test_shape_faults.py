@@ -9,7 +9,7 @@ import pytest
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 
 @pytest.mark.parametrize(

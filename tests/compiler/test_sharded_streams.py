@@ -15,21 +15,21 @@ import tilesmith as ts
 from tests.compiler.model_builder import inputs_of
 from tests.compiler.sharded_models import ModelBuilder, graph_of, mlp, transformer
 from tests.compiler.test_sharding import assert_same
+from tilesmith.capabilities.sharding.cores import streams
+from tilesmith.capabilities.sharding.cores.exchanges import Held, Seat, exchanges, needs_spare
+from tilesmith.capabilities.sharding.cores.execution import execute
+from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
+from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape, parse, part
+from tilesmith.capabilities.sharding.partitioning.program import Move
+from tilesmith.capabilities.sharding.partitioning.resharding import run_step, steps_between
 from tilesmith.command_line import command_line as main
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.backends.many_cores import CoreProgram, Exchange
+from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.host.reference import run_reference
-from tilesmith.compiler.many_cores import CoreProgram, Exchange
-from tilesmith.compiler.program import Place, TensorRef
-from tilesmith.compiler.sharding import streams
-from tilesmith.compiler.sharding.exchanges import Held, Seat, exchanges, needs_spare
-from tilesmith.compiler.sharding.execution import execute
-from tilesmith.compiler.sharding.mesh import LogicalMesh
-from tilesmith.compiler.sharding.program import Move
-from tilesmith.compiler.sharding.resharding import run_step, steps_between
-from tilesmith.compiler.sharding.specs import Spec, local_shape, parse, part
-from tilesmith.search_space.errors import InputError, JobError, ModelError, TargetError
-from tilesmith.search_space.mesh import load_mesh
+from tilesmith.compiler.recipe.program import Place, TensorRef
+from tilesmith.search_space.meshes.mesh import load_mesh
+from tilesmith.search_space.support.errors import InputError, JobError, ModelError, TargetError
 from tilesmith.simulator.collectives import collective_cost
 
 MACHINE = load_mesh("trn1.32xlarge")

@@ -21,18 +21,18 @@ from tests.compiler.sharded_models import (
     routed,
     transformer,
 )
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.capabilities.sharding.cores.execution import compiled_for, execute
+from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
+from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
+from tilesmith.capabilities.sharding.layouts.specs import Spec, parse
+from tilesmith.capabilities.sharding.layouts.strategies import Strategy, blocks_of, strategies_of
+from tilesmith.capabilities.sharding.partitioning.costs import Costs
+from tilesmith.capabilities.sharding.partitioning.partition import Sharding, partition
+from tilesmith.capabilities.sharding.partitioning.prepare import shardable
+from tilesmith.capabilities.sharding.partitioning.propagation import propagate
+from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.host.reference import run_reference
-from tilesmith.compiler.sharding.costs import Costs
-from tilesmith.compiler.sharding.dimension_maps import dimension_map
-from tilesmith.compiler.sharding.execution import compiled_for, execute
-from tilesmith.compiler.sharding.mesh import LogicalMesh
-from tilesmith.compiler.sharding.partition import Sharding, partition
-from tilesmith.compiler.sharding.prepare import shardable
-from tilesmith.compiler.sharding.propagation import propagate
-from tilesmith.compiler.sharding.specs import Spec, parse
-from tilesmith.compiler.sharding.strategies import Strategy, blocks_of, strategies_of
-from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.meshes.mesh import load_mesh
 
 MODELS = {
     "mlp": graph_of(mlp(8, 16, 32)),

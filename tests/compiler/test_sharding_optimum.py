@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from tests.compiler.model_builder import inputs_of
 from tests.compiler.sharded_models import ModelBuilder, experts, graph_of, mlp, transformer
-from tilesmith.compiler.graph import Graph
+from tilesmith.capabilities.sharding.cores.execution import execute
+from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
+from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
+from tilesmith.capabilities.sharding.layouts.specs import parse
+from tilesmith.capabilities.sharding.layouts.strategies import blocks_of, strategies_of
+from tilesmith.capabilities.sharding.partitioning.costs import Costs
+from tilesmith.capabilities.sharding.partitioning.partition import Sharding, partition
+from tilesmith.capabilities.sharding.partitioning.prepare import shardable
+from tilesmith.capabilities.sharding.search.best import best_sharding
+from tilesmith.capabilities.sharding.search.elimination import Network, reduce
+from tilesmith.capabilities.sharding.search.optimum import optimum
+from tilesmith.capabilities.sharding.search.problem import Problem, every_choice, problem_of
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
-from tilesmith.compiler.sharding.best import best_sharding
-from tilesmith.compiler.sharding.costs import Costs
-from tilesmith.compiler.sharding.dimension_maps import dimension_map
-from tilesmith.compiler.sharding.elimination import Network, reduce
-from tilesmith.compiler.sharding.execution import execute
-from tilesmith.compiler.sharding.mesh import LogicalMesh
-from tilesmith.compiler.sharding.optimum import optimum
-from tilesmith.compiler.sharding.partition import Sharding, partition
-from tilesmith.compiler.sharding.prepare import shardable
-from tilesmith.compiler.sharding.problem import Problem, every_choice, problem_of
-from tilesmith.compiler.sharding.specs import parse
-from tilesmith.compiler.sharding.strategies import blocks_of, strategies_of
-from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.meshes.mesh import load_mesh
 
 pytest.importorskip("ortools")
 

@@ -9,16 +9,16 @@ import pytest
 
 from tests.compiler.model_builder import inputs_of
 from tests.compiler.sharded_models import graph_of, mlp, transformer
+from tilesmith.capabilities.sharding.cores.execution import execute
+from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
+from tilesmith.capabilities.sharding.layouts.specs import parse
+from tilesmith.capabilities.sharding.partitioning.costs import Costs
+from tilesmith.capabilities.sharding.partitioning.partition import Sharding, partition
+from tilesmith.capabilities.sharding.partitioning.pipeline import pipeline_of
+from tilesmith.capabilities.sharding.partitioning.propagation import propagate
 from tilesmith.compiler.host.reference import run_reference
-from tilesmith.compiler.sharding.costs import Costs
-from tilesmith.compiler.sharding.execution import execute
-from tilesmith.compiler.sharding.mesh import LogicalMesh
-from tilesmith.compiler.sharding.partition import Sharding, partition
-from tilesmith.compiler.sharding.pipeline import pipeline_of
-from tilesmith.compiler.sharding.propagation import propagate
-from tilesmith.compiler.sharding.specs import parse
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.meshes.mesh import load_mesh
+from tilesmith.search_space.support.errors import InputError
 
 MACHINE = load_mesh("trn1.32xlarge")
 GRAPHS = {"mlp": graph_of(mlp(8, 16, 32, layers=3)), "transformer": graph_of(transformer(layers=2))}
@@ -74,7 +74,7 @@ def _stage(sharding: Sharding, costs: Costs, first: int, last: int) -> float:
         numbers[node] = 0 if number < first else 1 if number < last else 2
     program = partition(sharding, numbers)
     local = sharding.graph.nodes[first:last]
-    from tilesmith.compiler.sharding.dimension_maps import dimension_map
+    from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
 
     time = sum(
         costs.node(sharding.graph, n, dimension_map(sharding.graph, n), sharding.strategies[n])

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilesmith.compiler.sharding.mesh import LogicalMesh
-from tilesmith.compiler.sharding.resharding import run_step, steps_between
-from tilesmith.compiler.sharding.specs import (
+from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
+from tilesmith.capabilities.sharding.layouts.specs import (
     Cut,
     Spec,
     assembled,
@@ -22,7 +21,8 @@ from tilesmith.compiler.sharding.specs import (
     parse,
     part,
 )
-from tilesmith.search_space.errors import InputError
+from tilesmith.capabilities.sharding.partitioning.resharding import run_step, steps_between
+from tilesmith.search_space.support.errors import InputError
 
 MESH = LogicalMesh.of({"a": 2, "b": 3, "c": 2})
 SHAPE = (12, 24)

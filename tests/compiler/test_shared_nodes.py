@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import check, model_of, operators
-from tilesmith.compiler.graph_pass import apply
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.common_subexpressions import ShareCommon
 from tilesmith.compiler.passes.constant_folding import FoldConstants
+from tilesmith.compiler.rewriting.graph_pass import apply
 
 BODIES = {
     "twice": ("a = Exp(x) b = Exp(x) y = Add(a, b)", {"Exp": 1, "Add": 1}),

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from tests.codegen.test_dot_products import target_of
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.backend import backends
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.compiler.assembly.weights import Constants
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import kernels_of
+from tilesmith.compiler.recipe.program import kernels_of
+from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.settling import tables
-from tilesmith.compiler.weights import Constants
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.scheduler import scheduler_of
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 _WORDS, _WIDTH = 2099, 160  # 1.3 MB; neither is a whole number of vectors
 

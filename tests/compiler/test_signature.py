@@ -10,7 +10,7 @@ import pytest
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import refuse, succeed
-from tilesmith.compiler import signature
+from tilesmith.compiler.artifact import signature
 
 ed25519 = pytest.importorskip(
     "cryptography.hazmat.primitives.asymmetric.ed25519", reason="pip install 'tilesmith[signing]'"

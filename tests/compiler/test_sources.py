@@ -17,14 +17,14 @@ import pytest
 
 from benchmarks.models import encoder, light, mobilenet_v2
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.artifact import _manifest, manifest_text, read_artifact
-from tilesmith.compiler.artifact_file import write_members
-from tilesmith.compiler.build import build, scheduled
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.artifact.artifact import _manifest, manifest_text, read_artifact
+from tilesmith.compiler.artifact.artifact_file import write_members
+from tilesmith.compiler.driver.build import build, scheduled
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.graph.sources import source_name
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import HostStep, KernelStep, LoopStep, kernels_of
-from tilesmith.compiler.sources import source_name
+from tilesmith.compiler.recipe.program import HostStep, KernelStep, LoopStep, kernels_of
 
 MOVING = {
     "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat",

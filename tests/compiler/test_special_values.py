@@ -15,10 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.compiler.model_builder import expected, model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.hardware.target import Target, load_target
 
 LIMITS = np.finfo(np.float32)
 SPECIAL = np.array(

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import check, model_of, operators, random
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import apply
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.spellings import UnifySpellings
 from tilesmith.compiler.passes.transposes import SinkTransposes
+from tilesmith.compiler.rewriting.graph_pass import apply
 
 ZERO, ONE, SIX = (np.array(n, np.float32) for n in (0, 1, 6))
 

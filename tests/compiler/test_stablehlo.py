@@ -9,7 +9,7 @@ import pytest
 
 import tilesmith
 from tests.compiler.stablehlo_modules import check, compare, interpreted, module_of
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 pytest.importorskip("jaxlib", reason="jaxlib is not installed")
 pytestmark = pytest.mark.extra
@@ -171,7 +171,7 @@ def test_files_of_every_form(tmp_path: Path) -> None:
         "%a = stablehlo.add %0, %0 : tensor<3xf32>\nreturn %a : tensor<3xf32>",
         "3xf32", results="3xf32",
     )  # fmt: skip
-    from tilesmith.compiler.stablehlo.bindings import stablehlo
+    from tilesmith.capabilities.stablehlo.bindings import stablehlo
 
     version = stablehlo().get_current_version()
     artifact = stablehlo().serialize_portable_artifact_str(module, version)
@@ -211,7 +211,7 @@ def test_nesting_that_would_overflow_the_parser_is_refused() -> None:
 
 
 def test_damaged_artifacts_do_not_end_the_process() -> None:
-    from tilesmith.compiler.stablehlo.bindings import stablehlo
+    from tilesmith.capabilities.stablehlo.bindings import stablehlo
 
     module = module_of(
         "%a = stablehlo.add %0, %0 : tensor<3xf32>\nreturn %a : tensor<3xf32>",

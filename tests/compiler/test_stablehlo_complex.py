@@ -162,9 +162,9 @@ def test_modules_have_complex_numbers_as_two_along_the_last_axis() -> None:
 
 
 def test_arrays_go_in_and_out_as_they_lie() -> None:
-    from tilesmith.compiler.executable import own_aligned
-    from tilesmith.compiler.stablehlo.function import _joined, _parted, _shared
-    from tilesmith.compiler.stablehlo.traced import array_of
+    from tilesmith.capabilities.stablehlo.function import _joined, _parted, _shared
+    from tilesmith.capabilities.stablehlo.traced import array_of
+    from tilesmith.compiler.runtime.executable import own_aligned
 
     given = jnp.asarray(X)
     pair = _parted(array_of(given))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.stablehlo_modules import check, compare, compiled, interpreted, run
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytestmark = pytest.mark.extra

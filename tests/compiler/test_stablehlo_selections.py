@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.stablehlo_modules import compare, compiled, run
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytestmark = pytest.mark.extra

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_bytes
-from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_bytes
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.backends.timed import AROUND, BEGUN, PASSED, RAN, STARTED, Notes, numbered
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.program import NOWHERE, DeviceStep, HostStep, LoopStep, MoveStep
-from tilesmith.compiler.step_times import mean_of, step_times, sums_of
-from tilesmith.compiler.timed import AROUND, BEGUN, PASSED, RAN, STARTED, Notes, numbered
+from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.program import NOWHERE, DeviceStep, HostStep, LoopStep, MoveStep
+from tilesmith.compiler.runtime.step_times import mean_of, step_times, sums_of
 
 
 def test_notes_name_the_steps_of_bodies_as_often_as_they_ran() -> None:

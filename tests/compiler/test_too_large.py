@@ -12,11 +12,11 @@ import pytest
 from onnx import helper
 
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.onnx.functions import DEEPEST
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.onnx.files.functions import DEEPEST
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.search_space.support.errors import JobError, ModelError
 
 SIDE = 100_000
 

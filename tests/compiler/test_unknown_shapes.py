@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 
 IMAGE, ROWS, CUBE = (1, 8, 6, 4), (6, 8), (1, 6, 8)

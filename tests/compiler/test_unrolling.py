@@ -8,14 +8,14 @@ import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.test_bodies import SUMS, with_body
-from tilesmith.compiler.build import build
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.host.costs import operations
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.unrolling import UnrollLoops
-from tilesmith.compiler.program import HostStep
-from tilesmith.search_space.target import load_target
+from tilesmith.compiler.recipe.program import HostStep
+from tilesmith.families.kit.simulation.host_costs import operations
+from tilesmith.search_space.hardware.target import load_target
 
 COUNTED = """b (int64 i, bool going, float[2] s) => (bool on, float[2] t, float[2] r) {
     on = Identity(going) f = Cast<to=1>(i) r = Add(s, f) t = Mul(r, outer) }"""

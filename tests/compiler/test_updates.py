@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from tests.codegen.kernels import HOST
 from tests.compiler.model_builder import model_of
-from tilesmith.codegen.memory import aligned_copy
-from tilesmith.compiler.artifact_file import DIGEST, digest
-from tilesmith.compiler.build import BuildOptions, build
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.memory import aligned_copy
+from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
+from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.errors import ModelError
-from tilesmith.search_space.target import Target, load_target
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.support.errors import ModelError
 
 UPDATES = {"c": "y"}
 STEP = (

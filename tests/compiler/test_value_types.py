@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 
 import tilesmith as ts
 from tests.compiler.model_builder import expected, model_of, random
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.value_types import fits, is_value_type, onnx_type, value_type
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.compiler.graph.value_types import fits, is_value_type, onnx_type, value_type
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.jobs.compilation.compiling import random_inputs
+from tilesmith.search_space.support.errors import InputError, ModelError
 
 
 def ran(model: onnx.ModelProto, inputs: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.compiler.model_builder import assert_close, expected, model_of
 from tests.compiler.varying_models import CASES, Case, compiled
 from tilesmith.compiler.varying.executable import VaryingExecutable
-from tilesmith.search_space.errors import JobError, ModelError
-from tilesmith.search_space.ir.sizes import Axes
+from tilesmith.search_space.expressions.sizes import Axes
+from tilesmith.search_space.support.errors import JobError, ModelError
 
 
 @cache

@@ -14,15 +14,15 @@ import pytest
 
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.varying_models import Case, compiled, joined
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.artifact import read_artifact, write_artifact
-from tilesmith.compiler.artifact_file import DIGEST, digest
-from tilesmith.compiler.build import build
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.artifact.artifact import read_artifact, write_artifact
+from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.varying.artifact import write_varying
 from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.compiler.varying.loading import load
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 
 @cache

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from tests.compiler.model_builder import model_of, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import prepared
-from tilesmith.compiler.graph import Graph, Node, TensorInfo
-from tilesmith.compiler.graph_pass import Pass, apply, observed
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import prepared
+from tilesmith.compiler.driver.verifier import GRAPH_RULES, NODE_RULES, Verifier, verify
+from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.numerics.precision import LowerPrecision
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
-from tilesmith.compiler.precision import LowerPrecision
+from tilesmith.compiler.rewriting.graph_pass import Pass, apply, observed
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import settle
-from tilesmith.compiler.verifier import GRAPH_RULES, NODE_RULES, Verifier, verify
-from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.support.errors import VerificationError
 
 MODEL = model_of(
     """g (float[1, 4, 5, 6] x) => (float[1, 8, 5, 6] y, float[1, 4, 5, 6] z) {

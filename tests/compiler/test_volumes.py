@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.compiler.lowering_checks import check_both, model_without_output_shape, whole
 from tests.compiler.model_builder import assert_close, expected, model_of, operators, random
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
-from tilesmith.compiler.graph import Graph
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 

@@ -9,10 +9,10 @@ from onnx import numpy_helper
 
 from tests.compiler.model_builder import model_of
 from tests.compiler.test_narrow_kernels import image, layers, workloads
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import BuildOptions, build, scheduled
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import BuildOptions, build, scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.expressions.dtypes import to_numpy
 
 TYPES = {"float16": 10, "bfloat16": 16}
 LIMITS = {"float16": 3e-3, "bfloat16": 2e-2}

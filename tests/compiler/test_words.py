@@ -8,8 +8,8 @@ from onnx.defs import OpSchema
 
 from tests.compiler.model_builder import model_of
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.onnx.words import word_faults
-from tilesmith.search_space.errors import ModelError
+from tilesmith.compiler.onnx.inference.words import word_faults
+from tilesmith.search_space.support.errors import ModelError
 
 _FREE = {
     ("Cast", "to"), ("Constant", "value_string"), ("Constant", "value_strings"),

@@ -11,15 +11,15 @@ from functools import lru_cache
 import numpy as np
 
 from tests.conformance.template_checks import expected, physical, random_inputs
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
+from tilesmith.families.trainium.simulator.execution.functional import execute
+from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import Template, template_of
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.trainium.family import instruction_stream
-from tilesmith.simulator.trainium.functional import execute
+from tilesmith.search_space.workloads.template import Template, template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGET = load_target("trn1")
 

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.conformance.template_checks import expected, random_inputs
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.backend import backends
-from tilesmith.compiler.build import build
-from tilesmith.compiler.graph import Graph, TensorInfo, kernel
-from tilesmith.compiler.precision import in_precision, precision_dtype
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.graph.graph import Graph, TensorInfo, kernel
+from tilesmith.compiler.numerics.precision import in_precision, precision_dtype
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target, load_target, target_names
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target, target_names
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 ROOFLINE = "peak"
 """The table of facts by which targets are known of which no more than a roofline is public."""

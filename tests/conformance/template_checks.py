@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.memory import aligned_copy
-from tilesmith.codegen.native.driver import Call, NativeProgram
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.host.memory import aligned_copy
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.search_space.dtypes import is_floating, to_numpy
-from tilesmith.search_space.epilogue import reference as epilogue_reference
+from tilesmith.codegen.native.programs.driver import Call, NativeProgram
+from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import Template, template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.epilogue import reference as epilogue_reference
+from tilesmith.search_space.workloads.template import Template, template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11, "float8_e4m3": 2**-4, "float8_e5m2": 2**-3}
 """Relative error of the nearest element."""

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.conformance.accelerator_checks import TARGET, check
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.scheduler import is_scheduled
-from tilesmith.search_space.template import template_of, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.template import template_of, templates
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge, simulate
 
 PACKED = ("conv2d", "depthwise_conv2d")

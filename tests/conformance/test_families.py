@@ -18,17 +18,17 @@ from onnx.reference import ReferenceEvaluator
 from tests.compiler.model_builder import model_of, random
 from tests.conformance.family_checks import TARGETS, check_config
 from tests.conformance.template_checks import expected, physical, random_inputs
-from tilesmith.codegen.structures import lowered
-from tilesmith.compiler.backend import backends, measures_models
-from tilesmith.compiler.build import build
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.compiler.backends.backend import backends, measures_models
+from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.scheduler import is_scheduled, scheduler_of
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import is_scheduled, scheduler_of
+from tilesmith.search_space.workloads.template import template_of, templates
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge, judges_as_measured, measure, simulate, simulators
 
 SETTLED = ("layout_transform",)

@@ -17,25 +17,25 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.host.memory import aligned_copy
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.memory import aligned_copy
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.compiler.backend import backends
-from tilesmith.search_space.dtypes import size_of, to_numpy
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.instruction_set import (
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.compiler.backends.backend import backends
+from tilesmith.search_space.expressions.dtypes import size_of, to_numpy
+from tilesmith.search_space.hardware.instruction_set import (
     DotProduct,
     InstructionSet,
     instruction_set,
     instruction_set_files,
     lanes,
 )
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 MATMUL = "matmul m=13 n=37 k=29 const=b epilogue=bias,tanh"
 KERNELS = (

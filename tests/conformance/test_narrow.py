@@ -12,14 +12,14 @@ import pytest
 
 from tests.conformance.template_checks import check_config
 from tests.conformance.test_templates import EXAMPLES
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of, lowered, space_of
-from tilesmith.compiler.precision import in_precision
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.scheduler import is_scheduled
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of
+from tilesmith.compiler.numerics.precision import in_precision
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 DTYPES = ("bfloat16", "float16")
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import measure
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.tasks.cancel import CancelToken
 
 WORKLOADS = [Workload.parse(f"matmul m={m} n=16 k=32 const=b") for m in (8, 24)]
 TARGET = host_target()

@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 
 from tests.conformance.family_checks import SHIPPED
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.family import families
-from tilesmith.search_space.scheduler import (
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import ConfigError, TargetError, WorkloadError
+from tilesmith.search_space.workloads.scheduler import (
     find_scheduler,
     is_scheduled,
     scheduler_of,
     schedulers,
 )
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import templates
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGETS = {
     "cpu": host_target(),

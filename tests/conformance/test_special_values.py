@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from tests.conformance import accelerator_checks, template_checks
 from tests.conformance.test_accelerator_templates import RUN
 from tests.conformance.test_templates import EXAMPLES
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 Arrays = dict[str, NDArray[Any]]
 Runner = Callable[[Workload, Config, Arrays], NDArray[Any]]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.conformance.template_checks import check_config
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of, lowered, space_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.scheduler import find_scheduler, is_scheduled
-from tilesmith.search_space.template import template_of, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.scheduler import find_scheduler, is_scheduled
+from tilesmith.search_space.workloads.template import template_of, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 NATIVE = [name for name in templates if find_scheduler(name, "cpu") is not None]
 """Operators with a schedule for this machine; `test_accelerator_templates` runs the others."""

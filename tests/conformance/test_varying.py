@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tests.conformance.varying_checks import check_varying
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.ir.sizes import Size, samples
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.expressions.sizes import Size, samples
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import templates
+from tilesmith.search_space.workloads.workload import Workload
 
 TEXTS = [text for name in templates for text in templates[name].varying]
 MOST = 37

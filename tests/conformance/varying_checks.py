@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tests.conformance.template_checks import compare, expected, physical, random_inputs
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import NativeKernel, compile_varying
-from tilesmith.search_space.ir.sizes import Size
+from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def check_varying(

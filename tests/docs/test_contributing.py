@@ -23,7 +23,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for shared in ("pyproject.toml", "tests/conftest.py", "tests/compiler/model_builder.py"):
         (folder / shared).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / shared, folder / shared)
-    for shared in ("conformance", "family"):
+    for shared in ("conformance", "families/loom"):
         shutil.copytree(ROOT / "tests" / shared, folder / "tests" / shared)
     for block in BLOCKS:
         if block.file:

@@ -168,7 +168,7 @@ def test_a_model_larger_than_memory_ends_with_a_sentence(
     def none_left(size: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("tilesmith.compiler.pool.aligned_bytes", none_left)
+    monkeypatch.setattr("tilesmith.compiler.runtime.pool.aligned_bytes", none_left)
     path = save_model(tmp_path / "smaller.onnx", (1 << 30, 8))
     assert "GiB" in refuse("run", path, code=1)
 

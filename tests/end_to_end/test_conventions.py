@@ -43,7 +43,7 @@ def test_what_was_meant_is_suggested(words: list[str], meant: str) -> None:
 
 
 def test_knobs_are_suggested() -> None:
-    from tilesmith.codegen.structures import default_of, space_of
+    from tilesmith.codegen.programs.structures import default_of, space_of
     from tilesmith.search_space.spaces.config import Config
 
     workload, target = ts.Workload.parse(SMALL), ts.resolve_target("trn1")
@@ -120,7 +120,7 @@ def test_words_are_completed(shell: Path) -> None:
 def test_every_model_target_and_mesh_is_completed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tilesmith.commands.completion import Completed
+    from tilesmith.cli.completion import Completed
 
     monkeypatch.setenv("_TILESMITH_COMPLETE", "bash_complete")
     group, seen = command_line, 0

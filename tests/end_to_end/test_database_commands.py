@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.command_line import command_line
 from tilesmith.records import Database, TuningRecord
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 SMALL = Workload.parse("matmul m=16 n=32 k=8 const=b")
 

@@ -16,8 +16,8 @@ import pytest
 from tests.end_to_end.command import SMALL, TUNE, invoke, start, succeed, trials_in
 
 PATIENT = """
-import tilesmith.stopping
-tilesmith.stopping.LONGEST_S = 600  # on a busy machine order takes longer than it may
+import tilesmith.cli.stopping
+tilesmith.cli.stopping.LONGEST_S = 600  # on a busy machine order takes longer than it may
 """
 """Begins a script whose ends are in order, however long they take."""
 
@@ -89,13 +89,13 @@ main()
 def test_a_job_that_does_not_come_to_an_end_is_torn_out_of(tmp_path: Path) -> None:
     """A cost model in training polls nothing; the exception finds it, and the trials stay."""
     endless = f"""{PATIENT}
-import time, tilesmith.tuner.predictor
+import time, tilesmith.tuner.learning.predictor
 from tilesmith.command_line import main
 def train(self):
     print("training", flush=True)
     while True:
         time.sleep(0.01)
-tilesmith.tuner.predictor.Predictor.train_if_due = train
+tilesmith.tuner.learning.predictor.Predictor.train_if_due = train
 main()
 """
     job = ["tune", "--op", SMALL, "--database", str(tmp_path / "t.db"), "--measure", "simulator"]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.jobs import hardware_counters
-from tilesmith.jobs.hardware_counters import EVENTS, Counters
+from tilesmith.capabilities.profile import hardware_counters
+from tilesmith.capabilities.profile.hardware_counters import EVENTS, Counters
 
 FIELDS = ("type", "size", "config", "sample_period", "sample_type", "read_format")
 BITS = ("disabled", "inherit", "pinned", "exclusive", "exclude_user", "exclude_kernel",

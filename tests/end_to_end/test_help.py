@@ -11,9 +11,9 @@ import click
 import pytest
 
 from tests.end_to_end.command import invoke
+from tilesmith.cli.examples import EXAMPLES
+from tilesmith.cli.help import Explained, Option, group_of
 from tilesmith.command_line import command_line
-from tilesmith.commands.examples import EXAMPLES
-from tilesmith.commands.help import Explained, Option, group_of
 
 
 def _walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Explained]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import refuse, succeed
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import Database, TuningRecord
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @pytest.mark.parametrize("target, dtype", [("trn1", "float32"), ("lpu1", "float16")])

@@ -59,7 +59,7 @@ def test_an_interrupted_command_says_so_in_its_object(monkeypatch: pytest.Monkey
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilesmith.jobs.simulation.simulated", interrupt)
+    monkeypatch.setattr("tilesmith.jobs.evaluation.simulation.simulated", interrupt)
     result = CliRunner().invoke(command_line, ["simulate", "--op", SMALL, "--json"])
     assert _error(result)["message"] == "interrupted"
 

@@ -211,7 +211,9 @@ def test_what_is_wrong_is_one_sentence(
     )
     monkeypatch.setenv("TILESMITH_LINKER", "")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("tilesmith.codegen.library.linking.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "tilesmith.capabilities.c_library.packaging.linking.find_spec", lambda name: None
+    )
     assert "pip install 'tilesmith[library]'; --emit object and --emit archive need none" in refuse(
         *emit, "library", "-o", tmp_path / "m.so"
     )

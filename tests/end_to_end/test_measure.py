@@ -11,14 +11,14 @@ import pytest
 
 import tilesmith as ts
 from tests.end_to_end.command import SMALL, invoke, refuse, succeed
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.jobs import measuring
-from tilesmith.jobs.configurations import filled, parsed
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.jobs.inspection import measuring
+from tilesmith.jobs.inspection.configurations import filled, parsed
 from tilesmith.records import Database
-from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import ConfigError
+from tilesmith.search_space.workloads.workload import Workload
 
 ON_TRN1 = ("--op", "matmul m=128 n=128 k=256", "--target", "trn1")
 

@@ -11,13 +11,13 @@ import pytest
 
 from benchmarks import models
 from tests.compiler.model_builder import expected, inputs_of
-from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build, extract_tasks, prepared
-from tilesmith.compiler.executable import Executable
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import build, extract_tasks, prepared
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.graph.seed_weights import seed_weights
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.seed_weights import seed_weights
-from tilesmith.compiler.verifier import verify
+from tilesmith.compiler.runtime.executable import Executable
 
 LIGHT = sorted(Path(str(files("onnx") / "backend" / "test" / "data" / "light")).glob("*.onnx"))
 
@@ -109,7 +109,7 @@ def test_the_benchmark_models_are_valid(tmp_path: Path) -> None:
     for task in extract_tasks(graph, host_target()):
         workload = task.workload
         if workload.operator in ("conv2d", "depthwise_conv2d"):
-            from tilesmith.search_space.template import template_of
+            from tilesmith.search_space.workloads.template import template_of
 
             flops += task.weight * template_of(workload.operator).flops(workload)
     assert flops / 2 == pytest.approx(300e6, rel=0.02)  # multiply-adds, table 4 of the paper

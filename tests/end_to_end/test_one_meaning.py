@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.end_to_end.command import invoke, refuse, succeed
-from tilesmith.display.job_report import gather
+from tilesmith.capabilities.dashboard.report.job_report import gather
 from tilesmith.records import Database
 
 
@@ -115,7 +115,7 @@ def check_pages(place: Path, told: Any) -> None:
         pytest.importorskip(library, reason=f"the live page is tested with {library}")
     from starlette.testclient import TestClient
 
-    from tilesmith.dashboard.application import Dashboard
+    from tilesmith.capabilities.dashboard.application import Dashboard
 
     dashboard = Dashboard(str(place / "t.db"))
     with TestClient(dashboard.application()) as client:

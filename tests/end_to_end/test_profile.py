@@ -18,14 +18,14 @@ from rich.cells import cell_len
 import tilesmith as ts
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import SEARCH, TUNE, invoke, refuse, save_model, succeed
-from tilesmith.codegen.host import host_target
-from tilesmith.display.profile import text as profile_text
-from tilesmith.display.profile_page import page
-from tilesmith.display.profile_report import OperatorTime, ProfileReport
-from tilesmith.jobs import profile_advice
-from tilesmith.jobs.profile_advice import advised, tune_command
-from tilesmith.jobs.profile_notes import shared_core
-from tilesmith.jobs.request import Request
+from tilesmith.capabilities.profile import advice as profile_advice
+from tilesmith.capabilities.profile.advice import advised, tune_command
+from tilesmith.capabilities.profile.notes import shared_core
+from tilesmith.capabilities.profile.page import page
+from tilesmith.capabilities.profile.report import OperatorTime, ProfileReport
+from tilesmith.capabilities.profile.tables import text as profile_text
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.jobs.requests.request import Request
 
 
 @pytest.fixture

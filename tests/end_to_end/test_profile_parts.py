@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tilesmith.codegen.structures import space_of
-from tilesmith.compiler.timed import cost_of_notes
-from tilesmith.display.profile_report import OperatorTime, parted
-from tilesmith.jobs.profiling import _arithmetic
+from tilesmith.capabilities.profile.profiling import _arithmetic
+from tilesmith.capabilities.profile.report import OperatorTime, parted
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.compiler.backends.timed import cost_of_notes
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def test_rows_of_one_node_are_told_apart() -> None:

@@ -180,7 +180,7 @@ def test_large_models_have_their_weights_in_a_file_beside_them(
 ) -> None:
     found = ts.quantize(model, ROWS)
     wanted = ts.compile(found.model).run({"x": ROWS[0]})["y"]
-    monkeypatch.setattr("tilesmith.jobs.quantising._MOST_BYTES", 10)
+    monkeypatch.setattr("tilesmith.capabilities.quantisation.jobs._MOST_BYTES", 10)
     for _ in range(2):  # what is there is written anew
         found.save(tmp_path / "large.onnx")
         size = (tmp_path / "large.onnx.data").stat().st_size

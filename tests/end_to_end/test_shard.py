@@ -9,11 +9,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-import tilesmith.search_space.meshes
+import tilesmith.families.trainium.meshes
 from tests.compiler.sharded_models import mlp
 from tests.end_to_end.command import invoke, refuse, succeed
 
-MESHES = Path(tilesmith.search_space.meshes.__path__[0])
+MESHES = Path(tilesmith.families.trainium.meshes.__path__[0])
 MESH = ("--mesh", "trn1.32xlarge")
 
 

@@ -74,4 +74,4 @@ def test_python_reads_the_same_lines(caplog: pytest.LogCaptureFixture, model: Pa
     with caplog.at_level("DEBUG", logger="tilesmith"):
         ts.compile(model, database=None)
     names = {record.name for record in caplog.records}
-    assert {"tilesmith.compiler.graph_pass", "tilesmith.compiler.build"} <= names
+    assert {"tilesmith.compiler.rewriting.graph_pass", "tilesmith.compiler.driver.build"} <= names

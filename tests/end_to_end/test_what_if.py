@@ -14,10 +14,10 @@ import pytest
 
 import tilesmith as ts
 from tests.end_to_end.command import invoke, refuse, succeed
-from tilesmith.exploration.mapping import mapped_over
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.capabilities.exploration.mapping import mapped_over
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import simulators
 
 OP = ("--op", "matmul m=256 n=256 k=256", "--target", "trn1")

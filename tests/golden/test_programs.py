@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
-from tilesmith.search_space.epilogue import reference
-from tilesmith.search_space.errors import ConfigError, VerificationError
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of, structure_program
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.simplification import simplify
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.simplification import simplify
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import ConfigError, VerificationError
+from tilesmith.search_space.workloads.epilogue import reference
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 SYSTOLIC = load_target("systolic")
 AVX512 = cpu_target("avx512", "avx512", "x86_64-unknown-linux-gnu")

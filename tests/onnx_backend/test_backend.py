@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx.backend.base import Backend, BackendRep
 
 from tilesmith import onnx_backend
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.support.errors import ModelError
 
 X = np.array([[-1.0, 2.0, -3.0]], dtype=np.float32)
 

@@ -27,11 +27,11 @@ from onnx.backend.test.loader import load_model_tests
 from benchmarks import fuzzing, onnx_suite
 from benchmarks.mutants import mutant, seeds
 from benchmarks.onnx_suite import Outcome, Result, cases, run_case, sample
-from tilesmith.compiler.build import prepared
-from tilesmith.compiler.graph_text import graph_text
+from tilesmith.compiler.driver.build import prepared
+from tilesmith.compiler.driver.verifier import verify
+from tilesmith.compiler.graph.graph_text import graph_text
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.verifier import verify
 
 PARTS = 16
 """Of the sample. Its cases are no parameters, for ONNX computes all of its suite to name any: that

@@ -1,7 +1,8 @@
 """A family of targets is a room on every floor, and nothing outside knows its name.
 
 Read from the sources: outside the rooms no text is a family's name, and nothing is imported from
-inside one. What stands in the two lists is why it may. A loom (`tests/family`) is what this buys.
+inside one. What stands in the two lists is why it may. A loom (`tests/families/loom`) is what this
+buys.
 """
 
 from __future__ import annotations
@@ -12,23 +13,21 @@ from collections.abc import Iterator
 from tests.packaging.test_imports import FLOORS, imports, modules
 
 FAMILIES = frozenset(
-    folder.name
-    for folder in (FLOORS["tilesmith.search_space"] / "schedules").iterdir()
-    if (folder / "machine.py").exists()
-)
+    {"cpu", *(f.name for f in FLOORS["tilesmith.families"].iterdir() if f.is_dir())}
+) - {"kit", "__pycache__"}
 MODULES = modules()
 
 CPU_ROOMS = (
-    "tilesmith.codegen.llvm", "tilesmith.codegen.native", "tilesmith.codegen.library",
-    "tilesmith.tuner.native_backend",
+    "tilesmith.codegen.llvm", "tilesmith.codegen.native",
+    "tilesmith.capabilities.c_library", "tilesmith.tuner.measurement.native_backend",
 )  # fmt: skip
 """The CPU's rooms that are named after what is in them: its code generator, its run time, libraries
 for other programs, and what a worker process measures with."""
 
 NAMES = {
-    "tilesmith.search_space.target": "`HOST`: the *target* that is this machine is called `cpu`",
-    "tilesmith.codegen.host": "makes that target, and others of its family, of what LLVM tells",
-    "tilesmith.jobs.peers": "ONNX Runtime's name of a device",
+    "tilesmith.search_space.hardware.target": "the *target* that is this machine is `cpu`",
+    "tilesmith.codegen.host.machine": "makes that target, and others of its family",
+    "tilesmith.jobs.measures.peers": "ONNX Runtime's name of a device",
 }
 """Who may write a family's name, and why."""
 
@@ -62,8 +61,12 @@ def named(source: str) -> Iterator[str]:
 
 def test_there_are_rooms_and_texts_are_found() -> None:
     assert {"cpu", "lpu", "systolic", "trainium"} == FAMILIES
-    assert room("tilesmith.simulator.trainium.trace") == "trainium"
-    assert room("tilesmith.codegen.native.driver") == room("tilesmith.codegen.llvm.values") == "cpu"
+    assert room("tilesmith.families.trainium.simulator.timelines.trace") == "trainium"
+    assert (
+        room("tilesmith.codegen.native.programs.driver")
+        == room("tilesmith.codegen.llvm.expressions.values")
+        == "cpu"
+    )
     assert not room("tilesmith.simulator.dispatch") and len(OUTSIDE) > 200
     source = 'def f(target):\n    "cpu"\n    return target.family != \'trainium\' or ["x", "cpu"]\n'
     assert sorted(named(source)) == ["cpu", "cpu", "trainium"]

@@ -1,4 +1,4 @@
-"""No circles: no module, and no room (a package inside a floor), imports itself by way of others.
+"""No circles: no module, and no room (a package), imports itself by way of others.
 
 Imports are read from the sources, those inside functions and for type checkers alone included.
 """
@@ -63,17 +63,15 @@ def imports() -> Graph:
 
 
 def rooms(graph: Graph) -> dict[str, set[str]]:
-    """The same between the packages inside floors; a floor's own modules stand for themselves."""
-    known, found = modules(), {}
+    """The same between packages; the loose modules of a floor are one of them."""
+    known, between = modules(), {}
 
     def room(module: str) -> str:
-        package = module.rpartition(".")[0]
-        whole = known[module].name == "__init__.py" or package in FLOORS
-        return module if whole else package
+        return module if known[module].name == "__init__.py" else module.rpartition(".")[0]
 
     for module, others in graph.items():
-        found.setdefault(room(module), set()).update(map(room, others))
-    return {mine: others - {mine} for mine, others in found.items()}
+        between.setdefault(room(module), set()).update(map(room, others))
+    return {mine: others - {mine} for mine, others in between.items()}
 
 
 def circle(graph: Graph) -> str:

@@ -92,12 +92,12 @@ def test_the_wheel_holds_plain_files_of_one_package(wheel: Path) -> None:
 
 
 def _data(folder: Path) -> list[Path]:
-    """Files of a folder (not through links) that are no Python and no caches."""
+    """Files of a folder (not through links) that are no Python, no pages to read and no caches."""
     return [
         path
         for path in folder.rglob("*")
         if path.is_file()
-        and path.suffix not in (".py", ".pyc")
+        and path.suffix not in (".py", ".pyc", ".md")
         and not any(parent.is_symlink() for parent in path.parents)
     ]
 
@@ -121,7 +121,10 @@ def test_a_users_modules_of_our_folders_names_change_nothing(python: Path, tmp_p
 
 
 def test_the_checkout_runs_as_it_is(tmp_path: Path) -> None:
-    code = "import tilesmith.tuner.task as task; print(task.__name__, task.__file__)"
+    code = "import tilesmith.tuner.tasks.task as task; print(task.__name__, task.__file__)"
     name, file = done([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
                        + code], tmp_path).split()  # fmt: skip
-    assert (name, Path(file)) == ("tilesmith.tuner.task", ROOT / "tilesmith/tuner/task.py")
+    assert (name, Path(file)) == (
+        "tilesmith.tuner.tasks.task",
+        ROOT / "tilesmith/tuner/tasks/task.py",
+    )

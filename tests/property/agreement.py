@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
-from tilesmith.codegen.structures import lowered
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 Arrays = Mapping[str, np.ndarray]
 

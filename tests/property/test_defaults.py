@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilesmith.codegen.structures import default_of, inside_of, lowered, space_of
-from tilesmith.search_space.errors import ConfigError
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.scheduler import find_scheduler
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.programs.structures import default_of, inside_of, lowered, space_of
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.support.errors import ConfigError
+from tilesmith.search_space.workloads.scheduler import find_scheduler
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGETS = {
     name: load_target(name.split()[0]).with_settings(dict(s.split("=") for s in name.split()[1:]))

@@ -15,25 +15,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.conformance.template_checks import check_config, physical
-from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.codegen.host.machine import cpu_target, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.structures import default_of, lowered, space_of
-from tilesmith.compiler.backend import backends
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of
+from tilesmith.compiler.backends.backend import backends
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.reference import convolve
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.instruction_set import instruction_set
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.instruction_set import instruction_set
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def target_of(isa: str, features: str = "") -> Target:

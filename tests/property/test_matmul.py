@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.agreement import check_loops, check_native
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import lowered, space_of, structure_program
-from tilesmith.search_space.epilogue import reference
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import lowered, space_of, structure_program
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.workloads.epilogue import reference
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 HOST = host_target()
 EPILOGUES = ("", "epilogue=bias,relu", "epilogue=scale,residual", "epilogue=multiply,gelu")

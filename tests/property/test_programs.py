@@ -15,16 +15,16 @@ import pytest
 from tests.conformance.accelerator_checks import check
 from tests.conformance.family_checks import SHIPPED
 from tests.conformance.template_checks import expected, physical, random_inputs
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import default_of, lowered, space_of, structure_program
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.scheduler import is_scheduled
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.template import template_of, templates
+from tilesmith.search_space.workloads.workload import Workload
 
 CPU = cpu_target("avx512", "avx512", "x86_64-unknown-linux-gnu")
 TARGETS = {CPU.name: CPU, **{target.name: target for target in SHIPPED}}

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.conformance.template_checks import run
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 EXTENTS = st.sampled_from([1, 2, 3, 7, 16, 17, 31, 33, 64, 67])
 FLOATS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 1e-40, 3e38, 16777217.0]

@@ -24,7 +24,7 @@ from sqlalchemy.exc import OperationalError
 
 from benchmarks.postgres_server import binaries, server_user
 from tilesmith.records import Database, Toolchain, TuningRecord
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
 TARGET = "cpu-0123abcd"

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tilesmith.records import Toolchain, TuningRecord
-from tilesmith.records import engine as engines
-from tilesmith.records.jobs import start
-from tilesmith.records.schema import upgrade
-from tilesmith.records.writing import Writer, incoming
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.jobs.job import start
+from tilesmith.records.schema import engine as engines
+from tilesmith.records.schema.versioning import upgrade
+from tilesmith.records.trials.writing import Writer, incoming
+from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target
 
 FILE = Path(__file__).with_name("vector_lanes.sqlite3")
 MOMENT = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.nearness import distance
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.questions.nearness import distance
+from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def brute_force(records, key, layouts=(None, None), measured_by=None):
@@ -223,7 +223,7 @@ def test_a_new_calibration_makes_simulations_stale(sqlite, key):
         facts = {"lanes": Fact(16), "bandwidth": Fact(bandwidth, calibratable=True)}
         return Target.of("cpu", "cpu", facts)
 
-    from tilesmith.search_space.workload import Workload
+    from tilesmith.search_space.workloads.workload import Workload
 
     before, after = described(1.0), described(2.0)
     assert before.identity == after.identity
@@ -261,7 +261,7 @@ def test_overview_has_one_best_for_each_subject(database, make_record):
 def test_nearest_offers_other_shapes_of_the_operator_first_the_nearest(
     database, target, make_record
 ):
-    from tilesmith.search_space.workload import Workload
+    from tilesmith.search_space.workloads.workload import Workload
 
     for key in (
         "matmul m=64 n=64 k=64",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilesmith.records.compaction import ALIKE, FAR
-from tilesmith.records.queries import Filter
+from tilesmith.records.questions.queries import Filter
+from tilesmith.records.upkeep.compaction import ALIKE, FAR
 
 KEYS = ("matmul m=1 n=8 k=8", "matmul m=2 n=8 k=8")
 LONG = "LLVM ERROR: out of registers\n" + "%v = add\n" * 40

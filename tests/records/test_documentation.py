@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import inspect, text
 
 from tilesmith.records import Database
-from tilesmith.records.models import metadata
-from tilesmith.search_space.measure import STATUSES
+from tilesmith.records.schema.models import metadata
+from tilesmith.search_space.results.measure import STATUSES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.elsewhere import MACHINES, bests_elsewhere, unlikeness
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.questions.elsewhere import MACHINES, bests_elsewhere, unlikeness
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.database_ledger import DatabaseLedger
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
 
 WORKLOAD = Workload.parse("matmul m=64 n=64 k=64")
 TRIPLE = "x86_64-unknown-linux-gnu"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tilesmith.records import Database, Toolchain, TuningRecord
-from tilesmith.search_space.errors import DatabaseError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target
+from tilesmith.search_space.support.errors import DatabaseError
 
 HEADER = '{"format": "tilesmith-records", "version": 1}'
 LINE = {

@@ -11,14 +11,17 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import text
 
-from tilesmith.records import Database, job_store, jobs, processes
-from tilesmith.records.jobs import LeaseLost
-from tilesmith.records.record import WorkerReport
-from tilesmith.records.toolchain import calibration_of
-from tilesmith.search_space.errors import JobError
+from tilesmith.records import Database
+from tilesmith.records.jobs import job as jobs
+from tilesmith.records.jobs import processes
+from tilesmith.records.jobs.job import LeaseLost
+from tilesmith.records.opened import job_store
+from tilesmith.records.trials.record import WorkerReport
+from tilesmith.records.trials.toolchain import calibration_of
+from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def begun(database):

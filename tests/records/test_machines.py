@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from tilesmith.records import Database
-from tilesmith.records.queries import Filter
-from tilesmith.records.record import WorkerReport
+from tilesmith.records.questions.queries import Filter
+from tilesmith.records.trials.record import WorkerReport
 
 FACTS = {"model": "Big 9", "cores": 8}
 

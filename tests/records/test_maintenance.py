@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from tilesmith.records.maintenance import Pruning
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.upkeep.maintenance import Pruning
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
 

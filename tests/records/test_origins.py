@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.codegen import structures
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.programs import structures
+from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.gains import gain_of, times_of
-from tilesmith.records.trials import MEASURED_AGAIN, TIMED_IN_MODEL, TrialCounts, count
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.origin import SEARCH, Origin, counted, origin_named, origin_of
+from tilesmith.records.questions.gains import gain_of, times_of
+from tilesmith.records.trials.counting import MEASURED_AGAIN, TIMED_IN_MODEL, TrialCounts, count
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.origin import SEARCH, Origin, counted, origin_named, origin_of
 from tilesmith.search_space.spaces.knobs import tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGET = load_target("trn1")
 PRODUCT = Workload.parse("matmul m=64 n=64 k=64")

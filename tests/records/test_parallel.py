@@ -16,10 +16,10 @@ from click.testing import CliRunner
 
 from tilesmith.command_line import command_line
 from tilesmith.records import Database, exporting
+from tilesmith.records.exchange.parallel import in_order
 from tilesmith.records.exporting import export_file
-from tilesmith.records.parallel import in_order
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.errors import DatabaseError
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.support.errors import DatabaseError
 
 KEYS = [f"matmul m={m} n=8 k=8" for m in range(1, 9)]
 

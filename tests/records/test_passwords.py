@@ -18,9 +18,9 @@ from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import SMALL, save_model
 from tilesmith.command_line import command_line
 from tilesmith.jobs.databases import located
-from tilesmith.jobs.request import TuneRequest
-from tilesmith.records.engine import parse_url
-from tilesmith.records.urls import without_password
+from tilesmith.jobs.requests.request import TuneRequest
+from tilesmith.records.schema.engine import parse_url
+from tilesmith.records.schema.urls import without_password
 
 PASSWORD = "S3cr'et P@ss/w:rd"
 SPELLED = (PASSWORD, quote(PASSWORD, safe=""), "S3cr", "w:rd", "w%3Ard")

@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import text
 
 from tilesmith.records import Database, Toolchain, TuningRecord, config_digest
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.errors import DatabaseError, InputError, WorkloadError
-from tilesmith.search_space.measure import STATUSES, MeasureResult
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.results.measure import STATUSES, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import DatabaseError, InputError, WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def test_every_field_comes_back(database, at):
@@ -309,7 +309,7 @@ def test_filters_agree_with_plain_python(mixed, name):
 def test_a_filter_that_allows_very_many_series_answers_alike(mixed, monkeypatch):
     where = Filter(operator="matmul")
     few = mixed.query(where)
-    monkeypatch.setattr("tilesmith.records.queries._PARAMETERS", 0)
+    monkeypatch.setattr("tilesmith.records.questions.queries._PARAMETERS", 0)
     assert mixed.query(where) == few and len(few) == 32
 
 

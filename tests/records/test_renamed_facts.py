@@ -10,12 +10,12 @@ import pytest
 
 from tests.records.make_vector_lanes import FILE, KEY, TARGET
 from tilesmith.records import Database, TuningRecord
-from tilesmith.search_space.instruction_set import lanes
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.hardware.instruction_set import lanes
+from tilesmith.search_space.hardware.target import Fact, Target, parse_target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Fact, Target, parse_target
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.cpu import calibration
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.cpu.microbenchmarks import calibration
 
 IDENTITY = "cpu-aaf1bbd6"
 """What the version that made the file called the machine."""

@@ -17,10 +17,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from tilesmith.records import Database, Toolchain
-from tilesmith.records.models import metadata
-from tilesmith.records.schema import REVISIONS, VERSION_TABLE
-from tilesmith.search_space.errors import DatabaseError
+from tilesmith.records.schema.models import metadata
+from tilesmith.records.schema.versioning import REVISIONS, VERSION_TABLE
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import DatabaseError
 
 FIRST = Path(__file__).with_name("first_schema.sqlite3")
 

@@ -16,10 +16,10 @@ from sqlalchemy import create_engine, text
 from benchmarks.database_jobs import measured
 from benchmarks.postgres_server import Server, binaries
 from tilesmith.records import Database
-from tilesmith.records.faults import GoneError, UnavailableError
-from tilesmith.records.record import WorkerReport
-from tilesmith.records.urls import without_password
-from tilesmith.search_space.errors import DatabaseError, JobError
+from tilesmith.records.schema.faults import GoneError, UnavailableError
+from tilesmith.records.schema.urls import without_password
+from tilesmith.records.trials.record import WorkerReport
+from tilesmith.search_space.support.errors import DatabaseError, JobError
 
 SECRET = "s3cr:e@t"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.records import Database, warm_up
-from tilesmith.records.record import config_digest
-from tilesmith.records.warm_up import shares
+from tilesmith.records import Database
+from tilesmith.records.learning import warm_up
+from tilesmith.records.learning.warm_up import shares
+from tilesmith.records.trials.record import config_digest
 
 
 def _filled(database, make_record, count=60, seed=3):

@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import event
 
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records import engine as engines
-from tilesmith.search_space.errors import DatabaseError, DependencyError, JobError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.schema import engine as engines
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import DatabaseError, DependencyError, JobError
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -27,7 +27,7 @@ WRITER = """
 import sys
 from tilesmith.records import Database, TuningRecord
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult
 
 location, writer, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with Database.open(location) as database:

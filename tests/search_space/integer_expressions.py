@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tilesmith.search_space.ir.expression import Expr, const, maximum, minimum, var
+from tilesmith.search_space.expressions.expression import Expr, const, maximum, minimum, var
 
 NAMES = ("i", "j", "k", "n")
 Values = dict[str, int]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.target import Target
 
 Arrays = Mapping[str, NDArray[Any]]
 

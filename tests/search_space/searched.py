@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.spaces.knobs import Constraint, choice, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 

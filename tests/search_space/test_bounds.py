@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.search_space.ir.bounds import Surroundings
-from tilesmith.search_space.ir.expression import Expr, const, maximum, minimum, var
+from tilesmith.search_space.expressions.expression import Expr, const, maximum, minimum, var
+from tilesmith.search_space.ir.verification.bounds import Surroundings
 
 
 @st.composite

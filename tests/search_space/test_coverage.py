@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.ir.coverage import written
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.families.kit.programs.coverage import written
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.programs import result
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.epilogue import STEPS, EpilogueStep, operand_name, reference
-from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep, operand_name, reference
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 FLOATING = sorted(name for name, kind in STEPS.items() if not kind.takes)
 """Steps of any value; those of integer products and bytes have tests of their own."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.integer_expressions import NAMES, Pair, Values, environments, pairs
-from tilesmith.search_space.ir.expression import (
+from tilesmith.search_space.expressions.expression import (
     Expr,
     ceildiv,
     const,

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 LISTING = """
-from tilesmith.compiler.backend import backends
+from tilesmith.compiler.backends.backend import backends
 from tilesmith.search_space.ir.family import families
-from tilesmith.search_space.target import load_target, target_names
-from tilesmith.search_space.template import templates
+from tilesmith.search_space.hardware.target import load_target, target_names
+from tilesmith.search_space.workloads.template import templates
 from tilesmith.simulator import simulators
-from tilesmith.tuner.cost_model import cost_models
-from tilesmith.tuner.runner import runners
-from tilesmith.tuner.scheduler import schedulers
-from tilesmith.tuner.strategy import strategies
+from tilesmith.tuner.surrogates.cost_model import cost_models
+from tilesmith.tuner.measurement.runner import runners
+from tilesmith.tuner.tasks.scheduler import schedulers
+from tilesmith.tuner.tasks.strategy import strategies
 
 for registry in (
     backends, families, templates, simulators, cost_models, runners, schedulers, strategies
@@ -30,15 +30,15 @@ print(load_target("abacus").number("beads"))
 MODULE = """
 from importlib import resources
 
-from tilesmith.compiler.backend import backends
+from tilesmith.compiler.backends.backend import backends
 from tilesmith.search_space.ir.family import Family, families
-from tilesmith.search_space.target import target_files
-from tilesmith.search_space.template import templates
+from tilesmith.search_space.hardware.target import target_files
+from tilesmith.search_space.workloads.template import templates
 from tilesmith.simulator import simulators
-from tilesmith.tuner.cost_model import cost_models
-from tilesmith.tuner.runner import runners
-from tilesmith.tuner.scheduler import schedulers
-from tilesmith.tuner.strategy import strategies
+from tilesmith.tuner.surrogates.cost_model import cost_models
+from tilesmith.tuner.measurement.runner import runners
+from tilesmith.tuner.tasks.scheduler import schedulers
+from tilesmith.tuner.tasks.strategy import strategies
 
 families.register("abacus")(Family("abacus", scopes=("beads",)))
 for registry in (backends, templates, simulators, cost_models, runners, schedulers, strategies):
@@ -97,8 +97,8 @@ def test_a_broken_package_is_told_in_a_sentence(tmp_path: Path, source: str, rea
     assert "extension 'beads' of the installed package 'abacus' cannot be used" in done.stderr
     assert reason in done.stderr and "update or uninstall 'abacus'" in done.stderr
     twice = """
-from tilesmith.search_space.errors import DependencyError
-from tilesmith.search_space.template import templates
+from tilesmith.search_space.support.errors import DependencyError
+from tilesmith.search_space.workloads.template import templates
 for _ in range(2):
     try:
         list(templates)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.test_verifier import COPY, buffer, loop, program
-from tilesmith.search_space.errors import CodegenError, TargetError, VerificationError
+from tilesmith.search_space.hardware.memory import Allocator, Memory
+from tilesmith.search_space.hardware.target import load_target, target_names
 from tilesmith.search_space.ir.family import families, family_of
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.memory import Allocator, Memory
-from tilesmith.search_space.target import load_target, target_names
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.support.errors import CodegenError, TargetError, VerificationError
 
 TRN1 = load_target("trn1")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import InputError, JobError
-from tilesmith.search_space.files import check_output, ending, written
+from tilesmith.search_space.support.errors import InputError, JobError
+from tilesmith.search_space.support.files import check_output, ending, written
 
 
 def test_a_file_appears_when_all_of_it_is_written(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import check_broadcast, check_extents, flatten
+from tilesmith.search_space.operator_parts.flattening import check_broadcast, check_extents, flatten
+from tilesmith.search_space.support.errors import WorkloadError
 
 
 @st.composite

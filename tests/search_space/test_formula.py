@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.programs import result
-from tilesmith.search_space.epilogue import STEPS
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.formula import (
+from tilesmith.search_space.expressions.scalar import (
+    COMPOSITES,
+    FUNCTIONS,
+    Const,
+    Scalar,
+    call,
+    load,
+)
+from tilesmith.search_space.operator_parts.formula import (
     DEEPEST,
     evaluate,
     expanded,
@@ -22,10 +28,11 @@ from tilesmith.search_space.formula import (
     substituted,
     uses,
 )
-from tilesmith.search_space.ir.scalar import COMPOSITES, FUNCTIONS, Const, Scalar, call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.epilogue import STEPS
 
 SAFE = (
     "add", "subtract", "multiply", "maximum", "minimum", "negate", "absolute", "tanh", "erf",

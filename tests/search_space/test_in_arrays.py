@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.search_space import in_arrays
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import JobError
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.families.kit.programs import in_arrays
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
 
 WORKLOADS = (
     "matmul m=5 n=7 k=9 dtype=float16 epilogue=bias,gelu",

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from tests.search_space.programs import lowered
-from tilesmith.search_space.errors import ScheduleError, VerificationError
-from tilesmith.search_space.indexing import copied
-from tilesmith.search_space.ir.expression import as_expr, element, var
+from tilesmith.search_space.expressions.expression import as_expr, element, var
+from tilesmith.search_space.expressions.scalar import Index, call, load
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import blocks
-from tilesmith.search_space.ir.scalar import Index, call, load
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.operator_parts.indexing import copied
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.support.errors import ScheduleError, VerificationError
 
 T, C = axis("t", 5), axis("c", 4)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.instruction_set import (
+from tilesmith.search_space.hardware.instruction_set import (
     InstructionSet,
     instruction_set,
     instruction_set_files,
     parse_instruction_set,
 )
+from tilesmith.search_space.support.errors import TargetError
 
 TEXT = """
 doc = "invented"

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.search_space.programs import result
-from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.expressions.expression import const, var
+from tilesmith.search_space.expressions.scalar import FUNCTIONS, REDUCERS, Const, call, load
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Allocate, Block, Buffer, Loop, Program, sequence
-from tilesmith.search_space.ir.scalar import FUNCTIONS, REDUCERS, Const, call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.support.errors import VerificationError
 
 _NUMPY = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.expressions.expression import const, var
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.support.errors import WorkloadError
 
 
 @st.composite

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.mesh import load_mesh, mesh_names, parse_mesh
+from tilesmith.search_space.meshes.mesh import load_mesh, mesh_names, parse_mesh
+from tilesmith.search_space.support.errors import TargetError
 
 CHIPS = {  # AWS's pages of the instances: chips, cores, GiB of device memory
     "trn1.2xlarge": (1, 2, 32),

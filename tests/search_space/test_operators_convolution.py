@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from tests.conformance.template_checks import run
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 IMAGE, TAPS = (2, 6, 7, 9), (3, 3)
 PADS = (1, 0, 2, 1)

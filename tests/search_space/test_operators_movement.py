@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.template_checks import check_config
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import Span, merge
-from tilesmith.search_space.ir.expression import const, element, var
-from tilesmith.search_space.ir.ranges import lower, upper
-from tilesmith.search_space.relayout import Relayout
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.expressions.expression import const, element, var
+from tilesmith.search_space.expressions.ranges import lower, upper
+from tilesmith.search_space.operator_parts.flattening import Span, merge
+from tilesmith.search_space.operator_parts.relayout import Relayout
 from tilesmith.search_space.scheduling.layout import Layout
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 7, 16, 17, 33])
 DTYPES = st.sampled_from(["float32", "int64"])

@@ -8,13 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.template_checks import check_config
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import flatten
-from tilesmith.search_space.formula import evaluate, expanded, operand_count, parse_formula
-from tilesmith.search_space.ir.scalar import load, loads
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.expressions.scalar import load, loads
+from tilesmith.search_space.operator_parts.flattening import flatten
+from tilesmith.search_space.operator_parts.formula import (
+    evaluate,
+    expanded,
+    operand_count,
+    parse_formula,
+)
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 7, 16, 17, 31, 33])
 

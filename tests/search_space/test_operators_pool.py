@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 from tests.conformance.template_checks import check_config
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @settings(max_examples=10)

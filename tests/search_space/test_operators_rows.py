@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.template_checks import check_config, expected, run
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.workload import Workload
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 13, 16, 31, 47, 64, 101])
 

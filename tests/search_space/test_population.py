@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.searched import engines, space
-from tilesmith.search_space.errors import ConfigError
-from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, choice, layout, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.spaces.transfer import carried_over
+from tilesmith.search_space.support.errors import ConfigError
 
 SPACE = space()
 

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search_space.programs import result
-from tilesmith.search_space.errors import ScheduleError
-from tilesmith.search_space.ir.expression import as_expr, ceildiv, const, minimum, var
-from tilesmith.search_space.ir.finishing import finish
+from tilesmith.search_space.expressions.expression import as_expr, ceildiv, const, minimum, var
+from tilesmith.search_space.expressions.scalar import Const, call, load
+from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.ir.lanes import most_of, settle_lanes
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Allocate, Block, Buffer, If, Loop, Program, walk
-from tilesmith.search_space.ir.ragged import cut, roll, within_ranges
-from tilesmith.search_space.ir.scalar import Const, call, load
-from tilesmith.search_space.ir.sizes import Size
-from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.ragged import cut, roll, within_ranges
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.support.errors import ScheduleError
 
 MOST = 13
 N = var("n")

@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.integer_expressions import Pair, Values, environments, pairs
-from tilesmith.search_space.ir.expression import const, var
-from tilesmith.search_space.ir.ranges import floordiv, lower, mod, nonnegative, upper, within
+from tilesmith.search_space.expressions.expression import const, var
+from tilesmith.search_space.expressions.ranges import (
+    floordiv,
+    lower,
+    mod,
+    nonnegative,
+    upper,
+    within,
+)
 
 
 @given(pairs, environments)

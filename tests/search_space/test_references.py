@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import tilesmith.search_space
-from tilesmith.search_space import epilogue
-from tilesmith.search_space.error_function import erf
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.template import template_of, templates
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.checking import random_inputs
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads import epilogue
+from tilesmith.search_space.workloads.error_function import erf
+from tilesmith.search_space.workloads.template import template_of, templates
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.checking import random_inputs
 
 LARGER = 7
 WINDOWS = ("kh", "kw", "pad", "stride", "dilation")

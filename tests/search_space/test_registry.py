@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.registry import Registry, registered_names
-from tilesmith.tuner.cost_model import cost_models
-from tilesmith.tuner.scheduler import schedulers
-from tilesmith.tuner.strategy import strategies
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.support.registry import Registry, registered_names
+from tilesmith.tuner.surrogates.cost_model import cost_models
+from tilesmith.tuner.tasks.scheduler import schedulers
+from tilesmith.tuner.tasks.strategy import strategies
 
 
 @pytest.fixture

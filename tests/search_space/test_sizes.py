@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import ceildiv, const, maximum, minimum, var
-from tilesmith.search_space.ir.sizes import (
+from tilesmith.search_space.expressions.expression import ceildiv, const, maximum, minimum, var
+from tilesmith.search_space.expressions.sizes import (
     Size,
     extent_parts,
     extent_text,
@@ -16,8 +15,9 @@ from tilesmith.search_space.ir.sizes import (
     parse_extent,
     samples,
 )
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 B, S = var("batch"), var("sequence")
 EXTENTS = [

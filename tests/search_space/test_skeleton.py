@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.families.kit.programs.skeleton import marked, parted, settled
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -18,12 +20,10 @@ from tilesmith.search_space.ir.program import (
     Statement,
 )
 from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
-from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.scheduling.skeleton import marked, parted, settled
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.workload import Workload
 
 ATTENTIONS = [
     "attention m=128 n=128 k=64 heads=4 dtype=bfloat16",

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.search_space.errors import ConfigError
-from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
     Constraint,
@@ -24,6 +23,7 @@ from tilesmith.search_space.spaces.knobs import (
     tile_sizes,
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.support.errors import ConfigError
 
 AREA = Constraint(var("x") * var("y"), 12, "elements of the tile (x*y)", "choose a smaller x")
 SPACE = SearchSpace((

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.search_space.programs import result
+from tilesmith.search_space.expressions.scalar import Const, call, load
 from tilesmith.search_space.ir.program import Allocate, Program, blocks, walk
-from tilesmith.search_space.ir.scalar import Const, call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.target import Target, load_target, parse_target, target_names
+from tilesmith.search_space.hardware.target import Target, load_target, parse_target, target_names
+from tilesmith.search_space.support.errors import TargetError
 
 TEXT = """
 family = "cpu"

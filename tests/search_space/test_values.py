@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.search_space.dtypes import NAMES, check_dtype, size_of, to_numpy
-from tilesmith.search_space.errors import (
-    InputError,
-    TilesmithError,
-    VerificationError,
-    WorkloadError,
+from tilesmith.search_space.expressions.dtypes import NAMES, check_dtype, size_of, to_numpy
+from tilesmith.search_space.expressions.expression import const, var
+from tilesmith.search_space.expressions.scalar import (
+    Const,
+    Select,
+    call,
+    load,
+    loads,
+    operations,
+    substitute,
 )
-from tilesmith.search_space.ir.expression import const, var
 from tilesmith.search_space.ir.program import (
     Block,
     If,
@@ -27,25 +30,22 @@ from tilesmith.search_space.ir.program import (
     simplify_if,
     walk,
 )
-from tilesmith.search_space.ir.scalar import (
-    Const,
-    Select,
-    call,
-    load,
-    loads,
-    operations,
-    substitute,
-)
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.support.errors import (
+    InputError,
+    TilesmithError,
+    VerificationError,
+    WorkloadError,
+)
+from tilesmith.search_space.support.registry import Registry
 
 
 def test_a_file_in_the_folder_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "toy_entries"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from tilesmith.search_space.registry import Registry\n"
+        "from tilesmith.search_space.support.registry import Registry\n"
         "entries = Registry('toy', 'toy_entries')\n"
     )
     for name in ("one", "two"):

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.ir.expression import ExprLike, as_expr, const, element, minimum, var
+from tilesmith.search_space.expressions.expression import (
+    ExprLike,
+    as_expr,
+    const,
+    element,
+    minimum,
+    var,
+)
+from tilesmith.search_space.expressions.scalar import Const, Load, Scalar, Select, call, load
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -20,9 +28,8 @@ from tilesmith.search_space.ir.program import (
     Statement,
     sequence,
 )
-from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
-from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.support.errors import VerificationError
 
 i, j = var("i"), var("j")
 TARGET = load_target("systolic")

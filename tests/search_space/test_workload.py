@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.search_space.epilogue import STEPS, EpilogueStep
-from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.workload import Workload, shape_text
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 steps = st.sampled_from(sorted(n for n, kind in STEPS.items() if not kind.takes)).flatmap(
     lambda name: st.tuples(*[st.floats(-100, 100, width=16) for _ in STEPS[name].arguments]).map(

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
-from tilesmith.simulator.accounting import IDLE, Share, exclusive, lines
-from tilesmith.simulator.operator_lane import Span, lanes, svg
+from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines
+from tilesmith.families.kit.simulation.operator_lane import Span, lanes, svg
 
 
 @pytest.mark.parametrize("seed", range(20))

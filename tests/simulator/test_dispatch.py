@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.scheduler import scheduler_of
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.families.trainium.simulator import family
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import CodegenError
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import FamilySimulator, Judgement, measure, simulators
-from tilesmith.simulator.trainium import family
-from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
 
 WORKLOAD, TRN1 = Workload.parse("matmul m=128 n=256 k=64"), load_target("trn1")

@@ -11,26 +11,34 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.codegen.lpu.dataflow import Chain, Compute, Dataflow, Product, Rows, Shuffle, Step
-from tilesmith.codegen.lpu.isa.bursts import Op, Schedule, Unit
-from tilesmith.codegen.lpu.scheduling.scheduler import schedule
-from tilesmith.codegen.lpu.selection.accesses import shape_of
-from tilesmith.codegen.lpu.selection.from_program import Selection, select
-from tilesmith.codegen.lpu.selection.images import content, image
-from tilesmith.codegen.lpu.selection.tracing import trace
-from tilesmith.codegen.lpu.verification.checker import check
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import VerificationError
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.families.lpu.codegen.chip import Chip
+from tilesmith.families.lpu.codegen.dataflow import (
+    Chain,
+    Compute,
+    Dataflow,
+    Product,
+    Rows,
+    Shuffle,
+    Step,
+)
+from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule, Unit
+from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
+from tilesmith.families.lpu.codegen.selection.from_program import Selection, select
+from tilesmith.families.lpu.codegen.selection.layout.accesses import shape_of
+from tilesmith.families.lpu.codegen.selection.layout.images import content, image
+from tilesmith.families.lpu.codegen.selection.tracing import trace
+from tilesmith.families.lpu.codegen.verification.checker import check
+from tilesmith.families.lpu.simulator.execution.chains import run_chains
+from tilesmith.families.lpu.simulator.execution.first_difference import first_difference
+from tilesmith.families.lpu.simulator.execution.first_step import first_step
+from tilesmith.families.lpu.simulator.execution.functional import execute
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.lpu.chains import run_chains
-from tilesmith.simulator.lpu.first_difference import first_difference
-from tilesmith.simulator.lpu.first_step import first_step
-from tilesmith.simulator.lpu.functional import execute
+from tilesmith.search_space.support.errors import VerificationError
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGET = load_target("lpu1")
 KERNELS = (

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.simulator.trainium_defects import KERNELS, KINDS, TARGET, changed, kernel_of
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.selection.tracing import trace
-from tilesmith.simulator.trainium.first_difference import first_difference
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.selection.tracing import trace
+from tilesmith.families.trainium.simulator.execution.first_difference import first_difference
 
 
 @pytest.mark.parametrize("text", KERNELS)

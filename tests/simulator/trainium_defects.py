@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.structures import default_of, lowered
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
-from tilesmith.codegen.trainium.selection.from_program import generate
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op
+from tilesmith.families.trainium.codegen.selection.from_program import generate
+from tilesmith.families.trainium.simulator.execution.functional import placed, run
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.trainium.functional import placed, run
+from tilesmith.search_space.workloads.workload import Workload
 
 TARGET = load_target("trn1")
 KERNELS = (

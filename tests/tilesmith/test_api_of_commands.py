@@ -12,7 +12,7 @@ import pytest
 
 import tilesmith as ts
 from tests.end_to_end.command import save_model, succeed
-from tilesmith.planning.estimate import Estimate
+from tilesmith.capabilities.planning.estimates.estimate import Estimate
 
 SERVED = {
     "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4,
@@ -64,7 +64,7 @@ def test_an_executable_is_benched_and_simulated(executable: ts.Executable) -> No
 
 
 def executable_source(executable: ts.Executable) -> Path:
-    from tilesmith.jobs.origins import model_of
+    from tilesmith.jobs.subjects.origins import model_of
 
     found = model_of(executable)
     assert found is not None

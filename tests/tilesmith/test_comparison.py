@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
 import tilesmith
-from tilesmith.jobs.comparison import difference
-from tilesmith.jobs.compiling import random_inputs
-from tilesmith.jobs.peers import Contender, load_peer
-from tilesmith.search_space.errors import DependencyError, ModelError
+from tilesmith.jobs.compilation.compiling import random_inputs
+from tilesmith.jobs.evaluation.comparison import difference
+from tilesmith.jobs.measures.peers import Contender, load_peer
+from tilesmith.search_space.support.errors import DependencyError, ModelError
 
 
 def contender(**outputs: NDArray[Any]) -> Contender:

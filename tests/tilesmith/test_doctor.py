@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tilesmith.command_line import command_line
 from tilesmith.jobs.doctor import installation, noise, processor, working
-from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.support.errors import TargetError
 
 
 def _examined(*arguments: str) -> tuple[int, str]:

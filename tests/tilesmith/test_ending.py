@@ -12,12 +12,12 @@ import pytest
 import tilesmith as ts
 from tests.end_to_end.command import trials_in
 from tilesmith.api import tune
-from tilesmith.jobs import tuning
-from tilesmith.jobs.ending import JobStopped
+from tilesmith.jobs.tuning import job as tuning
+from tilesmith.jobs.tuning.ending import JobStopped
 from tilesmith.records import Database
-from tilesmith.search_space.ending import STOPPED, exit_code, heeded
-from tilesmith.search_space.errors import InputError, JobError
-from tilesmith.tuner import cancel
+from tilesmith.search_space.support.ending import STOPPED, exit_code, heeded
+from tilesmith.search_space.support.errors import InputError, JobError
+from tilesmith.tuner.tasks import cancel
 
 WORKLOAD = "matmul m=16 n=32 k=8 const=b"
 

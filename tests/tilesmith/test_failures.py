@@ -14,9 +14,9 @@ import click
 import pytest
 import sqlalchemy.exc
 
-from tilesmith.failures import HungUp, Terminated, explain, signals_as_exceptions
-from tilesmith.search_space.errors import CodegenError, JobError, ModelError, TilesmithError
-from tilesmith.stopping import resuming_command
+from tilesmith.cli.failures import HungUp, Terminated, explain, signals_as_exceptions
+from tilesmith.cli.stopping import resuming_command
+from tilesmith.search_space.support.errors import CodegenError, JobError, ModelError, TilesmithError
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_interrupt_that_a_finalizer_drops_arrives_again() -> None:
 
 ENDS = """
 import signal
-from tilesmith.stopping import leave
+from tilesmith.cli.stopping import leave
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts with '&'
 try:
     exec("signal.raise_signal(signal.SIGINT)")

@@ -14,16 +14,16 @@ import pytest
 from onnx import parser
 
 import tilesmith as ts
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.compiler.build import prepared
-from tilesmith.compiler.graph import Graph
+from tilesmith.capabilities.dashboard.report.job_report import gather
+from tilesmith.capabilities.dashboard.report.page import page
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.compiler.driver.build import prepared
+from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.display.job_report import gather
-from tilesmith.display.report_page import page
-from tilesmith.jobs.in_model import keep, model_key, pinned
+from tilesmith.jobs.compilation.in_model import keep, model_key, pinned
 from tilesmith.records import TuningRecord
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
 CPU = ts.resolve_target("cpu")

@@ -38,7 +38,7 @@ def test_targets_lists_and_explains_meshes() -> None:
 
 
 def test_a_mesh_may_be_a_file(tmp_path: Path) -> None:
-    source = Path(__file__).parents[2] / "search_space" / "meshes" / "trn1.2xlarge.toml"
+    source = Path(__file__).parents[2] / "families/trainium/meshes/trn1.2xlarge.toml"
     (tmp_path / "mine.toml").write_text(source.read_text())
     assert "1 chips of 2 cores" in asked("targets", str(tmp_path / "mine.toml"))
 

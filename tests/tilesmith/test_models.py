@@ -13,20 +13,21 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import space_of
 from tilesmith.command_line import command_line
-from tilesmith.jobs import models as jobs
-from tilesmith.jobs.known import chosen, starting_point
-from tilesmith.jobs.models import train_models
-from tilesmith.records import Database, TuningRecord, cost_models
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.jobs.tuning import models as jobs
+from tilesmith.jobs.tuning.known import chosen, starting_point
+from tilesmith.jobs.tuning.models import train_models
+from tilesmith.records import Database, TuningRecord
+from tilesmith.records.learning import cost_models
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
-from tilesmith.tuner import pretrained
-from tilesmith.tuner.model_fitting import Recipe
+from tilesmith.tuner.pretrained import pretrained
+from tilesmith.tuner.pretrained.model_fitting import Recipe
 
 TARGET = cpu_target("made-up", "avx512", "x86_64-unknown-linux-gnu")
 QUICK = (Recipe("trees", 3, 30, 0.2),)

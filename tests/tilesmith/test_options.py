@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.end_to_end.command import invoke
-from tilesmith.commands.values import NamedFile, NamedShape, NameList, Setting
+from tilesmith.cli.values import NamedFile, NamedShape, NameList, Setting
 
 
 @given(st.text("abc:/._", min_size=1), st.lists(st.integers(0, 10**6), min_size=1, max_size=6))

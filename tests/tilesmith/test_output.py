@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from tilesmith.cli.failures import explain
 from tilesmith.display.columns import aligned
 from tilesmith.display.output import duration, print_json, table
-from tilesmith.failures import explain
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.printable import printable
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.printable import printable
 
 
 def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import tilesmith
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import TuningRecord
-from tilesmith.records.gains import tasks_of
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.workload import Workload
+from tilesmith.records.questions.gains import tasks_of
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.workloads.workload import Workload
 
 HEAVY = ("numpy", "onnx", "sqlalchemy", "llvmlite", "sklearn", "xgboost", "scipy", "rich")
 
@@ -92,7 +92,7 @@ import sys
 from importlib.util import find_spec
 import numpy as np
 from tilesmith.entry import import_xgboost_alone
-from tilesmith.tuner.boosting import Booster
+from tilesmith.tuner.surrogates.boosting import Booster
 import_xgboost_alone()
 x = np.arange(40, dtype=np.float32)[:, None]
 model, again = (Booster({"objective": "reg:squarederror"}, 5) for _ in range(2))
@@ -118,5 +118,11 @@ def test_the_best_schedules_of_jobs_are_shown_without_their_operators(tmp_path: 
         (task,) = tasks_of(database.jobs()).values()
     assert task.flops == 2 * 8**3
     loaded = loaded_by("db", "top", "--database", location)
-    light = {"numpy", "tomllib", "rich", "tilesmith.search_space.template", "tilesmith.tuner"}
+    light = {
+        "numpy",
+        "tomllib",
+        "rich",
+        "tilesmith.search_space.workloads.template",
+        "tilesmith.tuner",
+    }
     assert not loaded & light, "jobs tell the operations that GFLOP/s are counted from"

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 import tilesmith
 from tilesmith.command_line import command_line
-from tilesmith.jobs import recorded_file
-from tilesmith.jobs.recorded_file import read_recorded
-from tilesmith.search_space.errors import ConfigError, InputError
+from tilesmith.jobs.tuning import recorded_file
+from tilesmith.jobs.tuning.recorded_file import read_recorded
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.listed import listed_space
-from tilesmith.tuner.strategy import strategies
+from tilesmith.search_space.support.errors import ConfigError, InputError
+from tilesmith.tuner.tasks.strategy import strategies
 
 
 def milliseconds(x: int, y: int, method: str) -> float:

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.capabilities.dashboard.report.job_report import gather
+from tilesmith.capabilities.dashboard.report.job_whole import shares, wholes
+from tilesmith.capabilities.dashboard.report.page import page
+from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.command_line import command_line
-from tilesmith.display.charts import Axis, number, staircase
-from tilesmith.display.job_report import gather
-from tilesmith.display.job_whole import shares, wholes
-from tilesmith.display.labels import Box, Labels
-from tilesmith.display.report_page import page
-from tilesmith.jobs.targets import resolve_target
+from tilesmith.display.html.charts import Axis, number, staircase
+from tilesmith.display.html.labels import Box, Labels
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.measure import MeasureResult, Status
+from tilesmith.search_space.results.measure import MeasureResult, Status
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
 
 WORKLOAD = Workload.parse("matmul m=16 n=32 k=8 const=b")
 CPU = resolve_target("cpu")

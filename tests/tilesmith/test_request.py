@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import tilesmith as ts
-from tilesmith.jobs.request import Asked, AskedOfSearch, Request, TuneRequest
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.search_space.errors import TargetError
+from tilesmith.jobs.requests.request import Asked, AskedOfSearch, Request, TuneRequest
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.search_space.support.errors import TargetError
 
 WORKLOAD = ts.Workload.parse("matmul m=16 n=16 k=16")
 

@@ -12,18 +12,18 @@ import pytest
 
 import tilesmith as ts
 from tests.end_to_end.command import refuse, succeed
-from tilesmith.codegen.host import host_target, narrowed
-from tilesmith.codegen.structures import default_of
-from tilesmith.jobs.request import TuneRequest
-from tilesmith.jobs.several import NotAllTuned, Reports, _with_share, apart, tune_for
-from tilesmith.jobs.targets import resolve_target
-from tilesmith.jobs.tuning import TuningJob, tuning_job
+from tilesmith.codegen.host.machine import host_target, narrowed
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.jobs.requests.request import TuneRequest
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.jobs.tuning.job import TuningJob, tuning_job
+from tilesmith.jobs.tuning.several import NotAllTuned, Reports, _with_share, apart, tune_for
 from tilesmith.records import Database
-from tilesmith.search_space.errors import CodegenError, InputError, TargetError
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.native_backend import NativeBackend
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import CodegenError, InputError, TargetError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.native_backend import NativeBackend
+from tilesmith.tuner.tasks.cancel import CancelToken
 
 WORKLOAD = Workload.parse("matmul m=32 n=32 k=32")
 TARGETS = ("cpu:sse", "cpu:neon", "trn1")

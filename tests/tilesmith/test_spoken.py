@@ -13,10 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 import tilesmith as ts
+from tilesmith.capabilities.quantisation import jobs as quantising
+from tilesmith.capabilities.sharding import jobs as sharding
 from tilesmith.command_line import command_line
-from tilesmith.jobs import quantising, request, sharding
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.spoken import (
+from tilesmith.jobs.requests import request
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.spoken import (
     _OPTION,
     _QUOTED,
     OTHERWISE,
@@ -123,7 +125,7 @@ def test_every_option_an_error_names_is_there_and_an_argument() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-ONLY_COMMANDS = ("tilesmith/planning/", "tilesmith/exploration/", "tilesmith/dashboard/")
+ONLY_COMMANDS = ("capabilities/planning/", "capabilities/exploration/", "capabilities/dashboard/")
 """What has no function in the Python API; `--tp` is `tp=` there for consistency alone."""
 
 

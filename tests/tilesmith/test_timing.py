@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tilesmith.jobs import timing
-from tilesmith.jobs.timing import Timing, at_once, interleave, pinned
+from tilesmith.jobs.measures import timing
+from tilesmith.jobs.measures.timing import Timing, at_once, interleave, pinned
 
 
 @pytest.fixture

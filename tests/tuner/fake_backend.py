@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.arena import Arena
+from tilesmith.search_space.support.errors import CodegenError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.arena import Arena
 
 CRASH, HANG, WRONG, GREEDY, REFUSED, SLOW, ABORT, CHATTY, NAN = range(1, 10)
 

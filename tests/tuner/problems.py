@@ -8,19 +8,19 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tests.search_space.searched import space
-from tilesmith.codegen.host import cpu_target
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement
 from tilesmith.tuner.cost_models.xgboost_squared import XgboostSquared
-from tilesmith.tuner.feature_source import KnobFeatures
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.strategy import strategies
-from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.learning.learning import Judging
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.tasks.feature_source import KnobFeatures
+from tilesmith.tuner.tasks.strategy import strategies
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 TARGET = cpu_target("test", "avx512", "x86_64-unknown-linux-gnu")
 WORKLOAD = Workload.parse("matmul m=64 n=64 k=64")

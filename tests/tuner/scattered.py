@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 from problems import TARGET, judge
 
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.chooser import Chooser
-from tilesmith.tuner.runner import Begun, Candidate, RunnerOptions
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.tuner.choosers.chooser import Chooser
+from tilesmith.tuner.measurement.runner import Begun, Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.strategy import Json
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.strategy import Json
 
 
 class Killed(BaseException):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tilesmith.tuner.acquisition import batch_by_improvement, log_expected_improvement
-from tilesmith.tuner.cost_model import Joint, Samples
 from tilesmith.tuner.cost_models.gaussian_process import GaussianProcess
+from tilesmith.tuner.surrogates.acquisition import batch_by_improvement, log_expected_improvement
+from tilesmith.tuner.surrogates.cost_model import Joint, Samples
 
 
 @pytest.mark.parametrize("mean", [-1.0, 0.0, 0.7, 2.0])

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.arena import Arena
-from tilesmith.tuner.checking import expected, random_inputs
-from tilesmith.tuner.timing import flush
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.arena import Arena
+from tilesmith.tuner.measurement.checking import expected, random_inputs
+from tilesmith.tuner.measurement.timing import flush
 
 WORKLOADS = [
     "matmul m=33 n=47 k=129 const=b",
@@ -23,8 +23,8 @@ WORKLOADS = [
 
 @pytest.mark.parametrize("text", WORKLOADS)
 def test_float32_results_pass_and_a_missing_product_fails(text: str, tmp_path: Path) -> None:
-    from tilesmith.search_space import epilogue
-    from tilesmith.search_space.template import template_of
+    from tilesmith.search_space.workloads import epilogue
+    from tilesmith.search_space.workloads.template import template_of
 
     workload = Workload.parse(text)
     template = template_of("matmul")

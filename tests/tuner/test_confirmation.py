@@ -10,17 +10,17 @@ from problems import TARGET, judge
 from test_evaluator import Conversions
 from test_session import NoisyHardware
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.model_evaluator import Placed
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.evaluator import confirmed, versus
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.task import TuningTask
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.confirmation.evaluator import confirmed, versus
+from tilesmith.tuner.learning.learning import Judging
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.task import TuningTask
 
 KERNELS = [Workload.parse(f"matmul m={m} n=64 k=64") for m in (8, 16, 24, 32, 40, 48, 56, 64)]
 USUAL = Config.of(tuned=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.support.errors import InputError, JobError
 from tilesmith.tuner.machines import cores
 from tilesmith.tuner.machines.cores import NoCoreError, claim, free_cores, parse_list, physical
 

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tilesmith.search_space.errors import InputError
-from tilesmith.tuner.compression import Compression
-from tilesmith.tuner.cost_model import CostModel, Samples, centred_logs, cost_models, rank_agreement
+from tilesmith.search_space.support.errors import InputError
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.cost_models.gaussian_process import GaussianProcess
 from tilesmith.tuner.cost_models.residual import DampedResidual
-from tilesmith.tuner.validity import ValidityClassifier
+from tilesmith.tuner.surrogates.compression import Compression
+from tilesmith.tuner.surrogates.cost_model import (
+    CostModel,
+    Samples,
+    centred_logs,
+    cost_models,
+    rank_agreement,
+)
+from tilesmith.tuner.surrogates.validity import ValidityClassifier
 
 
 def data(seed: int, count: int, groups: int = 2) -> tuple[Samples, np.ndarray]:

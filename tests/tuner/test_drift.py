@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from problems import JUDGED, TARGET, judge
 
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.pace_gauge import EVERY, WINDOW, PaceGauge
-from tilesmith.tuner.runner import Candidate, RunnerOptions
+from tilesmith.tuner.learning.learning import Judging
+from tilesmith.tuner.machines.pace_gauge import EVERY, WINDOW, PaceGauge
+from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.task import TuningTask
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.task import TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 

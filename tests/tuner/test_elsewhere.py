@@ -9,15 +9,15 @@ from scattered import Killed, Scattered
 from test_rounds import resumed, tuned
 from test_session import TASKS, NoisyHardware, configs, simulator
 
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.strategy import strategies
-from tilesmith.tuner.task import TuningTask
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.strategy import strategies
+from tilesmith.tuner.tasks.task import TuningTask
 
 GUIDED = TuneOptions(trials=64, seed=1, in_flight=4, choosing=3)
 RANDOM = TuneOptions(trials=200, seed=3, strategy="random", in_flight=6, choosing=4)

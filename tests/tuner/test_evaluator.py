@@ -10,19 +10,20 @@ import pytest
 from problems import TARGET, judge
 from test_session import NoisyHardware
 
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.model_evaluator import Placed
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.evaluator import NOTHING, InPlace, reranked
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.publish import contenders
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.task import TuningTask
-from tilesmith.tuner.whole_model import WholeModel
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.confirmation.evaluator import reranked
+from tilesmith.tuner.confirmation.publish import contenders
+from tilesmith.tuner.confirmation.whole_model import WholeModel
+from tilesmith.tuner.learning.learning import Judging
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.in_place import NOTHING, InPlace
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.task import TuningTask
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")
 TWO = Workload.parse("matmul m=32 n=64 k=48")

@@ -27,22 +27,22 @@ from fake_backend import (
 )
 from problems import TARGET
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner import trial
-from tilesmith.tuner.builders import Builders
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.checking import random_inputs
-from tilesmith.tuner.costs import PARTS
-from tilesmith.tuner.messages import result_to_json
-from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement import trial
+from tilesmith.tuner.measurement.checking import random_inputs
+from tilesmith.tuner.measurement.costs import PARTS
+from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
-from tilesmith.tuner.worker import _look
-from tilesmith.tuner.worker_process import WorkerProcess
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.workers.builders import Builders
+from tilesmith.tuner.workers.messages import result_to_json
+from tilesmith.tuner.workers.worker import _look
+from tilesmith.tuner.workers.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
 FINE = 16
@@ -134,7 +134,7 @@ def test_code_is_made_by_several_processes_and_taken_by_the_one_that_measures(
     tmp_path: Path,
 ) -> None:
     setup = {
-        "backend": "tilesmith.tuner.native_backend",
+        "backend": "tilesmith.tuner.measurement.native_backend",
         "target": host_target().to_json(),
         "threads": 1,
         "folder": str(tmp_path),

@@ -12,10 +12,10 @@ from problems import JUDGED, TARGET, judge
 from tune_to_end import OPTIONS, TASKS
 
 from tilesmith.records.database import Database
-from tilesmith.records.queries import Filter
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.runner import RunnerOptions, runners
-from tilesmith.tuner.session import tune
+from tilesmith.records.questions.queries import Filter
+from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.ledger import MemoryLedger
 
 SCRIPT = Path(__file__).with_name("tune_to_end.py")
 

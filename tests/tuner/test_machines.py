@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen.host import cpu_target, host_target, narrowed
-from tilesmith.search_space.instruction_set import instruction_set
-from tilesmith.search_space.target import Target, load_target
-from tilesmith.simulator.cpu.calibration import with_calibration
+from tilesmith.codegen.host.machine import cpu_target, host_target, narrowed
+from tilesmith.search_space.hardware.instruction_set import instruction_set
+from tilesmith.search_space.hardware.target import Target, load_target
+from tilesmith.simulator.cpu.microbenchmarks.calibration import with_calibration
 from tilesmith.tuner.machines import identity
 from tilesmith.tuner.machines.fitness import unfit
 from tilesmith.tuner.machines.identity import Machine, host_facts, this_machine

@@ -10,19 +10,19 @@ import pytest
 from fake_backend import CRASH
 from problems import TARGET
 
-from tilesmith.codegen.host import host_target
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import load_target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.machine_trust.control import control_kernel
 from tilesmith.tuner.machines.clocks import ClockJump
-from tilesmith.tuner.machines.control import control_kernel
 from tilesmith.tuner.machines.identity import machine_name
-from tilesmith.tuner.messages import result_to_json
-from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
-from tilesmith.tuner.worker_process import WorkerProcess
+from tilesmith.tuner.workers.messages import result_to_json
+from tilesmith.tuner.workers.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
 FINE = WORKLOAD, Config.of(m_tile=16)

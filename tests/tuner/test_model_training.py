@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import space_of
 from tilesmith.records import Database, Toolchain, TuningRecord
-from tilesmith.records.samples import Lesson, Sample, lessons
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.workload import Workload
+from tilesmith.records.learning.samples import Lesson, Sample, lessons
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
-from tilesmith.tuner.cost_model import Floats
-from tilesmith.tuner.model_corpus import Corpus, Subject, corpus, judged
-from tilesmith.tuner.model_fitting import Recipe
-from tilesmith.tuner.model_training import Quality, train
+from tilesmith.tuner.pretrained.model_corpus import Corpus, Subject, corpus, judged
+from tilesmith.tuner.pretrained.model_fitting import Recipe
+from tilesmith.tuner.pretrained.model_training import Quality, train
+from tilesmith.tuner.surrogates.cost_model import Floats
 
 TARGET = cpu_target("made-up", "avx512", "x86_64-unknown-linux-gnu")
 SIZES = ((64, 64, 64), (128, 48, 96), (32, 256, 64), (96, 96, 32), (48, 128, 128), (160, 64, 48))

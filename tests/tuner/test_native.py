@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.checking import expected, random_inputs
-from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.checking import expected, random_inputs
+from tilesmith.tuner.measurement.runner import RunnerOptions
+from tilesmith.tuner.measurement.trial import Bench
 from tilesmith.tuner.runners.hardware import HardwareRunner
-from tilesmith.tuner.strata import layout_spaces
-from tilesmith.tuner.trial import Bench
+from tilesmith.tuner.search.strata import layout_spaces
 
 WORKLOADS = [
     "matmul m=37 n=50 k=29 const=b epilogue=bias,relu",
@@ -60,7 +60,7 @@ def test_several_threads_are_measured(runner: HardwareRunner) -> None:
 
 
 def test_a_kernel_that_computes_something_else_is_wrong(tmp_path: Path) -> None:
-    from tilesmith.tuner.native_backend import open_backend
+    from tilesmith.tuner.measurement.native_backend import open_backend
 
     workload = Workload.parse("matmul m=16 n=16 k=16")
     inputs = random_inputs(workload)

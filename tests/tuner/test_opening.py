@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from problems import cost, state
 
 from benchmarks.search import transfer
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.programs.structures import space_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.transfer import carried_over
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.opening import starting_points
-from tilesmith.tuner.task import TuningState
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.search.opening import starting_points
+from tilesmith.tuner.tasks.task import TuningState
 
 
 def told(state: TuningState, configs: Sequence[Config]) -> NDArray[np.float64]:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from problems import TARGET, state
 
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.tuner.cost_model import CostModel, Floats, Samples
-from tilesmith.tuner.feature_source import KnobFeatures
-from tilesmith.tuner.pace import PaceLog
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.tuner.learning.pace import PaceLog
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.task import Trial
+from tilesmith.tuner.surrogates.cost_model import CostModel, Floats, Samples
+from tilesmith.tuner.tasks.feature_source import KnobFeatures
+from tilesmith.tuner.tasks.task import Trial
 
 
 class Notebook(CostModel):

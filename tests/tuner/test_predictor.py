@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from problems import TARGET, judge, refused
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import choice, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement
-from tilesmith.tuner.cancel import Cancelled
 from tilesmith.tuner.cost_models.residual import DampedResidual
-from tilesmith.tuner.feature_source import JudgedFeatures, KnobFeatures
-from tilesmith.tuner.knob_features import BareKnobs, KnobColumns
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.surrogates.knob_features import BareKnobs, KnobColumns
+from tilesmith.tuner.tasks.cancel import Cancelled
+from tilesmith.tuner.tasks.feature_source import JudgedFeatures, KnobFeatures
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 OTHER = Workload.parse("matmul m=64 n=64 k=64 const=b")
@@ -157,7 +157,7 @@ def test_judging_ahead_is_ended_between_pieces_of_known_length(
         if now >= 2.0:
             raise Cancelled
 
-    monkeypatch.setattr("tilesmith.tuner.feature_source.time.monotonic", lambda: now)
+    monkeypatch.setattr("tilesmith.tuner.tasks.feature_source.time.monotonic", lambda: now)
     searched, source = state(), JudgedFeatures(slow, TARGET)
     configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(5), 600)))
     source.judge_ahead(searched, configs[:90], ending)

@@ -11,19 +11,19 @@ import pytest
 from numpy.typing import NDArray
 from problems import TARGET, judge
 
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner import pretrained as module
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.cost_models.blend import Blend
-from tilesmith.tuner.feature_source import JudgedFeatures
-from tilesmith.tuner.knob_features import KnobColumns
-from tilesmith.tuner.network import Ensemble, Network
-from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
-from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.learning.predictor import Predictor
+from tilesmith.tuner.pretrained import pretrained as module
+from tilesmith.tuner.pretrained.network import Ensemble, Network
+from tilesmith.tuner.pretrained.pretrained import FOLDER, Pretrained, reference, relative, usual
+from tilesmith.tuner.surrogates.knob_features import KnobColumns
+from tilesmith.tuner.tasks.feature_source import JudgedFeatures
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 COLUMNS = 7

@@ -14,20 +14,20 @@ from problems import JUDGED, TARGET, judge
 from scattered import Killed, Scattered
 from test_session import BIG, SMALL, TASKS, NoisyHardware, configs, simulator
 
-from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.codegen.programs.structures import space_of
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.ledger import Entry, MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.runner import Begun, Candidate, RunnerOptions
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.runner import Begun, Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.strategies.random_search import RandomSearch
-from tilesmith.tuner.strategy import strategies
-from tilesmith.tuner.task import TuningState, TuningTask
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.strategy import strategies
+from tilesmith.tuner.tasks.task import TuningState, TuningTask
 
 RANDOM = TuneOptions(trials=200, seed=3, strategy="random", in_flight=5)
 
@@ -79,7 +79,7 @@ def test_a_proposal_knows_what_was_joined_and_what_is_under_way(
 
     monkeypatch.setattr(RandomSearch, "propose", watched)
     options = TuneOptions(trials=100, strategy="random", in_flight=distance, layout_trials=0)
-    monkeypatch.setattr("tilesmith.tuner.opening.strata", lambda *_: [])
+    monkeypatch.setattr("tilesmith.tuner.search.opening.strata", lambda *_: [])
     ledger = MemoryLedger()
     tune(TASKS[:1], TARGET, ledger, [Scattered(4)], options, JUDGED)
     assert len(rounds) > 8

@@ -11,12 +11,12 @@ from problems import JUDGED, TARGET, judge
 from tune_to_end import TASKS
 
 from tilesmith.records.database import Database
-from tilesmith.records.faults import GoneError, UnavailableError
-from tilesmith.search_space.errors import JobError
-from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.options import Progress, TuneOptions
-from tilesmith.tuner.runner import RunnerOptions, runners
-from tilesmith.tuner.session import tune
+from tilesmith.records.schema.faults import GoneError, UnavailableError
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
+from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.options import Progress, TuneOptions
 
 
 def run(database: Database, disturb: Callable[[], object]) -> DatabaseLedger:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from tilesmith.search_space.errors import InputError
-from tilesmith.tuner.scheduler import TaskProgress, schedulers
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.tuner.tasks.scheduler import TaskProgress, schedulers
 
 
 def progress(

@@ -12,28 +12,28 @@ import pytest
 from numpy.typing import NDArray
 from problems import JUDGED, TARGET, judge, refusing
 
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.records.database import Database
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.errors import InputError, JobError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import InputError, JobError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement
-from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
-from tilesmith.tuner.cost_model import Samples
+from tilesmith.tuner.confirmation.publish import canonical_best
 from tilesmith.tuner.cost_models.blend import Blend
-from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.learning import Judging
-from tilesmith.tuner.ledger import Entry, MemoryLedger
-from tilesmith.tuner.options import Progress, TuneOptions
-from tilesmith.tuner.publish import canonical_best
-from tilesmith.tuner.runner import Candidate, RunnerOptions, runners
+from tilesmith.tuner.learning.learning import Judging
+from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
+from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions, runners
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.strategy import strategies
-from tilesmith.tuner.task import Trial, TuningTask
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.surrogates.cost_model import Samples
+from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
+from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.options import Progress, TuneOptions
+from tilesmith.tuner.tasks.strategy import strategies
+from tilesmith.tuner.tasks.task import Trial, TuningTask
 
 BIG = Workload.parse("matmul m=128 n=128 k=128 const=b")
 SMALL = Workload.parse("matmul m=32 n=64 k=48")

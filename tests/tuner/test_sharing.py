@@ -10,14 +10,14 @@ from problems import JUDGED, TARGET, judge
 from tune_to_end import TASKS
 
 from tilesmith.records.database import Database
-from tilesmith.records.queries import Filter
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
-from tilesmith.tuner.session import tune
+from tilesmith.records.questions.queries import Filter
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
+from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
 
 Trials = set[tuple[str, str]]
 

@@ -14,10 +14,10 @@ from tests.search_space.searched import engines, space
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import layout, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.tuner.evolution import Evolution, evolve
-from tilesmith.tuner.knob_features import KnobColumns
-from tilesmith.tuner.strata import layout_spaces, propose_for_strata, strata
-from tilesmith.tuner.task import Trial, plain_layouts
+from tilesmith.tuner.search.evolution import Evolution, evolve
+from tilesmith.tuner.search.strata import layout_spaces, propose_for_strata, strata
+from tilesmith.tuner.surrogates.knob_features import KnobColumns
+from tilesmith.tuner.tasks.task import Trial, plain_layouts
 
 SPACE = space()
 

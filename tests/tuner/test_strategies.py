@@ -13,12 +13,17 @@ import pytest
 from problems import best_of, cost, ok, run, state
 
 from tests.search_space.searched import space
-from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.tuner.strategy import generator_state, pick_diverse, restored_generator, strategies
-from tilesmith.tuner.task import Trial
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.tuner.tasks.strategy import (
+    generator_state,
+    pick_diverse,
+    restored_generator,
+    strategies,
+)
+from tilesmith.tuner.tasks.task import Trial
 
 SEEDS = (0, 1, 2, 3, 4)
 

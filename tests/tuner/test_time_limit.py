@@ -8,13 +8,13 @@ import pytest
 from problems import TARGET, judge
 from test_session import JUDGED, TASKS, NoisyHardware, simulator
 
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.options import Progress, TuneOptions
-from tilesmith.tuner.runner import Candidate, RunnerOptions
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import Progress, TuneOptions
 
 
 def test_time_limit_is_kept() -> None:
@@ -37,7 +37,7 @@ def test_no_more_is_measured_at_once_than_there_is_time_for(
             chunks.append(len(batch))
             return super().measure(batch, cancel)
 
-    monkeypatch.setattr("tilesmith.tuner.search.time.monotonic", lambda: now)
+    monkeypatch.setattr("tilesmith.tuner.search.search.time.monotonic", lambda: now)
     runner = Slow(RunnerOptions(TARGET, judge=judge))
     limited = TuneOptions(trials=None, time_limit_s=30, seed=1)
     summary = tune(TASKS, TARGET, MemoryLedger(), [runner], limited, JUDGED)
@@ -48,7 +48,7 @@ def test_no_more_is_measured_at_once_than_there_is_time_for(
 def test_what_the_caller_took_to_prepare_counts_in_the_time_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tilesmith.tuner.session.time.monotonic", lambda: 109.0)
+    monkeypatch.setattr("tilesmith.tuner.session.session.time.monotonic", lambda: 109.0)
     late = TuneOptions(trials=None, time_limit_s=8, started=100.0)
     ledger = MemoryLedger()
     summary = tune(TASKS, TARGET, ledger, [simulator()], late, JUDGED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.tuner import timing
+from tilesmith.tuner.measurement import timing
 
 
 class Kernel:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import xgboost
 
-from tilesmith.tuner.arrays import array_of, text_of
-from tilesmith.tuner.trees import Trees
+from tilesmith.tuner.pretrained.arrays import array_of, text_of
+from tilesmith.tuner.pretrained.trees import Trees
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((300, 4)).astype(np.float32)

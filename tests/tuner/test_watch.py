@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from problems import JUDGED, TARGET, judge
 
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.ledger import MemoryLedger
-from tilesmith.tuner.machines.watch import Told, Watch
-from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.runner import Candidate, RunnerOptions
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.machine_trust.watch import Told, Watch
+from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.task import TuningTask
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.ledger import MemoryLedger
+from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.task import TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 RNG = np.random.default_rng(0)

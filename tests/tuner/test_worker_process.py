@@ -15,16 +15,16 @@ import pytest
 from fake_backend import HANG
 from problems import TARGET
 
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner import worker_process
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines.clocks import step_of, unreadable
-from tilesmith.tuner.messages import result_to_json
-from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
-from tilesmith.tuner.worker_process import WorkerProcess
+from tilesmith.tuner.workers import worker_process
+from tilesmith.tuner.workers.messages import result_to_json
+from tilesmith.tuner.workers.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
 FINE = 16
@@ -124,7 +124,7 @@ def test_a_worker_that_was_stopped_is_replaced_when_its_time_is_over(
 PARENT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tilesmith.tuner.worker_process import WorkerProcess
+from tilesmith.tuner.workers.worker_process import WorkerProcess
 worker = WorkerProcess({})
 def tell(*_):
     print(worker.process_id, flush=True)
@@ -184,7 +184,7 @@ def test_a_latency_that_the_clock_cannot_tell_is_none() -> None:
 
 
 def test_no_time_at_all_is_nothing_to_store() -> None:
-    from tilesmith.records.record import TuningRecord
+    from tilesmith.records.trials.record import TuningRecord
 
     result = MeasureResult("ok", "hardware", (0.0, 0.0, 0.0))
     with pytest.raises(JobError, match="was measured to take 0 s, which cannot be"):

@@ -8,12 +8,12 @@ import time
 from problems import JUDGED, TARGET, judge
 
 from tilesmith.records.database import Database
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.options import Progress, TuneOptions
-from tilesmith.tuner.runner import RunnerOptions, runners
-from tilesmith.tuner.session import tune
-from tilesmith.tuner.task import TuningTask
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
+from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.tasks.options import Progress, TuneOptions
+from tilesmith.tuner.tasks.task import TuningTask
 
 TASKS = [
     TuningTask(Workload.parse("matmul m=128 n=128 k=128 const=b"), 3.0),

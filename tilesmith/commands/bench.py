@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.files import time_limit_option
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import (
+from tilesmith.cli.files import time_limit_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import (
     database_option,
     fill_option,
     inputs_option,
@@ -20,13 +20,13 @@ from tilesmith.commands.options import (
     shape_option,
     target_option,
 )
-from tilesmith.commands.values import NameList, Quantity
+from tilesmith.cli.values import NameList, Quantity
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.failures import Failure
-    from tilesmith.jobs.reports import Comparison
-    from tilesmith.jobs.request import Shapes
+    from tilesmith.cli.failures import Failure
+    from tilesmith.jobs.compilation.reports import Comparison
+    from tilesmith.jobs.requests.request import Shapes
 
 
 _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s")
@@ -96,9 +96,9 @@ def bench(
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
     from tilesmith.display.arrays import read_arrays
-    from tilesmith.jobs.benching import BenchOptions, benched
-    from tilesmith.jobs.comparison import Pace
-    from tilesmith.jobs.varying import shapes_of_each
+    from tilesmith.jobs.evaluation.benching import BenchOptions, benched
+    from tilesmith.jobs.evaluation.comparison import Pace
+    from tilesmith.jobs.requests.varying import shapes_of_each
 
     pace = Pace(*(asked.pop(name) for name in ("warm_up", "runs", "concurrency")))
     options = BenchOptions(read_arrays(inputs), asked.pop("fill"), against, source, seconds, pace)
@@ -132,8 +132,8 @@ def _time_several(
     Raises:
         TilesmithError: some could not be timed; `InputError` if each was wrong as it was given.
     """
-    from tilesmith.failures import explain
-    from tilesmith.search_space.errors import InputError, JobError, TilesmithError
+    from tilesmith.cli.failures import explain
+    from tilesmith.search_space.support.errors import InputError, JobError, TilesmithError
 
     results: dict[str, Comparison] = {}
     failures: dict[str, Failure] = {}

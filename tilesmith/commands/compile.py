@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.files import output_option
-from tilesmith.commands.help import Explained, Option
-from tilesmith.commands.options import (
+from tilesmith.cli.files import output_option
+from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.options import (
     chips_option,
     database_option,
     json_option,
@@ -25,12 +25,12 @@ from tilesmith.commands.options import (
     update_option,
 )
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.origin import SEARCH, counted
+from tilesmith.search_space.results.origin import SEARCH, counted
 
 if TYPE_CHECKING:
-    from tilesmith.compiler.shipping import LibraryRequest
-    from tilesmith.jobs.passes import ListedPass
-    from tilesmith.jobs.reports import CompileReport, VariantReport
+    from tilesmith.compiler.backends.shipping import LibraryRequest
+    from tilesmith.jobs.compilation.passes import ListedPass
+    from tilesmith.jobs.compilation.reports import CompileReport, VariantReport
 
 _UNTUNED = 8
 """Workloads that were not tuned, of those that are shown."""
@@ -105,10 +105,10 @@ def compile_model(
     of each.
     --print-passes needs no model: it lists what a model goes through for the target.
     """
-    from tilesmith.jobs.compiling import compile_to
-    from tilesmith.jobs.passes import listed_passes, watched_passes
-    from tilesmith.jobs.shipping import emitted
-    from tilesmith.jobs.untuned import tuning_command
+    from tilesmith.jobs.compilation.compiling import compile_to
+    from tilesmith.jobs.compilation.passes import listed_passes, watched_passes
+    from tilesmith.jobs.compilation.shipping import emitted
+    from tilesmith.jobs.compilation.untuned import tuning_command
 
     library_request = _library_request(asked)
     request = request_of(model or "", asked)
@@ -154,7 +154,7 @@ def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest |
     emit, weights, prefix = (asked.pop(name) for name in ("emit", "weights", "prefix"))
 
     def request(output: Path) -> LibraryRequest | None:
-        from tilesmith.compiler.shipping import LibraryRequest
+        from tilesmith.compiler.backends.shipping import LibraryRequest
 
         if emit != "tsm":
             if output.suffix == ".tsm":

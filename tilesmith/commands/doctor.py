@@ -9,8 +9,8 @@ from itertools import groupby
 
 import click
 
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import json_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import json_option
 from tilesmith.display.output import print_json
 
 _INDENT = 21

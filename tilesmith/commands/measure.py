@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import (
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import (
     database_option,
     json_option,
     operator_option,
@@ -18,7 +18,7 @@ from tilesmith.commands.options import (
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.measuring import Measured, MeasureReport
+    from tilesmith.jobs.inspection.measuring import Measured, MeasureReport
 
 
 @click.command(cls=Explained)
@@ -53,9 +53,9 @@ def measure(
     Its base, the best known, is measured beside it. Exits with 1 if it computes wrong numbers, or
     none. Nothing is written to the database.
     """
-    from tilesmith.jobs.configurations import parsed
-    from tilesmith.jobs.measuring import measured
-    from tilesmith.jobs.subjects import subject_of
+    from tilesmith.jobs.inspection.configurations import parsed
+    from tilesmith.jobs.inspection.measuring import measured
+    from tilesmith.jobs.subjects.subject import subject_of
 
     given = parsed(configs)
     report = measured(request_of(subject_of(None, operators), asked), given, by)

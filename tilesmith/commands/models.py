@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.files import output_option
-from tilesmith.commands.help import ExplainedGroup
-from tilesmith.commands.options import Command, database_option, json_option
+from tilesmith.cli.files import output_option
+from tilesmith.cli.help import ExplainedGroup
+from tilesmith.cli.options import Command, database_option, json_option
 from tilesmith.display.output import note, print_json, table
-from tilesmith.search_space.files import check_output, written
+from tilesmith.search_space.support.files import check_output, written
 
 if TYPE_CHECKING:
     from tilesmith.records import Database
-    from tilesmith.records.cost_models import StoredModel
+    from tilesmith.records.learning.cost_models import StoredModel
 
 
 def with_database_and_json(command: Command) -> Command:
@@ -58,8 +58,8 @@ def train(database: str, as_json: bool, workers: str, **asked: Any) -> None:
     Some workloads are held out; a model that ranks them better than what a job uses without it is
     made active: jobs on those machines start from it.
     """
-    from tilesmith.jobs.models import train_models
-    from tilesmith.jobs.workers import helpers
+    from tilesmith.jobs.pools import helpers
+    from tilesmith.jobs.tuning.models import train_models
 
     with opened_at(database) as opened, helpers(workers) as mapped:
         reports = train_models(opened, mapped=mapped, **asked)
@@ -83,8 +83,8 @@ def train(database: str, as_json: bool, workers: str, **asked: Any) -> None:
 @with_database_and_json
 def list_models(database: str, as_json: bool) -> None:
     """Every model, the newest first, and whether jobs use it."""
-    from tilesmith.jobs.models import state_of
-    from tilesmith.records import cost_models
+    from tilesmith.jobs.tuning.models import state_of
+    from tilesmith.records.learning import cost_models
 
     with opened_at(database) as opened:
         found = [(model, state_of(opened, model)) for model in cost_models.listed(opened)]
@@ -106,8 +106,8 @@ def list_models(database: str, as_json: bool) -> None:
 @output_option("Also write the model's JSON there.")
 def show(number: int, database: str, as_json: bool, output: Path | None) -> None:
     """One model: what it was made from, and what held-out workloads say of it."""
-    from tilesmith.jobs.models import state_of
-    from tilesmith.records import cost_models
+    from tilesmith.jobs.tuning.models import state_of
+    from tilesmith.records.learning import cost_models
 
     if output is not None:
         check_output(output, database)
@@ -134,8 +134,8 @@ def show(number: int, database: str, as_json: bool, output: Path | None) -> None
 @click.option("--off", is_flag=True, help="Offer jobs neither it nor another for the same.")
 def use(number: int, database: str, as_json: bool, off: bool) -> None:
     """Offer a model to jobs, instead of the others for the same machine or family."""
-    from tilesmith.jobs.models import state_of
-    from tilesmith.records import cost_models
+    from tilesmith.jobs.tuning.models import state_of
+    from tilesmith.records.learning import cost_models
 
     with opened_at(database) as opened:
         model = cost_models.activate(opened, number, not off)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import json_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import json_option
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.search_space.template import Parameter, Template
+    from tilesmith.search_space.workloads.template import Parameter, Template
 
 
 @click.command(cls=Explained)
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @json_option
 def operators(name: str | None, as_json: bool) -> None:
     """List the operators, or explain the parameters of the one called NAME."""
-    from tilesmith.search_space.dtypes import NAMES
-    from tilesmith.search_space.epilogue import STEPS
-    from tilesmith.search_space.template import template_of, templates
+    from tilesmith.search_space.expressions.dtypes import NAMES
+    from tilesmith.search_space.workloads.epilogue import STEPS
+    from tilesmith.search_space.workloads.template import template_of, templates
 
     found = [template_of(known) for known in ([name] if name else sorted(templates))]
     if as_json:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from tilesmith.commands.files import output_option
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import (
+from tilesmith.cli.files import output_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import (
     fill_option,
     inputs_option,
     request_of,
@@ -44,9 +44,9 @@ def run(
     import time
 
     from tilesmith.display.arrays import check_array_file, read_arrays, summary_of, write_arrays
-    from tilesmith.jobs.compiling import at_one_size, executable_of
-    from tilesmith.jobs.seeded_inputs import given_or_filled
-    from tilesmith.search_space.files import check_output
+    from tilesmith.jobs.compilation.compiling import at_one_size, executable_of
+    from tilesmith.jobs.compilation.seeded_inputs import given_or_filled
+    from tilesmith.search_space.support.files import check_output
 
     if output is not None:
         read = (model, *(path for _, path in inputs), asked["database"])

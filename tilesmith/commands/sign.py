@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import json_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import json_option
 from tilesmith.display.output import print_json
 
 
@@ -27,7 +27,7 @@ def sign(file: Path, key: Path, as_json: bool) -> None:
     An artifact holds native code. Where $TILESMITH_TRUSTED_KEY names the public key (or
     'ts.load(..., trusted_key=)' does), only artifacts with its signature are loaded.
     """
-    from tilesmith.compiler import signature
+    from tilesmith.compiler.artifact import signature
 
     written = signature.sign(file, key)
     if as_json:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.files import trace_option
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import (
+from tilesmith.cli.additions import added_to, done_in_place
+from tilesmith.cli.files import page_option, trace_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import (
     chips_option,
     compared_targets_option,
     database_option,
@@ -19,13 +20,6 @@ from tilesmith.commands.options import (
     precision_option,
     request_of,
     shape_option,
-)
-from tilesmith.commands.what_if import (
-    WHAT_IF,
-    refuse_alone,
-    sweep_and_show,
-    values_of,
-    what_if_options,
 )
 from tilesmith.display.output import note, print_json, table
 
@@ -44,7 +38,10 @@ if TYPE_CHECKING:
     help="How closely to look; analytical unless given, for a model on an accelerator timeline.",
 )
 @trace_option("Write a Chrome/Perfetto trace here.")
-@what_if_options
+@page_option(
+    "Write a page with a picture of such points here, or of one machine's timeline.", "page_file"
+)
+@added_to("simulate")
 @chips_option
 @precision_option
 @shape_option
@@ -54,6 +51,7 @@ def simulate(
     operators: tuple[str, ...],
     fidelity: str | None,
     trace: Path | None,
+    page_file: Path | None,
     as_json: bool,
     targets: tuple[str, ...],
     **asked: Any,
@@ -68,23 +66,19 @@ def simulate(
     combination is simulated and compared with the target as it is.
     """
     from tilesmith.display.counting import telling
-    from tilesmith.jobs.simulation import simulated
-    from tilesmith.jobs.subjects import is_artifact, subject_of
-    from tilesmith.search_space.errors import InputError
+    from tilesmith.jobs.evaluation.simulation import simulated
+    from tilesmith.jobs.subjects.subject import is_artifact, subject_of
+    from tilesmith.search_space.support.errors import InputError
     from tilesmith.simulator.telling import told
 
     subject = subject_of(model, operators)
-    what_if = {name: asked.pop(name) for name in WHAT_IF}
-    if swept := values_of(subject, targets, asked):
-        if trace is not None:
-            raise InputError("--trace is of one machine; give each --set one value")
-        sweep_and_show(
-            (subject, {**asked, "target": targets[0]}), swept, fidelity, what_if, as_json
-        )
+    own = {
+        "fidelity": fidelity, "trace": trace, "as_json": as_json, "page_file": page_file
+    }  # fmt: skip
+    if done_in_place("simulate", subject, targets, asked, **own):
         return
-    if (page := what_if.pop("page_file")) is not None:
-        trace = _page_for(page, trace)
-    refuse_alone(what_if)
+    if page_file is not None:
+        trace = _page_for(page_file, trace)
     if is_artifact(subject):
         _check_asked(Path(str(subject)), targets=targets[0], precision=asked["precision"])
     if len(targets) > 1 and trace is not None:
@@ -93,7 +87,7 @@ def simulate(
     with telling() as show, told(show):
         result, *others = [simulated(request, fidelity, trace) for request in asked_of]
     if trace is not None:
-        note(f"{'trace' if page is None else 'page'}: {trace}")
+        note(f"{'trace' if page_file is None else 'page'}: {trace}")
     if others:
         _compare([result, *others], as_json)
         return
@@ -141,8 +135,8 @@ def _check_asked(path: Path, **asked: str) -> None:
     """Refuse an artifact that was made for other than what the command line asks for."""
     from click.core import ParameterSource
 
-    from tilesmith.compiler.artifact import read_artifact
-    from tilesmith.search_space.errors import InputError
+    from tilesmith.compiler.artifact.artifact import read_artifact
+    from tilesmith.search_space.support.errors import InputError
 
     context = click.get_current_context()
     given = {n: v for n, v in asked.items()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import (
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import (
     database_option,
     json_option,
     operator_option,
@@ -19,7 +19,7 @@ from tilesmith.commands.options import (
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.space_analysis import SpaceReport
+    from tilesmith.jobs.inspection.space_analysis import SpaceReport
 
 _VALUES_SHOWN = 10
 _LIMITS_SHOWN = 8
@@ -41,8 +41,8 @@ def space(operators: tuple[str, ...], samples: int, seed: int, as_json: bool, **
     Its knobs and limits, how latencies spread in it (judged by the simulator), where the default
     and the best known stand, and which knobs matter.
     """
-    from tilesmith.jobs.space_analysis import analysed
-    from tilesmith.jobs.subjects import subject_of
+    from tilesmith.jobs.inspection.space_analysis import analysed
+    from tilesmith.jobs.subjects.subject import subject_of
 
     report = analysed(request_of(subject_of(None, operators), asked), samples, seed)
     if as_json:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import json_option, set_option
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import json_option, set_option
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.search_space.mesh import Mesh
-    from tilesmith.search_space.target import Fact, Target
+    from tilesmith.search_space.hardware.target import Fact, Target
+    from tilesmith.search_space.meshes.mesh import Mesh
 
 
 @click.command(cls=Explained)
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @json_option
 def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
     """List the targets and meshes, or explain the one called NAME (a name or a .toml file)."""
-    from tilesmith.jobs.meshes import all_meshes, is_mesh, resolve_mesh
-    from tilesmith.jobs.targets import all_targets, resolve_target
+    from tilesmith.jobs.subjects.meshes import all_meshes, is_mesh, resolve_mesh
+    from tilesmith.jobs.subjects.targets import all_targets, resolve_target
 
     if name is None and settings:
         raise click.UsageError("--set changes a number of one target; name the target")

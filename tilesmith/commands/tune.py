@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.files import time_limit_option
-from tilesmith.commands.help import Explained, Option
-from tilesmith.commands.options import (
+from tilesmith.cli.files import time_limit_option
+from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.options import (
     Listed,
     database_option,
     json_option,
@@ -21,13 +21,13 @@ from tilesmith.commands.options import (
     targets_option,
     threads_option,
 )
-from tilesmith.commands.values import Shape
+from tilesmith.cli.values import Shape
 from tilesmith.display.output import duration, note, print_json, table
-from tilesmith.search_space.origin import counted
+from tilesmith.search_space.results.origin import counted
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.subjects import Subject
-    from tilesmith.jobs.tune_reports import InModelReport, TuneReport
+    from tilesmith.jobs.subjects.subject import Subject
+    from tilesmith.jobs.tuning.tune_reports import InModelReport, TuneReport
 
 
 _REPLAYED = ("trials", "time_limit", "early_stopping", "seed", "strategy", "cost_model")
@@ -78,7 +78,7 @@ _WHOLE = ("median", "mean")
 @click.option(
     "--strategy",
     cls=Listed,
-    names="tilesmith.tuner.strategy:strategies",
+    names="tilesmith.tuner.tasks.strategy:strategies",
     package="tilesmith.tuner.strategies",
     default="evolutionary",
     show_default=True,
@@ -87,7 +87,7 @@ _WHOLE = ("median", "mean")
 @click.option(
     "--scheduler",
     cls=Listed,
-    names="tilesmith.tuner.scheduler:schedulers",
+    names="tilesmith.tuner.tasks.scheduler:schedulers",
     package="tilesmith.tuner.schedulers",
     default="expected_gain",
     show_default=True,
@@ -96,7 +96,7 @@ _WHOLE = ("median", "mean")
 @click.option(
     "--cost-model",
     cls=Listed,
-    names="tilesmith.tuner.cost_model:cost_models",
+    names="tilesmith.tuner.surrogates.cost_model:cost_models",
     package="tilesmith.tuner.cost_models",
     default="",
     help="What ranks candidates; chosen by how is measured unless given.",
@@ -140,9 +140,9 @@ def tune(
 
     Every trial is stored in the database as it finishes; a job that is interrupted loses none.
     """
-    from tilesmith.jobs.subjects import subject_of
-    from tilesmith.jobs.tuning import NOTHING_TO_RESUME
-    from tilesmith.stopping import resuming_command
+    from tilesmith.cli.stopping import resuming_command
+    from tilesmith.jobs.subjects.subject import subject_of
+    from tilesmith.jobs.tuning.job import NOTHING_TO_RESUME
 
     space, objective = asked.pop("space"), asked.pop("objective")
     if asked["resume"] and (space is not None or asked["measure"] == "replay"):
@@ -165,9 +165,9 @@ def tune(
 def _replay(space: str, objective: str, asked: Mapping[str, Any], as_json: bool) -> None:
     """A search in a space that was measured in full."""
     from tilesmith import api
+    from tilesmith.cli.stopping import ends_soon
     from tilesmith.display.progress import progress_display
-    from tilesmith.jobs.ending import JobStopped
-    from tilesmith.stopping import ends_soon
+    from tilesmith.jobs.tuning.ending import JobStopped
 
     told = {name: asked[name] for name in _REPLAYED}
     with ends_soon("stopped") as cancel, progress_display() as observer:
@@ -183,10 +183,10 @@ def _replay(space: str, objective: str, asked: Mapping[str, Any], as_json: bool)
 def _tune_one(subject: Subject, resuming: str, as_json: bool, asked: dict[str, Any]) -> None:
     """A search for one target; what it found is printed, though it be stopped."""
     from tilesmith import api
+    from tilesmith.cli.stopping import ends_soon
     from tilesmith.display.progress import progress_display
-    from tilesmith.jobs.ending import JobStopped
-    from tilesmith.records.urls import without_password
-    from tilesmith.stopping import ends_soon
+    from tilesmith.jobs.tuning.ending import JobStopped
+    from tilesmith.records.schema.urls import without_password
 
     try:
         with ends_soon(_KEPT + resuming) as cancel, progress_display() as observer:
@@ -207,7 +207,7 @@ def _say_what_lacks(report: TuneReport, database: str) -> None:
     Raises:
         JobError: of a workload that had one, no schedule worked.
     """
-    from tilesmith.search_space.errors import JobError
+    from tilesmith.search_space.support.errors import JobError
 
     failed = [task for task in report.tasks if task.best_us is None and task.trials]
     untried = sum(task.best_us is None and not task.trials for task in report.tasks)
@@ -228,10 +228,10 @@ def _tune_several(
     """A search for each target; what was found for each is printed, whatever became of others."""
     import time
 
+    from tilesmith.cli.stopping import ends_soon
     from tilesmith.display.progress import progress_display
-    from tilesmith.jobs.request import TuneRequest
-    from tilesmith.jobs.several import NotAllTuned, tune_for
-    from tilesmith.stopping import ends_soon
+    from tilesmith.jobs.requests.request import TuneRequest
+    from tilesmith.jobs.tuning.several import NotAllTuned, tune_for
 
     request = TuneRequest(subject, **asked)
     failure: NotAllTuned | None = None

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.files import ending, written
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.files import ending, written
 
 
 def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:

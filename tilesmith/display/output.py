@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tilesmith.display.columns import aligned, terminal_width
-from tilesmith.search_space.printable import printable
+from tilesmith.search_space.support.printable import printable
 
 DATABASE = "tilesmith.database"
 """Where a command's context keeps its database (`jobs.databases.Located`)."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from tilesmith.display.notebook import NotebookTable, in_notebook
 from tilesmith.display.output import duration
-from tilesmith.records.gains import times_of
+from tilesmith.records.questions.gains import times_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
-    from tilesmith.tuner.options import Progress, TaskReport
+    from tilesmith.tuner.tasks.options import Progress, TaskReport
 
 _LINE_EVERY_S = 10.0
 _ROWS = 8

@@ -12,7 +12,7 @@ _OPTIONAL = ("onnxruntime", "openvino", "torch", "jax", "ray", "ortools", "psyco
 
 def lines() -> Iterator[str]:
     """The line of this version of the product, as scripts read it, then what lies beneath it."""
-    from tilesmith.search_space import versions
+    from tilesmith.search_space.results import versions
 
     yield f"tilesmith, version {metadata.version('tilesmith')}"
     yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"

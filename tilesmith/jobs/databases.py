@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from tilesmith.jobs.notices import tell
-from tilesmith.records.urls import without_password
-from tilesmith.search_space.errors import InputError
+from tilesmith.records.schema.urls import without_password
+from tilesmith.search_space.support.errors import InputError
 
 VARIABLE = "TILESMITH_DATABASE"
 FILE = "tuning.db"

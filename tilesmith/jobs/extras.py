@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from tilesmith.search_space.errors import DependencyError
+from tilesmith.search_space.support.errors import DependencyError
 
 
 def required(*packages: str, extra: str) -> None:

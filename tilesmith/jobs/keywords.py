@@ -11,8 +11,8 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.suggestions import did_you_mean
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.suggestions import did_you_mean
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")

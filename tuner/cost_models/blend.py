@@ -17,9 +17,10 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.tuner.boosting import Booster, parse
-from tilesmith.tuner.compression import Compression
-from tilesmith.tuner.cost_model import (
+from tilesmith.tuner.cost_models.gaussian_process import GaussianProcess
+from tilesmith.tuner.surrogates.boosting import Booster, parse
+from tilesmith.tuner.surrogates.compression import Compression
+from tilesmith.tuner.surrogates.cost_model import (
     CostModel,
     Floats,
     Joint,
@@ -28,7 +29,6 @@ from tilesmith.tuner.cost_model import (
     centred_logs,
     cost_models,
 )
-from tilesmith.tuner.cost_models.gaussian_process import GaussianProcess
 
 _TREES, _TREES_WITH_PRIOR = 0.2, 0.35
 """Weight of the trees: what a prior leaves has more corners."""

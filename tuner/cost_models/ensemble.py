@@ -10,11 +10,11 @@ import json
 
 import numpy as np
 
-from tilesmith.tuner.boosting import parse
-from tilesmith.tuner.cost_model import CostModel, Floats, Samples, cost_models
 from tilesmith.tuner.cost_models.forest import Forest
 from tilesmith.tuner.cost_models.xgboost_ranking import XgboostRanking
 from tilesmith.tuner.cost_models.xgboost_squared import XgboostSquared
+from tilesmith.tuner.surrogates.boosting import parse
+from tilesmith.tuner.surrogates.cost_model import CostModel, Floats, Samples, cost_models
 
 _MEMBERS: tuple[type[CostModel], ...] = (XgboostSquared, XgboostRanking, Forest)
 

@@ -13,8 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.tuner.boosting import parse
-from tilesmith.tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tilesmith.tuner.surrogates.boosting import parse
+from tilesmith.tuner.surrogates.cost_model import (
+    CostModel,
+    Floats,
+    Samples,
+    centred_logs,
+    cost_models,
+)
 
 _TREES = 60
 

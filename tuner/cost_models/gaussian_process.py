@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.tuner.boosting import parse
-from tilesmith.tuner.compression import Compression
-from tilesmith.tuner.cost_model import CostModel, Floats, Joint, Samples, cost_models
+from tilesmith.tuner.surrogates.boosting import parse
+from tilesmith.tuner.surrogates.compression import Compression
+from tilesmith.tuner.surrogates.cost_model import CostModel, Floats, Joint, Samples, cost_models
 
 _MOST = 256
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0)

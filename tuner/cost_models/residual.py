@@ -16,8 +16,8 @@ import json
 
 import numpy as np
 
-from tilesmith.tuner.boosting import Booster, parse
-from tilesmith.tuner.cost_model import (
+from tilesmith.tuner.surrogates.boosting import Booster, parse
+from tilesmith.tuner.surrogates.cost_model import (
     CostModel,
     Floats,
     Samples,

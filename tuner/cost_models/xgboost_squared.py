@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tilesmith.tuner.boosting import Booster
-from tilesmith.tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tilesmith.tuner.surrogates.boosting import Booster
+from tilesmith.tuner.surrogates.cost_model import (
+    CostModel,
+    Floats,
+    Samples,
+    centred_logs,
+    cost_models,
+)
 
 
 @cost_models.register("xgboost")

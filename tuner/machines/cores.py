@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.support.errors import InputError, JobError
 
 ENVIRONMENT = "TILESMITH_CORES"
 """The folder of claims, in place of the machine's own: containers that share cores share it."""

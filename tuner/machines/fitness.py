@@ -7,8 +7,8 @@ comparing two descriptions: of the target, and of the machine as a target (`code
 
 from __future__ import annotations
 
-from tilesmith.search_space.instruction_set import instruction_set
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.hardware.instruction_set import instruction_set
+from tilesmith.search_space.hardware.target import Target
 
 _SAME = (
     "isa.processor", "line.bytes", "l1.kib", "l1.ways", "l2.kib", "l2.ways", "l3.kib", "l3.ways",

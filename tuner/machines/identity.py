@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.hardware.target import Target
 
 ENVIRONMENT = "TILESMITH_MACHINE"
 """The machine's name in the record, in place of one made from host name and machine id."""

@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult, Status
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult, Status
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.builders import Builders
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.costs import TrialCosts
+from tilesmith.search_space.support.errors import JobError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines.identity import machine_name
-from tilesmith.tuner.messages import result_from_json
-from tilesmith.tuner.pace_gauge import PaceGauge
-from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
-from tilesmith.tuner.timing import UNSTEADY, spread
-from tilesmith.tuner.worker_process import WorkerError, WorkerProcess
+from tilesmith.tuner.machines.pace_gauge import PaceGauge
+from tilesmith.tuner.measurement.costs import TrialCosts
+from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.measurement.timing import UNSTEADY, spread
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.workers.builders import Builders
+from tilesmith.tuner.workers.messages import result_from_json
+from tilesmith.tuner.workers.worker_process import WorkerError, WorkerProcess
 
 _UNSTEADY_AGAIN = 2
 """Times that a trial with unsteady samples is measured again."""

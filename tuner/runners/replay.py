@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.runner import (
+    Candidate,
+    DeterministicRunner,
+    Runner,
+    RunnerOptions,
+    runners,
+)
+from tilesmith.tuner.tasks.cancel import CancelToken
 
 
 class ReplayRunner(DeterministicRunner):

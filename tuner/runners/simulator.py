@@ -6,14 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.dispatch import Judgement
-from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.feature_source import Judge
-from tilesmith.tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
+from tilesmith.tuner.measurement.runner import (
+    Candidate,
+    DeterministicRunner,
+    Runner,
+    RunnerOptions,
+    runners,
+)
+from tilesmith.tuner.tasks.cancel import CancelToken
+from tilesmith.tuner.tasks.feature_source import Judge
 
 
 class SimulatorRunner(DeterministicRunner):

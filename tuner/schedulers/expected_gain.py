@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.tuner.scheduler import Scheduler, TaskProgress, first_untried, schedulers
+from tilesmith.tuner.tasks.scheduler import Scheduler, TaskProgress, first_untried, schedulers
 
 _LEAST_HEADROOM = 0.05
 _MOST_HEADROOM = 1.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.tuner.scheduler import Scheduler, TaskProgress, first_untried, schedulers
+from tilesmith.tuner.tasks.scheduler import Scheduler, TaskProgress, first_untried, schedulers
 
 _ALPHA = 0.2
 _BETA = 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.tuner.scheduler import Scheduler, TaskProgress, schedulers
+from tilesmith.tuner.tasks.scheduler import Scheduler, TaskProgress, schedulers
 
 
 @schedulers.register("round_robin")

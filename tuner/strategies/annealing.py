@@ -12,8 +12,8 @@ import numpy as np
 
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.population import Population
-from tilesmith.tuner.strategy import Json, Strategy, new_random, pick_diverse, strategies
-from tilesmith.tuner.task import TuningState
+from tilesmith.tuner.tasks.strategy import Json, Strategy, new_random, pick_diverse, strategies
+from tilesmith.tuner.tasks.task import TuningState
 
 _CHAINS = 64
 _STEPS = 24

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.population import Breeder
-from tilesmith.tuner.knob_features import BareKnobs
-from tilesmith.tuner.strategy import Strategy, new_random, strategies
-from tilesmith.tuner.task import TuningState
+from tilesmith.tuner.surrogates.knob_features import BareKnobs
+from tilesmith.tuner.tasks.strategy import Strategy, new_random, strategies
+from tilesmith.tuner.tasks.task import TuningState
 
 _FIRST = 12
 _MOST = 200

@@ -21,11 +21,17 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.acquisition import batch_by_improvement, log_expected_improvement
-from tilesmith.tuner.cost_model import Floats
-from tilesmith.tuner.evolution import Evolution, evolve
-from tilesmith.tuner.strategy import SMALLEST_BATCH, Strategy, new_random, pick_diverse, strategies
-from tilesmith.tuner.task import Predict, TuningState
+from tilesmith.tuner.search.evolution import Evolution, evolve
+from tilesmith.tuner.surrogates.acquisition import batch_by_improvement, log_expected_improvement
+from tilesmith.tuner.surrogates.cost_model import Floats
+from tilesmith.tuner.tasks.strategy import (
+    SMALLEST_BATCH,
+    Strategy,
+    new_random,
+    pick_diverse,
+    strategies,
+)
+from tilesmith.tuner.tasks.task import Predict, TuningState
 
 _BREEDING = Evolution(population=320, generations=3, crossover=0.3)
 _INFORMED_BREEDING = Evolution(

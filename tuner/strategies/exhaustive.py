@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.strategy import Json, Strategy, strategies
-from tilesmith.tuner.task import TuningState
+from tilesmith.tuner.tasks.strategy import Json, Strategy, strategies
+from tilesmith.tuner.tasks.task import TuningState
 
 
 @strategies.register("exhaustive")

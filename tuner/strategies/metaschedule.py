@@ -7,9 +7,9 @@ fifth of the first generation from measured records, 64 measured at a time. Only
 from __future__ import annotations
 
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.evolution import Evolution, evolve
-from tilesmith.tuner.strategy import Strategy, new_random, pick_diverse, strategies
-from tilesmith.tuner.task import TuningState
+from tilesmith.tuner.search.evolution import Evolution, evolve
+from tilesmith.tuner.tasks.strategy import Strategy, new_random, pick_diverse, strategies
+from tilesmith.tuner.tasks.task import TuningState
 
 _POPULATION = 512
 _MEASURED_SHARE = 0.2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.strategy import Strategy, new_random, strategies
-from tilesmith.tuner.task import TuningState
+from tilesmith.tuner.tasks.strategy import Strategy, new_random, strategies
+from tilesmith.tuner.tasks.task import TuningState
 
 
 @strategies.register("random")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilesmith.codegen.trainium.isa.instructions import Space
-from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.families.trainium.codegen.isa.instructions import Space
+from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 
 P = 128
 BANK = 512

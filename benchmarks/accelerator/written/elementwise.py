@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream
-from tilesmith.codegen.trainium.isa.memory import Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
+from tilesmith.families.trainium.codegen.isa.memory import Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from written.common import P, across_heads, blocks, pieces
 
 WIDTH = 2048

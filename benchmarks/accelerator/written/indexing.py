@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream
-from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from written.common import P, Transposer, blocks, pieces
 
 WIDTH = 2048

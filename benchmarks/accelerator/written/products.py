@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
-from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel, pipelined
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
+from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel, pipelined
 from written.common import BANK, P, Transposer, blocks, pieces, row_in_all, weights
 from written.rows import normalise, soften
 

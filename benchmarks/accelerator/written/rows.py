@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import BN_STATS_ELEMENTS, InstructionStream
-from tilesmith.codegen.trainium.isa.memory import Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.isa.instructions import (
+    BN_STATS_ELEMENTS,
+    InstructionStream,
+)
+from tilesmith.families.trainium.codegen.isa.memory import Tile
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from written.common import P, blocks, pieces, row_in_all
 
 SCAN = 2048

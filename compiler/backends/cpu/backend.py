@@ -19,50 +19,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith import codegen, search_space
-from tilesmith.codegen import object_cache
-from tilesmith.codegen.host import cpu_target, has_length, host_features, host_target
+from tilesmith.codegen.host import object_cache
+from tilesmith.codegen.host.machine import cpu_target, has_length, host_features, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.native.driver import NativeProgram
 from tilesmith.codegen.native.kernel import (
     KernelCode,
     NativeKernel,
     compile_program,
     concrete_shape,
 )
+from tilesmith.codegen.native.programs.driver import NativeProgram
 from tilesmith.codegen.native.stored_code import decoded, encoded
-from tilesmith.codegen.structures import lowered
-from tilesmith.codegen.varying import lowered_varying
-from tilesmith.compiler.areas import Memory
-from tilesmith.compiler.backend import Backend, Compiled, Listing, backends
-from tilesmith.compiler.backends.cpu.linking import linked
-from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.passes.attention import FuseAttention
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.codegen.programs.varying import lowered_varying
+from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
+from tilesmith.compiler.backends.cpu.calls.linking import linked
+from tilesmith.compiler.backends.recorded import Records
+from tilesmith.compiler.backends.timed import TimedSteps
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.numerics.precision import check_precision
+from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
-from tilesmith.compiler.precision import check_precision
-from tilesmith.compiler.program import (
+from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.program import (
     CodeObject,
     DeviceStep,
     KernelStep,
     Recipe,
 )
-from tilesmith.compiler.recorded import Records
-from tilesmith.compiler.shipping import Library, LibraryRequest, Shippable
-from tilesmith.compiler.timed import TimedSteps
-from tilesmith.search_space import extensions
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.instruction_set import instruction_set_of
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.expressions.scalar import expressions
+from tilesmith.search_space.expressions.sizes import Size
+from tilesmith.search_space.hardware.instruction_set import instruction_set_of
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
-from tilesmith.search_space.ir.scalar import expressions
-from tilesmith.search_space.ir.sizes import Size
-from tilesmith.search_space.model_evaluator import ModelEvaluator
+from tilesmith.search_space.results.model_evaluator import ModelEvaluator
 from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support import extensions
+from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.family import CpuSimulator
 
 
@@ -197,17 +196,9 @@ class CpuBackend(Backend):
     def link_timed(
         self, recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory
     ) -> TimedSteps | None:
-        from tilesmith.compiler.backends.cpu.timed import CpuTimedSteps
+        from tilesmith.compiler.backends.cpu.calls.timed import CpuTimedSteps
 
         return CpuTimedSteps(recipe, steps, memory)
-
-    def check_emits(self, target: Target) -> None:
-        """Models for every CPU can."""
-
-    def emit_library(self, recipe: Shippable, request: LibraryRequest) -> Library:
-        from tilesmith.compiler.backends.cpu.library import emit
-
-        return emit(recipe, request)
 
 
 backends.register("cpu")(CpuBackend())

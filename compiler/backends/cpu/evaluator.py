@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.structures import default_of
-from tilesmith.compiler.assembly import assemble
-from tilesmith.compiler.build import compile_kernels
-from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.graph import Graph, TensorInfo
-from tilesmith.compiler.profiling import kernel_times
-from tilesmith.compiler.recorded import Records
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.compiler.assembly.assembly import assemble
+from tilesmith.compiler.backends.recorded import Records
+from tilesmith.compiler.driver.build import compile_kernels
+from tilesmith.compiler.graph.graph import Graph, TensorInfo
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.compiler.runtime.profiling import kernel_times
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import Settled, settle
-from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.model_evaluator import Placed
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.workload import Workload
 
 _KEPT = 2
 """Executables kept built: the incumbent and its rival."""

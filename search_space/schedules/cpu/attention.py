@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
-from tilesmith.search_space.schedules.cpu.attention_schedule import CpuAttentionSchedule
-from tilesmith.search_space.schedules.cpu.dot_products import prefers_dot
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.schedules.cpu.algorithms.attention_schedule import CpuAttentionSchedule
+from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import prefers_dot
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
@@ -24,9 +24,9 @@ from tilesmith.search_space.spaces.knobs import (
     unrolled_limit,
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import PreparingScheduler, schedules
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 ROWS = 16
 """Most rows of a register tile."""

@@ -19,20 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.operators.block_quantised_matmul import WORD, BlockQuantisedMatmul
-from tilesmith.search_space.scheduler import Panels, schedules
-from tilesmith.search_space.schedules.cpu.dot_products import group_of
-from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
-from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
+from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import (
+    accumulator_counts,
+    reduce_row,
+)
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import register_limit, tile, unrolled_limit
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import Panels, schedules
+from tilesmith.search_space.workloads.workload import Workload
 
 ROWS = 8
 """Most rows of a tile."""

@@ -11,21 +11,21 @@ whole numbers.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.dtypes import is_floating
-from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.cpu import (
+from tilesmith.search_space.expressions.dtypes import is_floating
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.schedules.cpu.algorithms import (
     conv_direct,
     conv_dot,
     conv_im2col,
     conv_tiles,
     conv_winograd,
 )
-from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import schedules
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @schedules("conv2d", on="cpu")

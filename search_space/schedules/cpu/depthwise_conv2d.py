@@ -15,12 +15,12 @@ time, so that it never leaves the nearest cache.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import as_expr, var
-from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.cpu import depthwise_dot
-from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
-from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
+from tilesmith.search_space.expressions.expression import as_expr, var
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.schedules.cpu.algorithms import depthwise_dot
+from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -34,8 +34,8 @@ from tilesmith.search_space.spaces.knobs import (
     tile,
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import schedules
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @schedules("depthwise_conv2d", on="cpu")

@@ -3,13 +3,13 @@ where the processor has them, registers that hold matrices."""
 
 from __future__ import annotations
 
-from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.expressions.scalar import Const, Load, Scalar, call, load
+from tilesmith.search_space.hardware.matrix_registers import tiles_of
+from tilesmith.search_space.hardware.memory import Memory
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.family import Family, families
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, computes
-from tilesmith.search_space.ir.scalar import Const, Load, Scalar, call, load
-from tilesmith.search_space.matrix_registers import tiles_of
-from tilesmith.search_space.memory import Memory
-from tilesmith.search_space.target import Target
 
 TRANSPOSE = IntrinsicSpec(
     "transpose", computes(load("source", var("n"), var("m")), var("m"), var("n"))

@@ -12,14 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.search_space.dtypes import is_floating, is_narrow, widened
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Panels, schedules
-from tilesmith.search_space.schedules.cpu import matmul_tiles
-from tilesmith.search_space.schedules.cpu.dot_products import MANY, group_of, grouped, prefers_dot
-from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
-from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
+from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow, widened
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.schedules.cpu.algorithms import matmul_tiles
+from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import (
+    MANY,
+    group_of,
+    grouped,
+    prefers_dot,
+)
+from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -32,9 +37,9 @@ from tilesmith.search_space.spaces.knobs import (
     unrolled_limit,
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Operand, template_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import Panels, schedules
+from tilesmith.search_space.workloads.template import Operand, template_of
+from tilesmith.search_space.workloads.workload import Workload
 
 FEW_ROWS = 8
 """Rows of a below which matrix registers, which are mostly empty then, are not the first choice."""

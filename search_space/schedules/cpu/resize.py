@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from math import gcd
 
-from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
-from tilesmith.search_space.schedules.cpu.stages import compute_of
+from tilesmith.search_space.expressions.expression import var
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.stages import compute_of
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import in_layout, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.scheduler import schedules
+from tilesmith.search_space.workloads.workload import Workload
 
 
 @schedules("resize", on="cpu")

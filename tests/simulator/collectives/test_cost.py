@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.mesh import Mesh, load_mesh, parse_mesh
+from tilesmith.search_space.meshes.mesh import Mesh, load_mesh, parse_mesh
+from tilesmith.search_space.support.errors import TargetError
 from tilesmith.simulator.collectives import collective_cost
 from tilesmith.simulator.collectives.cost import lines_of
 

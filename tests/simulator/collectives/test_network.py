@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.simulator.collectives.test_cost import mesh_of
-from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.meshes.mesh import load_mesh
 from tilesmith.simulator.collectives import collective_cost
 from tilesmith.simulator.collectives.network import Network
 from tilesmith.simulator.collectives.transfers import Lanes, Transfers, Ways

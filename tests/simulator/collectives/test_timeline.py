@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulator.collectives.test_cost import ALPHA, RATE, mesh_of
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.mesh import COLLECTIVE_KINDS, load_mesh
+from tilesmith.search_space.meshes.mesh import COLLECTIVE_KINDS, load_mesh
+from tilesmith.search_space.support.errors import TargetError
 from tilesmith.simulator.collectives import Call, collective_cost, collective_timeline, timeline
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.search_space.target import Target
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.search_space.hardware.target import Target
 
 FIXED = {
     "threads": 2,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from tilesmith.codegen.structures import space_of, structure_program
+from tilesmith.codegen.programs.structures import space_of, structure_program
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -19,8 +20,7 @@ from tilesmith.search_space.ir.program import (
     Statement,
 )
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.facts import Facts, evaluate
 from tilesmith.simulator.cpu.machine import Machine
 from tilesmith.simulator.cpu.skeleton import Skeleton, skeleton_of

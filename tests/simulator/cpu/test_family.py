@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import default_of, space_of
-from tilesmith.search_space.errors import ConfigError, TargetError
-from tilesmith.search_space.scheduler import is_scheduled
+from tilesmith.codegen.host.machine import cpu_target
+from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of, templates
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.support.errors import ConfigError, TargetError
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.template import template_of, templates
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge, simulate
 from tilesmith.simulator.cpu import CpuSimulator
-from tilesmith.simulator.cpu.calibration import calibrated, with_calibration
 from tilesmith.simulator.cpu.features import NAMES
+from tilesmith.simulator.cpu.microbenchmarks.calibration import calibrated, with_calibration
 
 MATMUL = "matmul m=96 n=80 k=64 const=b"
 CONV = "conv2d c=32 h=14 w=14 oc=32 kh=3 kw=3 pad=1 const=weight"

@@ -6,12 +6,12 @@ import pytest
 
 from tests.codegen.test_dot_products import target_of
 from tests.simulator.cpu.conftest import FIXED
-from tilesmith.codegen.structures import default_of, lowered
+from tilesmith.codegen.programs.structures import default_of, lowered
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
-from tilesmith.simulator.cpu.calibration import with_calibration
+from tilesmith.simulator.cpu.microbenchmarks.calibration import with_calibration
 from tilesmith.simulator.cpu.skeleton import BlockSite, skeleton_of
 
 VNNI = target_of("avx512", "+avx512vnni").with_settings(FIXED)

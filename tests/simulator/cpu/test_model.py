@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.codegen.structures import space_of, structure_program
+from tilesmith.codegen.programs.structures import space_of, structure_program
+from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.facts import evaluate
 from tilesmith.simulator.cpu.machine import Machine
 from tilesmith.simulator.cpu.model import program_cost

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen.host import host_target
-from tilesmith.simulator.cpu import calibration, shared_machine
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.microbenchmarks import calibration, shared_machine
 
 
 def test_an_older_calibration_is_completed_and_kept(

@@ -10,6 +10,9 @@ from typing import Any
 
 import click
 
+from tilesmith.cli.help import ExplainedGroup
+from tilesmith.cli.options import database_option, json_option
+from tilesmith.cli.values import Quantity
 from tilesmith.commands.db.compaction import compact
 from tilesmith.commands.db.exchange import export_trials, import_trials
 from tilesmith.commands.db.jobs import jobs
@@ -24,11 +27,8 @@ from tilesmith.commands.db.options import (
 from tilesmith.commands.db.prune import prune
 from tilesmith.commands.db.top import top
 from tilesmith.commands.db.upkeep import merge, verify
-from tilesmith.commands.help import ExplainedGroup
-from tilesmith.commands.options import database_option, json_option
-from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.measure import STATUSES
+from tilesmith.search_space.results.measure import STATUSES
 
 _SORTS = ("newest", "oldest", "fastest", "slowest", "workload")
 
@@ -92,7 +92,7 @@ def query(
 def show(number: int, database: str, as_json: bool, **asked: bool) -> None:
     """One trial, everything known about it, and the code it stands for on request."""
     from tilesmith.commands.db import tables
-    from tilesmith.jobs import record_code
+    from tilesmith.jobs.inspection import record_code
 
     printers = {
         "program": record_code.program_text,

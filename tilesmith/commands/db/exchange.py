@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from tilesmith.cli.files import output_option
+from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import (
     filter_of,
     opened_at,
@@ -18,11 +20,9 @@ from tilesmith.commands.db.options import (
     with_database_and_json,
     with_new_database_and_json,
 )
-from tilesmith.commands.files import output_option
-from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.errors import DatabaseError, InputError
-from tilesmith.search_space.files import check_output, written
+from tilesmith.search_space.support.errors import DatabaseError, InputError
+from tilesmith.search_space.support.files import check_output, written
 
 _PACKED = ".gz"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import limit_option, opened_at, with_database_and_json
-from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:

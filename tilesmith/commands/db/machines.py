@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import opened_at, with_database_and_json
-from tilesmith.commands.help import Explained
 from tilesmith.display.output import print_json
 
 if TYPE_CHECKING:
-    from tilesmith.records.machines import MachineReport
+    from tilesmith.records.opened.machines import MachineReport
 
 
 @click.command(cls=Explained)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Command, database_option, json_option
+from tilesmith.cli.options import Command, database_option, json_option
 
 if TYPE_CHECKING:
     from tilesmith.records import Database
-    from tilesmith.records.queries import Filter
+    from tilesmith.records.questions.queries import Filter
 
 
 def with_database_and_json(command: Command) -> Command:
@@ -61,7 +61,7 @@ def filter_of(
     **rest: Any,
 ) -> Filter:
     """A filter from options: microseconds become seconds, times become UTC."""
-    from tilesmith.records.queries import Filter
+    from tilesmith.records.questions.queries import Filter
 
     return Filter(
         faster_than=None if faster_than is None else faster_than * 1e-6,

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
+from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import (
     filter_of,
     opened_at,
     subject_options,
     with_database_and_json,
 )
-from tilesmith.commands.help import Explained
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.measure import STATUSES
+from tilesmith.search_space.results.measure import STATUSES
 
 
 @click.command(cls=Explained)
@@ -49,7 +49,7 @@ def prune(
     --workload, --operator, --target, --threads, --measured-by, --status and --job narrow what the
     others remove; by themselves they remove all that they name.
     """
-    from tilesmith.records.maintenance import Pruning
+    from tilesmith.records.upkeep.maintenance import Pruning
 
     rules = {name: asked.pop(name) for name in ("keep", "stale", "superseded")}
     moment = before and before.replace(tzinfo=UTC)

@@ -12,15 +12,15 @@ import click
 
 from tilesmith.display import output
 from tilesmith.display.output import note
-from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.printable import printable
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.support.printable import printable
 
 if TYPE_CHECKING:
     from tilesmith.records import Best, TuningRecord
-    from tilesmith.records.exchange import ImportReport
-    from tilesmith.records.gains import Task
-    from tilesmith.records.maintenance import Drift
-    from tilesmith.search_space.origin import Origin
+    from tilesmith.records.exchange.json_lines import ImportReport
+    from tilesmith.records.questions.gains import Task
+    from tilesmith.records.upkeep.maintenance import Drift
+    from tilesmith.search_space.results.origin import Origin
 
 
 def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def gflops(record: TuningRecord, task: Task | None = None) -> float | None:
         return None
     if task is not None and task.flops is not None:
         return task.flops / record.latency / 1e9
-    from tilesmith.search_space.template import template_of
+    from tilesmith.search_space.workloads.template import template_of
 
     try:
         workload = record.workload
@@ -159,7 +159,7 @@ def record_page(record: TuningRecord) -> None:
 
 def records_csv(records: Iterable[TuningRecord]) -> str:
     """Records as CSV with a header; configuration and samples are JSON texts."""
-    from tilesmith.records.writing import samples_text
+    from tilesmith.records.trials.writing import samples_text
 
     text = StringIO()
     writer: csv.DictWriter[str] | None = None

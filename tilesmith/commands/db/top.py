@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import limit_option, opened_at, with_database_and_json
-from tilesmith.commands.help import Explained
 from tilesmith.display.output import print_json
 
 if TYPE_CHECKING:
     from tilesmith.records import Best, Database
-    from tilesmith.records.gains import Subject, Task
+    from tilesmith.records.questions.gains import Subject, Task
 
 _SORTS = ("gain", "latency", "workload")
 
@@ -69,7 +69,7 @@ def _bests(
     database: Database, sort: str, limit: int | None, asked: dict[str, Any]
 ) -> tuple[list[Best], dict[Subject, Task]]:
     """The bests in the order asked for, and what jobs tell of them."""
-    from tilesmith.records.gains import tasks_of
+    from tilesmith.records.questions.gains import tasks_of
 
     tasks = tasks_of(database.jobs())
     if sort == "workload":

@@ -9,17 +9,17 @@ from contextlib import ExitStack
 
 import click
 
+from tilesmith.cli.help import Explained
+from tilesmith.cli.options import seed_option
+from tilesmith.cli.values import Quantity
 from tilesmith.commands.db.options import (
     limit_option,
     opened_at,
     with_database_and_json,
     with_new_database_and_json,
 )
-from tilesmith.commands.help import Explained
-from tilesmith.commands.options import seed_option
-from tilesmith.commands.values import Quantity
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.support.errors import JobError
 
 _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 
@@ -75,7 +75,7 @@ def verify(
     import numpy as np
 
     from tilesmith.commands.db import tables
-    from tilesmith.jobs.record_code import remeasure
+    from tilesmith.jobs.inspection.record_code import remeasure
 
     with opened_at(database) as opened:
         name, faults = opened.name, opened.check()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from tilesmith.jobs.doctor.finding import Finding
 from tilesmith.jobs.doctor.sample import product
-from tilesmith.jobs.timing import pinned
+from tilesmith.jobs.measures.timing import pinned
 from tilesmith.tuner.machines.clocks import ClockWatch
 from tilesmith.tuner.machines.cores import physical, usable
 

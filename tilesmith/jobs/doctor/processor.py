@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.codegen.host import host_instruction_sets, host_target
+from tilesmith.codegen.host.machine import host_instruction_sets, host_target
 from tilesmith.jobs.doctor.finding import Finding
 from tilesmith.tuner.machines.cores import physical, usable
 from tilesmith.tuner.machines.identity import host_facts, machine_name

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.jobs.compiling import build_fixed
-from tilesmith.jobs.request import Request
+from tilesmith.jobs.compilation.compiling import build_fixed
+from tilesmith.jobs.requests.request import Request
 
 if TYPE_CHECKING:
-    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.runtime.executable import Executable
 
 
 def product(rows: int, inner: int, columns: int) -> tuple[Executable, NDArray[Any], NDArray[Any]]:

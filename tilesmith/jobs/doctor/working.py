@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.codegen import object_cache
+from tilesmith.codegen.host import object_cache
 from tilesmith.jobs.databases import BY_DEFAULT, FILE, VARIABLE, located
 from tilesmith.jobs.doctor.finding import Finding
 from tilesmith.jobs.doctor.sample import product
 from tilesmith.records.database import Database
-from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.support.errors import TilesmithError
 
 _SECTION = "working"
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")

@@ -1,0 +1,292 @@
+"""Libraries of models whose sizes vary: the functions that set sizes, and tell what follows.
+
+`PREFIX_resize` reads the sizes from shapes, `codegen.library.layout` does the rest. Invariant: a
+workspace whose sizes are refused stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.capabilities.c_library.code.layout import write_layout
+from tilesmith.capabilities.c_library.code.performing import BYTE, NULL, Texts
+from tilesmith.capabilities.c_library.code.plan import (
+    BODY_AT,
+    BUSY_AT,
+    CAPACITY_AT,
+    STATUS_AT,
+    TENSOR_BYTES,
+    TEXT_AT,
+    TEXT_BYTES,
+    Plan,
+    Tensor,
+)
+from tilesmith.capabilities.c_library.code.status import CODES
+from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
+from tilesmith.codegen.llvm.text.builder import Builder
+from tilesmith.codegen.llvm.text.ir import (
+    BOOL,
+    INDEX,
+    INT32,
+    POINTER,
+    VOID,
+    Block,
+    Function,
+    Module,
+    Value,
+)
+from tilesmith.search_space.expressions.expression import Expr, as_expr
+from tilesmith.search_space.expressions.sizes import Size
+
+FUNCTIONS = ("sizes", "size", "resize", "workspace_bytes_at", "input_at", "output_at")
+"""Of a library whose sizes vary, behind its prefix, besides those that all have."""
+
+
+def write_sizing(module: Module, plan: Plan, texts: Texts) -> None:
+    """Add the functions to a module."""
+    for number, body in enumerate(plan.bodies):
+        write_layout(module, plan, number, body, texts)
+    _write_choice(module, plan)
+    _write_bytes_at(module, plan)
+    _Resizer(module, plan, texts).write()
+
+
+def _write_choice(module: Module, plan: Plan) -> None:
+    """`lay.out(workspace, sizes)`: the layout of the body that serves the sizes; 0 where none
+    does."""
+    function = Function(module, "lay.out", INDEX, (POINTER, POINTER))
+    function.internal = True
+    builder = Builder(function.append_block("entry"))
+    workspace, sizes = function.arguments
+    values = [
+        builder.load(builder.gep(sizes, INDEX(number), INDEX), INDEX)
+        for number in range(len(plan.sizes))
+    ]
+    for number, body in enumerate(plan.bodies):
+        with builder.if_then(_inside(builder, values, body.region)):
+            layout = module.functions[f"layout.{number}"]
+            found = builder.call(layout, (workspace, sizes))
+            builder._terminate(f"ret i64 {found.text}")
+    builder._terminate("ret i64 0")
+
+
+def _inside(builder: Builder, values: Sequence[Value], region: Sequence[Size]) -> Value:
+    """Whether sizes are in a region."""
+    found: Value = BOOL(1)
+    for value, size in zip(values, region, strict=True):
+        for sign, limit in ((">=", size.low), ("<=", size.high)):
+            found = builder.and_(found, builder.icmp_signed(sign, value, INDEX(limit)))
+    return found
+
+
+def _write_bytes_at(module: Module, plan: Plan) -> None:
+    """`PREFIX_workspace_bytes_at(sizes)`."""
+    function = Function(module, f"{plan.prefix}_workspace_bytes_at", INDEX, (POINTER,))
+    builder = Builder(function.append_block("entry"))
+    (sizes,) = function.arguments
+    with builder.if_then(builder.icmp_unsigned("==", sizes, NULL), likely=False):
+        builder._terminate("ret i64 0")
+    able = builder.call(module.declare("able", INT32, ()), ())
+    with builder.if_then(builder.icmp_signed("!=", able, INT32(0)), likely=False):
+        builder._terminate("ret i64 0")
+    found = builder.call(module.functions["lay.out"], (NULL, sizes))
+    builder._terminate(f"ret i64 {found.text}")
+
+
+class _Resizer:
+    """Writes `PREFIX_resize(workspace, shapes)`."""
+
+    def __init__(self, module: Module, plan: Plan, texts: Texts) -> None:
+        self.module, self.plan, self.texts = module, plan, texts
+        function = Function(module, f"{plan.prefix}_resize", INT32, (POINTER, POINTER))
+        self.workspace, self.shapes = function.arguments
+        self.function, self.builder = function, Builder(function.append_block("entry"))
+        self.index = IndexEmitter(self.builder)
+        kinds = (POINTER, INT32, POINTER, POINTER, INDEX, INDEX, INDEX, INDEX)
+        self.fault = module.declare("size.fault", VOID, kinds)
+
+    def write(self) -> None:
+        builder, plan = self.builder, self.plan
+        with builder.if_then(builder.icmp_unsigned("==", self.workspace, NULL), likely=False):
+            builder._terminate(f"ret i32 {CODES['ARGUMENT']}")
+        before = builder.atomic_rmw("xchg", self._at(BUSY_AT), INT32(1), "acquire")
+        with builder.if_then(builder.icmp_signed("!=", before, INT32(0)), likely=False):
+            builder._terminate(f"ret i32 {CODES['BUSY']}")
+        self.end = self.function.append_block("end")
+        builder.store(INT32(0), self._at(STATUS_AT))
+        builder.store(BYTE(0), self._at(TEXT_AT))
+        self.chosen = builder.alloca(INDEX, 8, len(plan.sizes))
+        given = self._given()
+        self._sizes(given)
+        self._others(given)
+        self._fit()
+        builder.branch(self.end)
+        self._leave(self.end)
+
+    def _at(self, offset: int) -> Value:
+        return self.builder.gep(self.workspace, INDEX(offset), BYTE)
+
+    def _leave(self, end: Block) -> None:
+        builder = self.builder
+        builder.position_at_end(end)
+        found = builder.load(self._at(STATUS_AT), INT32)
+        busy = self._at(BUSY_AT).text
+        builder.block.lines.append(f"  store atomic i32 0, ptr {busy} release, align 4")
+        builder._terminate(f"ret i32 {found.text}")
+
+    def _refuse(self, bad: Value, code: str, text: str, what: str, *numbers: Value | int) -> None:
+        """Leave with a sentence if something is bad: a name, and up to four numbers in it."""
+        builder = self.builder
+        with builder.if_then(bad, likely=False):
+            given = [INDEX(n) if isinstance(n, int) else n for n in (*numbers, 0, 0, 0, 0)[:4]]
+            told = (INT32(CODES[code]), self.texts.text(text), self.texts.text(what))
+            builder.call(self.fault, (self.workspace, *told, *given))
+            builder.branch(self.end)
+
+    def _given(self) -> list[Value | None]:
+        """The shape of each input; None where it has no axis."""
+        builder = self.builder
+        none = builder.icmp_unsigned("==", self.shapes, NULL)
+        self._refuse(none, "ARGUMENT", "the array of %s is NULL", "shapes")
+        found: list[Value | None] = []
+        for number, tensor in enumerate(self.plan.inputs):
+            if not tensor.shape:
+                found.append(None)
+                continue
+            shape = builder.load(builder.gep(self.shapes, INDEX(number), POINTER), POINTER)
+            none = builder.icmp_unsigned("==", shape, NULL)
+            self._refuse(none, "ARGUMENT", "the shape of input '%s' is NULL", tensor.name)
+            found.append(shape)
+        return found
+
+    def _extents(
+        self, given: list[Value | None], *, plain: bool
+    ) -> list[tuple[Tensor, int, Expr, Value]]:
+        """Axes that are sizes, or the others: input, axis, what it is, the place of its extent."""
+        names = {size.name for size in self.plan.sizes}
+        return [
+            (tensor, axis, as_expr(extent), self.builder.gep(shape, INDEX(axis), INDEX))
+            for tensor, shape in zip(self.plan.inputs, given, strict=True)
+            for axis, extent in enumerate(tensor.shape)
+            if shape is not None and (str(extent) in names) == plain
+        ]
+
+    def _sizes(self, given: list[Value | None]) -> None:
+        """Sizes, from the axes that are just that."""
+        builder = self.builder
+        sizes = {size.name: (number, size) for number, size in enumerate(self.plan.sizes)}
+        known = self.index.environment
+        for tensor, axis, extent, at in self._extents(given, plain=True):
+            number, size = sizes[str(extent)]
+            value = builder.load(at, INDEX)
+            if size.name in known:
+                self._expect(tensor, axis, value, known[size.name])
+                continue
+            low = builder.icmp_signed("<", value, INDEX(size.low))
+            bad = builder.or_(low, builder.icmp_signed(">", value, INDEX(size.high)))
+            text = f"input '%s': axis %lld ({size.name}) is %lld; it may be %lld to %lld"
+            self._refuse(bad, "SIZES", text, tensor.name, axis, value, size.low, size.high)
+            known[size.name] = value
+            builder.store(value, builder.gep(self.chosen, INDEX(number), INDEX))
+
+    def _others(self, given: list[Value | None]) -> None:
+        """All other axes are as the sizes have them."""
+        for tensor, axis, extent, at in self._extents(given, plain=False):
+            value = self.builder.load(at, INDEX)
+            self._expect(tensor, axis, value, self.index.value(extent))
+
+    def _expect(self, tensor: Tensor, axis: int, value: Value, wanted: Value) -> None:
+        bad = self.builder.icmp_signed("!=", value, wanted)
+        text = "input '%s': axis %lld is %lld; %lld is expected"
+        self._refuse(bad, "SIZES", text, tensor.name, axis, value, wanted)
+
+    def _fit(self) -> None:
+        """Lay the workspace out, if it is large enough."""
+        builder, choose = self.builder, self.module.functions["lay.out"]
+        needed = builder.call(choose, (NULL, self.chosen))
+        none = builder.icmp_signed("==", needed, INDEX(0))
+        self._refuse(none, "SIZES", "'%s' serves no such sizes", self.plan.name)
+        there = builder.load(self._at(CAPACITY_AT), INDEX)
+        text = "'%s' needs %lld bytes at these sizes; the workspace has %lld"
+        large = builder.icmp_signed(">", needed, there)
+        self._refuse(large, "SIZES", text, self.plan.name, needed, there)
+        builder.call(choose, (self.workspace, self.chosen))
+
+
+_TEXT = """
+%size = type {{ ptr, i64, i64 }}
+@{p}_sizes.table = internal constant [{count} x %size] [{sizes}]
+
+define i64 @{p}_sizes() {{
+  ret i64 {count}
+}}
+
+define ptr @{p}_size(i64 %number) {{
+  %known = icmp ult i64 %number, {count}
+  %at = getelementptr %size, ptr @{p}_sizes.table, i64 %number
+  %found = select i1 %known, ptr %at, ptr null
+  ret ptr %found
+}}
+
+define internal ptr @end.at(ptr %workspace, i64 %number, i64 %count, i64 %first) {{
+entry:
+  %none = icmp eq ptr %workspace, null
+  %unknown = icmp uge i64 %number, %count
+  %bad = or i1 %none, %unknown
+  br i1 %bad, label %nothing, label %look
+look:
+  %body.at = getelementptr i8, ptr %workspace, i64 {body_at}
+  %body = load i64, ptr %body.at
+  %unset = icmp eq i64 %body, 0
+  br i1 %unset, label %nothing, label %there
+there:
+  %own = add i64 %first, %number
+  %distance = mul i64 %own, {tensor_bytes}
+  %offset = add i64 %distance, {tensors_at}
+  %found = getelementptr i8, ptr %workspace, i64 %offset
+  ret ptr %found
+nothing:
+  ret ptr null
+}}
+
+define ptr @{p}_input_at(ptr %workspace, i64 %number) {{
+  %found = call ptr @end.at(ptr %workspace, i64 %number, i64 {input_count}, i64 0)
+  ret ptr %found
+}}
+
+define ptr @{p}_output_at(ptr %workspace, i64 %number) {{
+  %found = call ptr @end.at(ptr %workspace, i64 %number, i64 {output_count}, i64 {input_count})
+  ret ptr %found
+}}
+
+define internal void @size.fault(ptr %workspace, i32 %code, ptr %format, ptr %what, i64 %one,
+    i64 %two, i64 %three, i64 %four) {{
+  %status.at = getelementptr i8, ptr %workspace, i64 {status_at}
+  store i32 %code, ptr %status.at
+  %text = getelementptr i8, ptr %workspace, i64 {text_at}
+  %written = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 {text_bytes}, ptr %format,
+      ptr %what, i64 %one, i64 %two, i64 %three, i64 %four)
+  ret void
+}}
+"""
+
+
+def sizing_text(plan: Plan, texts: Texts) -> str:
+    """The functions that need no formula."""
+    sizes = ", ".join(
+        f"%size {{ ptr {texts.text(size.name).text}, i64 {size.low}, i64 {size.high} }}"
+        for size in plan.sizes
+    )
+    return _TEXT.format(
+        p=plan.prefix,
+        count=len(plan.sizes),
+        sizes=sizes,
+        body_at=BODY_AT,
+        tensor_bytes=TENSOR_BYTES,
+        tensors_at=plan.tensors_at,
+        input_count=len(plan.inputs),
+        output_count=len(plan.outputs),
+        status_at=STATUS_AT,
+        text_at=TEXT_AT,
+        text_bytes=TEXT_BYTES,
+    )

@@ -1,0 +1,21 @@
+"""Registers the emitter of CPUs: how a compiled model becomes a library with a C header."""
+
+from __future__ import annotations
+
+from tilesmith.compiler.backends.shipping import (
+    Emitter,
+    Library,
+    LibraryRequest,
+    Shippable,
+    emitters,
+)
+
+
+@emitters.register("cpu")
+class CpuEmitter(Emitter):
+    """Objects of native code, linked; what it needs is imported when it is asked."""
+
+    def emit(self, recipe: Shippable, request: LibraryRequest) -> Library:
+        from tilesmith.capabilities.c_library.plans.library import emit
+
+        return emit(recipe, request)

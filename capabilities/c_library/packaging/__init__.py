@@ -1,0 +1,1 @@
+"""Objects, archives, headers, packages: the files."""

@@ -1,0 +1,68 @@
+"""The files of a library: what is asked for, the header beside it, what build systems read of it
+(`package`), perhaps its weights.
+
+Invariant: each appears whole, under its name, or not at all; the library last.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+from tilesmith.capabilities.c_library.code.plan import Plan
+from tilesmith.capabilities.c_library.code.weights import head_of, write_weights
+from tilesmith.capabilities.c_library.packaging.archive import write_archive
+from tilesmith.capabilities.c_library.packaging.building import Built, build
+from tilesmith.capabilities.c_library.packaging.header import header
+from tilesmith.capabilities.c_library.packaging.linking import link, linker_of
+from tilesmith.capabilities.c_library.packaging.package import config, pkg_config
+from tilesmith.search_space.support.files import header_file, package_files, unwritable, written
+
+
+def write_files(plan: Plan, kind: str, output: Path) -> None:
+    """Write the library ("library", "object" or "archive"), its header, packages and weights.
+
+    Raises:
+        InputError: one cannot be written.
+        DependencyError: nothing here links, and a shared library is asked for.
+        JobError: the linker fails, or the disk is full.
+    """
+    linker = linker_of(plan.target) if kind == "library" else ()
+    head = head_of(plan) if plan.file else b""
+    built = build(plan, head)
+    if plan.file:
+        with written(output.parent / plan.file) as stream:
+            write_weights(stream, plan, head)
+    with written(header_file(output)) as stream:
+        stream.write(header(plan).encode())
+    texts = (config(plan, kind, output), pkg_config(plan, kind, output))
+    for path, text in zip(package_files(output), texts, strict=True):
+        with written(path) as stream:
+            stream.write(text.encode())
+    with written(output) as stream:
+        if kind == "object":
+            built.object.write(stream)
+        elif kind == "archive":
+            write_archive(stream, "model.o", built.object, built.names)
+        else:
+            _linked(built, linker, output, stream)
+    if kind == "library":
+        mode = output.stat().st_mode
+        output.chmod(mode | (mode & 0o444) >> 2)
+
+
+def _linked(built: Built, linker: tuple[str, ...], output: Path, stream: BinaryIO) -> None:
+    """Beside the output, where there is room for it if anywhere."""
+    try:
+        with tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".") as name:
+            folder = Path(name)
+            with (folder / "model.o").open("wb") as opened:
+                built.object.write(opened)
+            link(linker, folder / "model.o", folder / "model.so", output.name)
+            (folder / "model.o").unlink()
+            with (folder / "model.so").open("rb") as made:
+                while chunk := made.read(1 << 22):
+                    stream.write(chunk)
+    except OSError as error:
+        raise unwritable(output, error) from error

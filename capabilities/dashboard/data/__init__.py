@@ -1,0 +1,1 @@
+"""What the live page reads of a database, in bounded time."""

@@ -1,0 +1,1 @@
+"""The report of one tuning job: gathered from the database, one page."""

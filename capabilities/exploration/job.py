@@ -1,0 +1,150 @@
+"""A search for hardware, from request to report.
+
+designs ─► every operator on every design (workers) ─► operators added up
+        ─► the extremes compiled and played (workers) ─► whole models estimated ─► fronts
+        ─► designs of the front played, estimates renewed, some times ─► report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilesmith.capabilities.exploration.confirming import confirmed
+from tilesmith.capabilities.exploration.findings import Findings, Model
+from tilesmith.capabilities.exploration.mapping import mapped_over
+from tilesmith.capabilities.exploration.report import Exploration
+from tilesmith.capabilities.exploration.request import ExploreRequest
+from tilesmith.capabilities.exploration.search import OperatorDesigns, explored, extremes
+from tilesmith.capabilities.exploration.variation import Designs, Variation, designs
+from tilesmith.jobs.compilation.compiling import parts_of
+from tilesmith.jobs.requests.request import Request
+from tilesmith.jobs.subjects.subject import subject_of
+from tilesmith.jobs.subjects.targets import check_schedulable, resolve_target
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.simulator.dispatch import simulators
+
+if TYPE_CHECKING:
+    from tilesmith.tuner.pretrained.model_corpus import Mapped
+
+ROUNDS = 4
+"""Times that designs of the front are played and the estimates renewed."""
+
+Told = Callable[[str, int, int], None]
+"""Is told what is done, how many of how many."""
+
+
+def explore(asked: ExploreRequest, told: Told = lambda what, done, total: None) -> Exploration:
+    """Search for hardware.
+
+    Raises:
+        InputError: models, variations or the budget are wrong, or nothing meets the limit.
+        TargetError: the target is unknown, or its family has no model of area and power.
+        ModelError: a model cannot be read.
+        JobError: workers failed.
+    """
+    base = resolve_target(asked.target, asked.settings)
+    simulators[base.family].hardware_cost(base)
+    if asked.at_most is not None and not asked.at_most > 0:
+        raise InputError(f"a limit of {asked.at_most:g} leaves no design; give one above 0")
+    variations = [Variation.parse(text, base) for text in asked.vary]
+    found = designs(base, variations, asked.points, np.random.default_rng(asked.seed))
+    models = _models(asked, base)
+    with mapped_over(asked.jobs, asked.workers) as mapped:
+        run = _Run(asked, found, models, mapped, told)
+        findings = Findings(found, models, run.judged(base))
+        run.play(findings)
+    return findings.report(asked, base.name)
+
+
+def _models(asked: ExploreRequest, base: Target) -> list[Model]:
+    subjects: list[tuple[str, str | None]] = [
+        *((name, path) for name, path in _named(asked.models).items()),
+        *((text, None) for text in dict.fromkeys(asked.operators)),
+    ]
+    if not subjects:
+        raise InputError("nothing to run; give --model FILE, or --op 'matmul m=512 n=512 k=512'")
+    found = []
+    for name, path in subjects:
+        subject = subject_of(path, () if path else (name,))
+        shapes = asked.shapes if path else None
+        request = Request(subject, base, precision=asked.precision, shapes=shapes)
+        parts = parts_of(request.resolved())
+        check_schedulable([part.workload for part in parts.workloads], base, simulated=True)
+        weights = {part.workload.key: part.weight for part in parts.workloads}
+        found.append(Model(name, path or next(iter(weights)), weights, parts.notes))
+    return found
+
+
+def _named(paths: Sequence[str]) -> dict[str, str]:
+    """Models by the shortest name that tells them apart."""
+    stems = [Path(path).stem for path in paths]
+    return {
+        stem if stems.count(stem) == 1 else path: path
+        for stem, path in zip(stems, paths, strict=True)
+    }
+
+
+@dataclass
+class _Run:
+    asked: ExploreRequest
+    designs: Designs
+    models: Sequence[Model]
+    mapped: Mapped
+    told: Told
+
+    def judged(self, base: Target) -> dict[str, OperatorDesigns]:
+        """Every operator of the models on every design."""
+        operators = list(dict.fromkeys(key for model in self.models for key in model.operators))
+        text, points = base.to_json(), [list(point) for point in self.designs.points]
+        calls = [(operator, text, points, self.asked.seed) for operator in operators]
+        found: dict[str, OperatorDesigns] = {}
+        for operator, answer in zip(operators, self.mapped(explored, calls), strict=True):
+            found[operator] = OperatorDesigns(**answer)
+            self.told("operators judged", len(found), len(operators))
+        return found
+
+    def play(self, findings: Findings) -> None:
+        """Play what teaches most of whole models, then what seems best."""
+        left = self.asked.confirm
+        numbers = extremes([dict(point) for point in self.designs.points])
+        left -= self._played(findings, numbers[: max(0, left)])
+        for remaining in range(ROUNDS, 0, -1):
+            front = findings.front(self.asked.budget, self.asked.at_most)
+            unknown = [number for number in front if number not in findings.played]
+            share = -(-left // remaining)
+            if len(unknown) > share > 0:
+                places = np.linspace(0, len(unknown) - 1, share).round().astype(int)
+                unknown = [unknown[place] for place in dict.fromkeys(places.tolist())]
+            left -= self._played(findings, unknown[: max(0, share)])
+
+    def _played(self, findings: Findings, numbers: Sequence[int]) -> int:
+        """Play all models on designs that can run them; how many designs that were."""
+        able = [number for number in numbers if findings.runs(number)]
+        foretold = findings.estimated() if findings.played else {}
+        pairs = [(number, model) for number in able for model in self.models]
+        calls = [self._call(findings.judged, number, model) for number, model in pairs]
+        answers = self.mapped(confirmed, calls) if calls else []
+        for done, ((number, model), answer) in enumerate(zip(pairs, answers, strict=True), 1):
+            findings.take(number, model.name, answer)
+            if foretold and "latency_us" in answer:
+                error = foretold[model.name][number] / answer["latency_us"] - 1.0
+                findings.errors.append(abs(float(error)))
+            self.told("models played", done, len(pairs))
+        return len(able)
+
+    def _call(
+        self, judged: Mapping[str, OperatorDesigns], number: int, model: Model
+    ) -> tuple[object, ...]:
+        return (
+            model.subject,
+            self.asked.precision,
+            {name: list(shape) for name, shape in self.asked.shapes.items()},
+            self.designs.targets[number].to_json(),
+            {key: judged[key].configs[number] for key in model.operators},
+        )

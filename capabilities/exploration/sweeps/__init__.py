@@ -1,0 +1,1 @@
+"""One target with numbers changed (`simulate --set`, `sweep`)."""

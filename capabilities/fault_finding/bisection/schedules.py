@@ -1,0 +1,218 @@
+"""A wrong kernel: is it every schedule of it, some, and which knobs; the loop program or its code.
+
+The kernel is run by itself on the very operands with which it was wrong. A configuration that is
+right tells that the operator's definition is; the difference between both is shrunk to the fewest
+knobs that still show it. The loop program of the wrong configuration, interpreted, tells whether it
+was scheduled and lowered wrongly, or is right and its code is wrong; and the schedule's primitives,
+applied one after the other, tell which of them it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.capabilities.fault_finding.bisection.alone import Alone
+from tilesmith.capabilities.fault_finding.bisection.finding import Finding
+from tilesmith.capabilities.fault_finding.bisection.unrounded import unrounded
+from tilesmith.capabilities.fault_finding.bisection.walk import WrongStep, is_close
+from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
+from tilesmith.codegen.programs.structures import default_of, inside_of, space_of
+from tilesmith.compiler.host.kernels import run_kernel
+from tilesmith.compiler.recipe.program import KernelStep
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+
+_TRIED = 12
+"""Other configurations that are tried before a kernel is called wrong in all of them."""
+
+_INTERPRETED, _BY_PRIMITIVE = 2_000_000, 200_000
+"""Operations up to which a loop program is interpreted, some microseconds each: once, and for each
+primitive of its schedule."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel that was wrong in a model.
+
+    Attributes:
+        wanted: its result by reference, logical.
+        exact: that before it is rounded (`unrounded`).
+        closely: whether it is looked at closely (`is_close`).
+    """
+
+    alone: Alone
+    workload: Workload
+    target: Target
+    config: Config
+    wanted: NDArray[Any]
+    exact: NDArray[Any] | None = None
+    closely: bool = False
+
+    @property
+    def dtype(self) -> str:
+        return self.alone.result.dtype
+
+    def is_right(self, config: Config) -> bool | None:
+        """Whether a configuration computes what it should; None if no code comes of it."""
+        try:
+            found = self.alone.run(config)
+        except TilesmithError:
+            return None
+        return self.is_close(found)
+
+    def is_close(self, found: NDArray[Any]) -> bool:
+        """Whether a result is right but for rounding."""
+        ours = found.astype(self.wanted.dtype)
+        return is_close(self.dtype, ours, self.wanted, self.exact, self.closely)
+
+
+def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int) -> Subject:
+    """The kernel of a step."""
+    workload = wrong.node.workload
+    assert workload is not None
+    template = template_of(workload.operator)
+    names = [operand.name for operand in template.operands(workload)]
+    operands = {name: wrong.operands[t] for name, t in zip(names, wrong.node.inputs, strict=True)}
+    alone = Alone(workload, target, threads, operands)
+    given = dict(zip(wrong.node.inputs, alone.operands.values(), strict=True))
+    wanted, exact = run_kernel(wrong.node, given), unrounded(wrong.node, given)
+    config = Config.from_json(step.config)
+    return Subject(alone, workload, target, config, wanted, exact, wrong.closely)
+
+
+def judged(subject: Subject, wrong: WrongStep) -> Finding:
+    """What about the kernel is at fault."""
+    error = tensor_error(wrong.found, wrong.wanted)
+    head = (
+        f"kernel '{wrong.node.name}' ({subject.workload.key}) is wrong on right inputs: largest "
+        f"relative error {error.max_rel:.3g} at {list(error.worst)}"
+    )
+    name, tensor = wrong.node.name, wrong.node.writes[0]
+    sources = wrong.node.sources
+    details: dict[str, Any] = {
+        "workload": subject.workload.key, "config": subject.config.key, "step": wrong.number,
+        "worst_index": list(error.worst),
+    }  # fmt: skip
+    verdict = subject.is_right(subject.config)
+    if verdict:
+        sentence = f"{head}; by itself, on the same operands, it is right: its weights are packed "
+        sentence += "or its arguments placed wrongly in the model"
+        return Finding("packing", name, tensor, sentence, sources, details)
+    right, tried = right_config(subject)
+    stage = stage_of(subject)
+    details |= {"stage": stage}
+    if right is not None:
+        knobs = fewest_knobs(subject, right)
+        details |= {"knobs": knobs, "right_config": right.key}
+        named = ", ".join(f"{knob}={mine} (right with {other})" for knob, mine, other in knobs)
+        sentence = f"{head}; its schedule is at fault: {named or 'another structure is right'}"
+        name = ", ".join(knob for knob, _, _ in knobs) or name
+        return _staged(
+            subject, Finding("schedule", name, tensor, sentence, sources, details), stage
+        )
+    sentence = f"{head}; so are all others of {tried} configurations that were tried"
+    return _staged(subject, Finding("kernel", name, tensor, sentence, sources, details), stage)
+
+
+def _staged(subject: Subject, finding: Finding, stage: str) -> Finding:
+    """The finding with the stage of compilation that is at fault, where that is known."""
+    if not stage:
+        return finding
+    details = dict(finding.details)
+    if stage == "code generation":
+        words = "its loop program, interpreted, is right: the code made of it is wrong"
+    else:
+        words = "its loop program, interpreted, is wrong as well"
+        primitive = first_primitive(subject)
+        if primitive:
+            words += f", from the primitive '{primitive}' on"
+            details["primitive"] = primitive
+    part = finding.part if finding.part == "schedule" else stage
+    sentence = f"{finding.sentence}; {words}"
+    return Finding(part, finding.name, finding.tensor, sentence, finding.sources, details)  # type: ignore[arg-type]
+
+
+def right_config(subject: Subject) -> tuple[Config | None, int]:
+    """Another configuration that is right (the default, or of a seeded sample), and how many were
+    tried."""
+    workload, target = subject.workload, subject.target
+    candidates: list[Config] = []
+    for usual in (default_of, inside_of):
+        try:
+            candidates.append(usual(workload, target))
+        except TilesmithError:
+            continue
+    with contextlib.suppress(TilesmithError, ValueError):
+        candidates += space_of(workload, target).sample(np.random.default_rng(0), _TRIED)
+    others = [config for config in dict.fromkeys(candidates) if config != subject.config]
+    for number, config in enumerate(others, 1):
+        if subject.is_right(config):
+            return config, number
+    return None, len(others)
+
+
+def fewest_knobs(subject: Subject, right: Config) -> list[tuple[str, Any, Any]]:
+    """The knobs that make the difference: (name, wrong value, right value)."""
+    space = space_of(subject.workload, subject.target)
+    wrong = dict(subject.config)
+    other = dict(right)
+    if wrong.keys() != other.keys():
+        own = [(k, v, other.get(k)) for k, v in wrong.items() if other.get(k, v) != v]
+        return own or [(k, None, v) for k, v in other.items() if k not in wrong]
+    for knob in wrong:
+        if wrong[knob] == other[knob]:
+            continue
+        tried = Config.of({**wrong, knob: other[knob]})
+        if tried in space and subject.is_right(tried) is False:
+            wrong[knob] = other[knob]
+    return [(knob, wrong[knob], other[knob]) for knob in wrong if wrong[knob] != other[knob]]
+
+
+def stage_of(subject: Subject) -> str:
+    """ "lowering" or "code generation"; "" where the interpreter would take too long."""
+    template = template_of(subject.workload.operator)
+    if template.flops(subject.workload) > _INTERPRETED:
+        return ""
+    try:
+        found = subject.alone.interpreted(subject.config)
+    except (TilesmithError, ValueError, KeyError):
+        return ""
+    return "code generation" if subject.is_close(np.asarray(found)) else "lowering"
+
+
+def first_primitive(subject: Subject) -> str:
+    """The first primitive of the schedule with which the loop program is wrong; "" if unknown.
+
+    "the definition" where it is wrong before any.
+    """
+    workload, target = subject.workload, subject.target
+    if template_of(workload.operator).flops(workload) > _BY_PRIMITIVE:
+        return ""
+    space = space_of(workload, target)
+    structure, tiles = space.structure(subject.config), space.tiles(subject.config)
+    whole = scheduler_of(workload, target).schedule(workload, target, structure)
+    for number in range(len(whole.primitives) + 1):
+        part = replace(whole, primitives=whole.primitives[:number])
+        try:
+            found = subject.alone.interpreted(subject.config, lower(part).bind(tiles))
+        except (TilesmithError, ValueError, KeyError, AssertionError):
+            continue  # no program yet, for primitives that are still to come
+        if not subject.is_close(found):
+            return _said(whole.primitives[number - 1]) if number else "the definition"
+    return ""
+
+
+def _said(primitive: Any) -> str:
+    """A primitive in a few words: `SetLayout x`, `Split c k`."""
+    parts = (getattr(primitive, name, "") for name in ("stage", "tensor", "loop"))
+    return " ".join([type(primitive).__name__, *(str(part) for part in parts if part)])

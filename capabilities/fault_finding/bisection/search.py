@@ -1,0 +1,219 @@
+"""The search: which part of the compiler makes a model wrong.
+
+failing    a model that does not compile                the kernel that no code comes of
+passes     the graph after each of them, by reference        first that computes something else
+steps      each on its own inputs, by reference              first wrong, or reading what is lost
+schedules  of a wrong kernel                                 which knobs, program or code
+linking    the run as a whole against its steps              shortest run of steps that differs
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.capabilities.fault_finding.bisection.failing import failed_build
+from tilesmith.capabilities.fault_finding.bisection.finding import Finding, Part
+from tilesmith.capabilities.fault_finding.bisection.passes import Stages, first_wrong_pass
+from tilesmith.capabilities.fault_finding.bisection.schedules import judged, subject_of
+from tilesmith.capabilities.fault_finding.bisection.walk import (
+    Walk,
+    WrongStep,
+    is_close,
+    over_operand,
+    settled_graph,
+)
+from tilesmith.capabilities.fault_finding.comparison.compare import (
+    Compared,
+    is_numeric,
+    unlike_whole,
+)
+from tilesmith.capabilities.fault_finding.comparison.tensors import TOLERANCE, WIDER
+from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
+from tilesmith.capabilities.fault_finding.stepping.instructions import wrong_instruction
+from tilesmith.capabilities.fault_finding.stepping.iterations import (
+    first_wrong_iteration,
+    loop_of,
+)
+from tilesmith.capabilities.fault_finding.stepping.steps import copies, run_steps
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.numerics.precision import PRECISIONS, LowerPrecision
+from tilesmith.compiler.recipe.program import HostStep, KernelStep
+from tilesmith.compiler.rewriting.graph_pass import observed
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.hardware.target import Target
+
+_LOG = logging.getLogger(__name__)
+
+Arrays = Mapping[str, NDArray[Any]]
+Build = Callable[[], Executable]
+
+_SHARE = 3.0
+"""A pass is at fault if the error after it is the compiled model's, or a third of it at least: what
+quantised models change by rounding the other way, and narrow ones by rounding, stays below."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model compiled once, and how wrong its outputs are.
+
+    Attributes:
+        executable: None if compiling failed.
+        stages: the graphs on the way.
+        failure: what compiling or running raised.
+        outputs: what it gives.
+        error: largest relative error of an output.
+    """
+
+    executable: Executable | None
+    stages: Stages
+    failure: str
+    outputs: dict[str, Any]
+    error: float
+
+
+def tried(build: Build, inputs: Arrays, wanted: Arrays) -> Trial:
+    """Compile a model, run it, and compare its outputs."""
+    stages = Stages()
+    executable = None
+    try:
+        with observed(stages):
+            executable = build()
+        outputs = dict(executable.run(copies(inputs)))
+    except Exception as error:  # a compiler with a fault in it may raise anything
+        words = " ".join(str(error).split())[:300]
+        return Trial(executable, stages, f"{type(error).__name__}: {words}", {}, np.inf)
+    return Trial(executable, stages, "", outputs, output_error(outputs, wanted))
+
+
+def output_error(outputs: Arrays, wanted: Arrays) -> float:
+    """The largest relative error of an output; infinite where a shape is another."""
+    worst = 0.0
+    for name, value in wanted.items():
+        found: Any = outputs.get(name)
+        if not is_numeric(value):
+            continue
+        if np.shape(found) != np.shape(value):
+            return np.inf
+        worst = max(worst, tensor_error(np.asarray(found), np.asarray(value)).max_rel)
+    return worst
+
+
+def finding_of(
+    graph: Graph,
+    trial: Trial,
+    inputs: Arrays,
+    wanted: Arrays,
+    target: Target,
+    tolerance: float = TOLERANCE,
+    suspect: str = "",
+) -> Finding:
+    """What makes a trial wrong.
+
+    Args:
+        target: it was compiled for.
+        suspect: the tensor at which a comparison says that the error arises; "": unknown.
+    """
+    _LOG.info("the model %s; looking at %d passes", _how_wrong(trial), len(trial.stages.steps))
+    bound = tolerance * rounded_by(trial.stages)
+    if np.isfinite(trial.error):
+        bound = max(bound, trial.error / _SHARE)
+    found = first_wrong_pass(trial.stages, inputs, wanted, bound)
+    if found is not None:
+        return found
+    if trial.executable is None:
+        return failed_build(trial.stages, trial.failure, target)
+    executable = trial.executable
+    settled = settled_graph(executable.recipe, trial.stages.settled)
+    if settled is not None:
+        _LOG.info("passes are right; looking at %d steps", len(executable.recipe.steps))
+        found = _among_steps(executable, settled, trial.stages, inputs)
+        if found is not None:
+            return found
+    _LOG.info("every step is right on its own inputs; looking at how they are linked")
+    compared = Compared(executable, graph, inputs, "")
+    outputs = run_steps(executable, inputs).outputs
+    if trial.failure or unlike_whole(compared, outputs):
+        from tilesmith.capabilities.fault_finding.bisection.linking import linking_fault
+
+        return linking_fault(executable, inputs)
+    if settled is not None and suspect:
+        _LOG.info("and so is their linking; looking closely at what writes '%s'", suspect)
+        found = _among_steps(executable, settled, trial.stages, inputs, suspect)
+        if found is not None:
+            return found
+    sentence = (
+        "no pass changes what the graph computes and every step is right on its own inputs: errors "
+        "that are within tolerance add up, or what the model's file and the imported graph say "
+        "differs"
+    )
+    return Finding("unknown", "", "", sentence)
+
+
+def _among_steps(
+    executable: Executable, settled: Graph, stages: Stages, inputs: Arrays, suspect: str = ""
+) -> Finding | None:
+    """The first step that is wrong on its own inputs, and what about it is."""
+    step = Walk(executable, settled, suspect).run(inputs)
+    if not isinstance(step, WrongStep):
+        return step
+    found = _in_a_loop(step, executable, stages, inputs)
+    if found is not None:
+        return found
+    return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
+
+
+def _how_wrong(trial: Trial) -> str:
+    return trial.failure or f"is wrong: largest relative error of an output {trial.error:.3g}"
+
+
+def rounded_by(stages: Stages) -> float:
+    """How much larger the tolerance is for a pass that lowers the precision on the way."""
+    lowered = (step for step, before, after in stages.steps if before is not after)
+    names = [step.precision for step in lowered if isinstance(step, LowerPrecision)]
+    return max((WIDER.get(PRECISIONS[name], 1.0) for name in names), default=1.0)
+
+
+def _wrong(step: WrongStep, executable: Executable) -> Finding:
+    recipe = executable.recipe
+    found = recipe.steps[step.number]
+    name, tensor = step.node.describe(), step.node.writes[0]
+    if isinstance(found, KernelStep) and step.node.workload is not None:
+        finding = judged(subject_of(step, found, recipe.target, recipe.threads), step)
+        return (over_operand(recipe, step.node) if finding.part == "packing" else None) or finding
+    kind = "host operator" if isinstance(found, HostStep) else "kernel"
+    error = tensor_error(step.found, step.wanted)
+    sentence = f"{name} is wrong on right inputs: largest relative error {error.max_rel:.3g}"
+    return Finding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
+
+
+def _in_a_loop(
+    step: WrongStep, executable: Executable, stages: Stages, inputs: Arrays
+) -> Finding | None:
+    """Where a loop is wrong: its first kernel and iteration, or what is moved between them."""
+    loop = loop_of(executable.recipe.steps, step.number) if step.node.bodies else None
+    if loop is None:
+        return None
+    found = first_wrong_iteration(executable, inputs, loop, stages.settled, is_close)
+    if found is None:
+        return None
+    part: Part = "linking" if found.moved else "kernel"
+    details = {"iteration": found.to_json(), "workload": found.workload, "config": found.config}
+    name, tensor = found.moved or found.kernel, step.node.writes[0]
+    return Finding(part, name, tensor, found.sentence, step.node.sources, details)
+
+
+def _down_to_instruction(
+    finding: Finding, number: int, executable: Executable, inputs: Arrays
+) -> Finding:
+    """The finding with the first instruction whose output differs, where there is one."""
+    found = wrong_instruction(executable, inputs, number)
+    if found is None:
+        return finding
+    details = {**finding.details, "instruction": found.to_json()}
+    return replace(finding, sentence=f"{finding.sentence}; {found.sentence}", details=details)

@@ -1,0 +1,1 @@
+"""A model's tensors by something else than our kernels."""

@@ -1,0 +1,304 @@
+"""From a loop that goes wrong to the first iteration and kernel in which it does.
+
+The loop is run by hand, one iteration and one step after the other, in the memory it has in the
+model: moves and kernels are the recipe's own. Each kernel is compared with what its template's
+reference makes of the operands that lie in memory just before it, so that nothing an earlier
+iteration did is blamed on a later one. Loops and branches inside are gone through likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
+from tilesmith.capabilities.fault_finding.stepping.moved import Moved, Outside, body_of, same
+from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, Look, run_steps
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.host.kernels import run_kernel
+from tilesmith.compiler.recipe.layouts import normal, physical_shape, unpack
+from tilesmith.compiler.recipe.program import (
+    NOWHERE,
+    BranchStep,
+    DeviceStep,
+    HostStep,
+    KernelStep,
+    LoopStep,
+    MoveStep,
+    Place,
+    Recipe,
+    Step,
+)
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.compiler.runtime.workspace import Workspace
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+
+Close = Callable[[str, NDArray[Any], NDArray[Any]], bool]
+"""Whether a result of an element type is its reference's but for rounding."""
+
+_MOST = 10_000
+"""Iterations that are gone through."""
+
+
+@dataclass(frozen=True)
+class WrongIteration:
+    """The first kernel in a loop that is wrong on its own operands.
+
+    Attributes:
+        loop: its name.
+        iteration: from 0 on, of loops inside others of each, outermost first; none of kernels that
+            do a part of the same node's work before the loop begins.
+        kernel: name of the step: of the tensor it writes, where its node has none.
+        sources: the model's nodes whose work it does.
+        workload, config: what it is.
+        index, found, wanted: the element that is farthest off.
+        max_rel: how far, relative.
+        moved: the tensor that is another than what was to be moved to it, or left in it, where that
+            is at fault and no kernel.
+    """
+
+    loop: str
+    iteration: tuple[int, ...]
+    kernel: str
+    sources: tuple[str, ...]
+    workload: str
+    config: str
+    index: tuple[int, ...]
+    found: float
+    wanted: float
+    max_rel: float
+    moved: str = ""
+
+    @property
+    def sentence(self) -> str:
+        where = ", in it ".join(str(number) for number in self.iteration)
+        work = f", which does the work of {', '.join(self.sources[:4])}" if self.sources else ""
+        begin = f"the loop '{self.loop}' goes wrong in iteration {where}"
+        if not self.iteration:
+            begin = f"what '{self.loop}' computes before its loop goes wrong"
+        if self.moved:
+            reader = f", as '{self.kernel}' reads it," if self.kernel else ""
+            return (
+                f"{begin}: its kernels are right, and '{self.moved}'{reader} holds "
+                f"{self.found:.7g} at {list(self.index)} where {self.wanted:.7g} was to be moved "
+                "or left"
+            )
+        return (
+            f"{begin}: kernel '{self.kernel}' "
+            f"({self.workload}){work} gives {self.found:.7g} at {list(self.index)} where "
+            f"{self.wanted:.7g} is expected of its operands there"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "sentence": self.sentence}
+
+
+def loop_of(steps: Sequence[Step], number: int) -> int | None:
+    """The loop that wrote what a step did: it, or the one before the moves out of it; None of
+    others."""
+    loops = [at for at, step in enumerate(steps[: number + 1]) if isinstance(step, LoopStep)]
+    if not loops or not all(isinstance(s, MoveStep) for s in steps[loops[-1] + 1 : number + 1]):
+        return None
+    return loops[-1]
+
+
+class _FoundError(Exception):
+    """Ends the run."""
+
+
+def first_wrong_iteration(
+    executable: Executable,
+    inputs: Mapping[str, Any],
+    number: int,
+    graphs: Sequence[Graph],
+    close: Close,
+) -> WrongIteration | None:
+    """The first wrong kernel of a loop; None where each is right, or that cannot be told.
+
+    Args:
+        number: of the loop among the recipe's steps.
+        graphs: with schedules, that were made on the way, those of bodies too.
+    """
+    recipe = executable.recipe
+    held = {tensor.name: tensor for tensor in recipe.tensors}
+    found: list[WrongIteration | None] = []
+    of_node = set(getattr(recipe.steps[number], "sources", ()))
+
+    def before(at: int, step: Step, look: Look) -> None:
+        def outside(name: str) -> NDArray[Any] | None:
+            for graph in graphs:
+                if name in graph.constants:
+                    return np.asarray(graph.constants[name])
+            return np.asarray(look.read(held[name])) if name in held else None
+
+        by_hand = _ByHand(recipe, look.workspace, graphs, close, outside)
+        by_hand.name = str(getattr(recipe.steps[number], "name", ""))
+        if at == number and isinstance(step, LoopStep):
+            found.append(by_hand.loop(step, ()))
+            raise _FoundError
+        if isinstance(step, KernelStep) and of_node.intersection(step.sources):
+            own = [one for one in recipe.steps if not isinstance(one, HostStep)]
+            wrong = by_hand.kernel(step, by_hand.node(step, own), ())
+            if wrong is not None:
+                found.append(wrong)
+                raise _FoundError
+
+    with suppress(_FoundError, TilesmithError):
+        run_steps(executable, inputs, Hooks(lambda _: False, before=before))
+    return found[0] if found else None
+
+
+class _ByHand:
+    """Runs loops step by step."""
+
+    def __init__(
+        self, recipe: Recipe, work: Workspace, graphs: Sequence[Graph], close: Close,
+        outside: Outside,
+    ) -> None:  # fmt: skip
+        self.recipe, self.work, self.graphs, self.close = recipe, work, graphs, close
+        self.outside = outside
+        self._moved: dict[int, Moved | None] = {}
+        self._runners: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._nodes: dict[int, Node] = {}
+        self.name = ""
+
+    def loop(self, step: LoopStep, outer: tuple[int, ...]) -> WrongIteration | None:
+        trips = step.trips
+        if step.limit != NOWHERE:
+            trips = min(trips, int(self._at(step.limit, np.int64)[0]))
+        for iteration in range(min(trips, _MOST)):
+            if step.test != NOWHERE and not self._at(step.test, np.uint8)[0]:
+                return None
+            self._at(step.counter, np.int64)[0] = iteration
+            found = self._steps(step.steps, (*outer, iteration))
+            if found is not None:
+                return found
+            for moved in self._moved.values():
+                if moved is not None and not outer:
+                    moved.next()
+        return None if outer else self._written_outside()
+
+    def _written_outside(self) -> WrongIteration | None:
+        """Rows that were moved out of a loop, when it is over."""
+        for moved in self._moved.values():
+            apart = None if moved is None else moved.apart()
+            if apart is not None:
+                name, iteration, found, wanted = apart
+                return self._apart(name, "", (iteration,), found, wanted)
+        return None
+
+    def _apart(
+        self, name: str, kernel: str, at: tuple[int, ...], found: NDArray[Any], wanted: NDArray[Any]
+    ) -> WrongIteration:
+        """What lies somewhere beside what was to be moved there."""
+        wanted = wanted.reshape(found.shape)
+        error = tensor_error(found, wanted)
+        return WrongIteration(
+            self.name, at, kernel, (), "", "", error.worst, float(found[error.worst]),
+            float(wanted[error.worst]), error.max_rel, name,
+        )  # fmt: skip
+
+    def _moved_to(self, graph: Graph) -> Moved | None:
+        """Values of the loop that a body is of; none of loops inside others."""
+        if id(graph) not in self._moved:
+            of = body_of(self.graphs, graph)
+            self._moved[id(graph)] = None if of is None else Moved(*of, graph, self.outside)
+        return self._moved[id(graph)]
+
+    def _steps(self, steps: Sequence[DeviceStep], at: tuple[int, ...]) -> WrongIteration | None:
+        for step in steps:
+            found = None
+            match step:
+                case LoopStep():
+                    found = self.loop(step, at)
+                case BranchStep():
+                    taken = 0 if self._at(step.test, np.uint8)[0] else 1
+                    found = self._steps(step.steps[taken], at)
+                case KernelStep():
+                    found = self.kernel(step, self.node(step, steps), at)
+                case _:
+                    self._run(step)
+            if found is not None:
+                return found
+        return None
+
+    def _run(self, step: DeviceStep) -> None:
+        if id(step) not in self._runners:
+            self._runners[id(step)] = self.work.runner((step,))
+        self._runners[id(step)]({})
+
+    def kernel(
+        self, step: KernelStep, node: Node | None, at: tuple[int, ...]
+    ) -> WrongIteration | None:
+        if node is None:
+            self._run(step)
+            return None
+        graph, workload = self._graph_of(node), Workload.parse(step.workload)
+        config = Config.from_json(step.config)
+        compiled = backend_of(self.recipe.target).compile(workload, self.recipe.target, config)
+        places = dict(zip(compiled.parameters, step.arguments, strict=True))
+        template = template_of(workload.operator)
+        result = template.output(workload)
+        source, target = map(normal, template.layouts(workload, config))
+        operands: dict[str, Any] = {}
+        for place, (operand, name) in enumerate(
+            zip(template.operands(workload), node.inputs, strict=True)
+        ):
+            if name in graph.constants:
+                operands[name] = graph.constants[name]
+                continue
+            like = operand.role == "epilogue" and operand.shape == result.shape
+            layout = source if place == 0 else target if like else ""
+            operands[name] = self._array(places[operand.name], operand, layout)
+        moved = self._moved_to(graph) if len(at) == 1 else None
+        for name, array in operands.items() if moved is not None else ():
+            expected = moved.expected(name, at[0]) if moved is not None else None
+            if expected is not None and expected.size == array.size and not same(array, expected):
+                return self._apart(name, step.name, at, array, expected)
+        wanted = run_kernel(node, operands)
+        self._run(step)
+        found = self._array(places[compiled.output], result, target)
+        if moved is not None:
+            moved.written[node.writes[0]] = found
+        if self.close(result.dtype, found, wanted.reshape(found.shape)):
+            return None
+        error = tensor_error(found, wanted.reshape(found.shape))
+        return WrongIteration(
+            self.name, at, step.name, step.sources, step.workload, step.config, error.worst,
+            float(found[error.worst]), float(wanted.reshape(found.shape)[error.worst]),
+            error.max_rel,
+        )  # fmt: skip
+
+    def _array(self, place: Place, operand: Any, layout: str) -> NDArray[Any]:
+        shape = physical_shape(layout, operand.shape)
+        view = self.work.memory.view(place, to_numpy(operand.dtype), shape)
+        return np.array(unpack(layout, view, operand.shape))
+
+    def _at(self, place: Place, dtype: Any) -> NDArray[Any]:
+        return self.work.memory.view(place, np.dtype(dtype), (1,))
+
+    def node(self, step: KernelStep, beside: Sequence[DeviceStep]) -> Node | None:
+        """The node that a kernel is of: of the body with the same kernels in the same order."""
+        if id(step) not in self._nodes:
+            kernels = [one for one in beside if isinstance(one, KernelStep)]
+            own = [(one.name, one.workload) for one in kernels]
+            for graph in reversed(self.graphs):
+                nodes = [node for node in graph.nodes if node.workload is not None]
+                keys = [(n.name, n.workload.key) for n in nodes if n.workload is not None]
+                if keys == own:
+                    self._nodes |= {id(k): n for k, n in zip(kernels, nodes, strict=True)}
+                    break
+        return self._nodes.get(id(step))
+
+    def _graph_of(self, node: Node) -> Graph:
+        return next(graph for graph in self.graphs if node in graph.nodes)

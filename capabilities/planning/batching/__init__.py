@@ -1,0 +1,1 @@
+"""Continuous batching by discrete events."""

@@ -1,0 +1,1 @@
+"""What one step of one deployment costs in time and memory."""

@@ -1,0 +1,1 @@
+"""From a file (config.json, ONNX) to an architecture."""

@@ -1,0 +1,1 @@
+"""The fewest chips for a demand."""

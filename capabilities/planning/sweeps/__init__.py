@@ -1,0 +1,1 @@
+"""Grids of deployments, their prices and fronts."""

@@ -1,0 +1,195 @@
+"""Every point of a grid estimated; the Pareto fronts among them; what could not be, and why.
+
+Fronts: time per output token against tokens a second a chip, time to first token against the
+same, and time per output token against dollars for a million tokens, where machines have a
+price. Models that make no tokens have the latency of a pass in place of a token's time, and count
+passes. A chip's price is its share of an instance that is used whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.capabilities.planning.architecture import Architecture
+from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.estimates.estimate import Estimate, estimate
+from tilesmith.capabilities.planning.estimates.limits import check_possible
+from tilesmith.capabilities.planning.estimates.memory import check_fits, memory_of
+from tilesmith.capabilities.planning.sweeps.fleet import Fleet
+from tilesmith.capabilities.planning.sweeps.grid import Grid
+from tilesmith.capabilities.planning.sweeps.prices import Price, usd_per_million
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.simulator.designs.fronts import front
+
+Estimator = Callable[[Architecture, Deployment, Load], Estimate]
+Counted = Callable[[int, int], None]
+"""Is told how many points are done, of how many."""
+
+COLUMNS = (
+    "mesh", "tp", "pp", "ep", "dp", "weights", "cache", "batch", "input", "output", "ttft_ms",
+    "tpot_ms", "latency_ms", "tokens_per_s", "tokens_per_s_per_chip", "chips",
+    "usd_per_million_tokens", "memory_gib", "bound", "fronts",
+)  # fmt: skip
+"""Of the table, the CSV file and each point in JSON."""
+
+FRONTS = {
+    "tpot": ("tpot_ms", "-tokens_per_s_per_chip"),
+    "ttft": ("ttft_ms", "-tokens_per_s_per_chip"),
+    "cost": ("tpot_ms", "usd_per_million_tokens"),
+}
+"""What each front trades; a minus: better large."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One deployment under one load."""
+
+    deployment: Deployment
+    load: Load
+    estimate: Estimate
+    chips: int
+    usd_per_hour: float | None
+    fronts: tuple[str, ...] = ()
+
+    @property
+    def tokens_per_s_per_chip(self) -> float:
+        return self.estimate.tokens_per_s / self.chips
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """Of answers; none without a price."""
+        if self.usd_per_hour is None:
+            return None
+        return usd_per_million(self.usd_per_hour, self.estimate.tokens_per_s)
+
+    def row(self) -> Mapping[str, Any]:
+        """Values by the names of `COLUMNS`."""
+        where, found, load = self.deployment, self.estimate, self.load
+        values = (
+            where.mesh.name, where.tensor, where.pipeline, where.expert, where.data,
+            where.weights, where.cache, load.batch, load.input_tokens, load.output_tokens,
+            found.ttft_ms, found.tpot_ms, found.latency_ms, found.tokens_per_s,
+            self.tokens_per_s_per_chip, self.chips, self.usd_per_million_tokens,
+            found.memory.total, found.bound, " ".join(self.fronts),
+        )  # fmt: skip
+        return dict(zip(COLUMNS, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Points that cannot be, for one reason; the sentence is of one of them."""
+
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep found."""
+
+    points: Sequence[Point]
+    refusals: Sequence[Refusal]
+
+    def on(self, name: str) -> list[Point]:
+        """The points of a front, from the fastest on."""
+        by = FRONTS[name][0]
+        return sorted((p for p in self.points if name in p.fronts), key=lambda p: p.row()[by])
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        return {
+            "points": [dict(point.row()) for point in self.points],
+            "refused": sum(refusal.count for refusal in self.refusals),
+            "refusals": [vars(refusal) for refusal in self.refusals],
+        }
+
+
+def sweep(
+    architecture: Architecture,
+    grid: Grid,
+    prices: Mapping[str, Price],
+    counted: Counted = lambda done, total: None,
+    estimator: Estimator = estimate,
+) -> Sweep:
+    """Estimate every point of a grid.
+
+    Raises:
+        InputError: none of the points can be; the sentence is of the one that is nearest.
+    """
+    pairs = [(where, load) for where in grid.deployments() for load in grid.loads()]
+    points: list[Point] = []
+    refused: dict[str, list[InputError]] = {}
+    full: list[tuple[float, Deployment, Load]] = []
+    for done, (where, load) in enumerate(pairs):
+        counted(done, len(pairs))
+        try:
+            check_possible(architecture, where, load)
+            memory = memory_of(architecture, where, load)
+            if memory.chip > memory.available:  # what would do is looked for once, not for each
+                full.append((memory.chip - memory.available, where, load))
+                continue
+            points.append(_point(where, load, estimator(architecture, where, load), prices))
+        except InputError as error:
+            refused.setdefault(_kind(error), []).append(error)
+    counted(len(pairs), len(pairs))
+    refusals = [Refusal(len(errors), str(errors[0])) for errors in refused.values()]
+    if full:
+        refusals.append(Refusal(len(full), _why_full(architecture, full)))
+    if not points:
+        raise InputError(refusals[-1].example)
+    return Sweep(_with_fronts(points), tuple(refusals))
+
+
+def _why_full(architecture: Architecture, full: Sequence[tuple[float, Deployment, Load]]) -> str:
+    """What the point that lacks the least memory lacks, and what would do."""
+    _, where, load = min(full, key=lambda one: one[0])
+    try:
+        check_fits(architecture, where, load, memory_of(architecture, where, load))
+    except InputError as error:
+        return str(error)
+    raise AssertionError("it has not fitted before")
+
+
+def fleet_of(where: Deployment, prices: Mapping[str, Price]) -> Fleet:
+    """Where replicas of a deployment stand; one replica, whatever its data degree."""
+    mesh = where.mesh
+    cores = where.tensor * where.pipeline * where.cores_each
+    return Fleet(mesh.name, mesh.chips, mesh.cores_per_chip, cores, prices.get(mesh.name))
+
+
+def _point(where: Deployment, load: Load, found: Estimate, prices: Mapping[str, Price]) -> Point:
+    fleet = fleet_of(where, prices)
+    chips = fleet.chips(where.data)
+    each = fleet.usd_per_chip_hour()
+    return Point(where, load, found, chips, None if each is None else each * chips)
+
+
+def _kind(error: InputError) -> str:
+    """Sentences that differ in numbers alone are of one kind."""
+    return (
+        "".join("#" if c.isdigit() else c for c in str(error)).replace("#.", "#").replace("##", "#")
+    )
+
+
+def _with_fronts(points: Sequence[Point]) -> tuple[Point, ...]:
+    rows = [point.row() for point in points]
+    names: list[list[str]] = [[] for _ in points]
+    for name, axes in FRONTS.items():
+        for number in front([[_value(row, axis) for axis in axes] for row in rows]):
+            names[number].append(name)
+    return tuple(
+        Point(p.deployment, p.load, p.estimate, p.chips, p.usd_per_hour, tuple(found))
+        for p, found in zip(points, names, strict=True)
+    )
+
+
+def _value(row: Mapping[str, Any], axis: str) -> float:
+    """A value that is better small; what is not known is never on a front."""
+    found = row[axis.lstrip("-")]
+    if axis == "tpot_ms" and not found:
+        found = row["latency_ms"]
+    if not found:
+        return float("inf")
+    return -float(found) if axis.startswith("-") else float(found)

@@ -1,0 +1,214 @@
+"""Quantising a float32 model by data: what `tilesmith quantize` and `tilesmith.quantize` do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilesmith.jobs.subjects.calibration_data import (
+    Data,
+    expected_inputs,
+    random_samples,
+    samples_of,
+)
+from tilesmith.jobs.subjects.targets import resolve_target
+from tilesmith.search_space.hardware.target import HOST
+from tilesmith.search_space.support.errors import InputError, ModelError
+from tilesmith.search_space.support.files import check_output, written
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilesmith.capabilities.quantisation.search.quantise import Quantised
+    from tilesmith.compiler.onnx.files.file import ModelFile
+    from tilesmith.jobs.subjects.subject import Model
+
+_MOST_BYTES = 2**31 - 2**20
+"""What protobuf writes in one piece; weights of larger models lie beside it."""
+
+
+@dataclass(frozen=True)
+class QuantiseRequest:
+    """A model, data, and how it is to be quantised.
+
+    Attributes:
+        model: as `api.quantize`.
+        data: see `calibration_data`; None with `random`.
+        random: how many random samples stand in for data.
+        seed: of random samples, and of which samples accuracy is measured on.
+        shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
+        method, symmetric, operators, keep, budget, sensitivities, samples, threads, weights,
+            block, equalise, fuse_residuals: as `quantisation.quantise.QuantiseOptions`.
+    """
+
+    model: Model
+    data: Data | None = None
+    method: str = "minmax"
+    symmetric: bool = False
+    operators: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    budget: float | None = None
+    sensitivities: bool = False
+    samples: int = 16
+    seed: int = 0
+    random: int = 0
+    shapes: Mapping[str, Sequence[Any]] | None = None
+    threads: int = 1
+    weights: str = ""
+    block: int = 32
+    equalise: bool = False
+    fuse_residuals: bool = False
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """A quantised model and the report on it; give `model` to `compile`.
+
+    Attributes:
+        model: ONNX, with Q/DQ pairs or weights in blocks; onnxruntime runs it, too.
+        report: layers, sensitivities, accuracy, sizes.
+    """
+
+    model: onnx.ModelProto
+    report: Quantised
+
+    def save(self, path: str | Path) -> None:
+        """Write the model; weights beyond 2 GiB lie in a file beside it.
+
+        Raises:
+            InputError: the path cannot be written.
+            JobError: the disk is full.
+        """
+        write_model(self.model, Path(path))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report, by the keys that scripts rely on."""
+        found, accuracy = self.report, self.report.accuracy
+        return {
+            "layers": [layer.node for layer in found.layers],
+            "kept": list(found.kept),
+            "error": None if accuracy is None else accuracy.error,
+            "sqnr_db": None if accuracy is None else accuracy.sqnr_db,
+            "max_abs_err": None if accuracy is None else accuracy.largest,
+            "top1_agreement": None if accuracy is None else accuracy.top1,
+            "weight_error": found.weight_error,
+            "calibrated_samples": found.calibrated,
+            "measured_samples": found.measured,
+            "float_bytes": found.float_bytes,
+            "quantised_bytes": found.quantised_bytes,
+            "sensitivities": [
+                {
+                    "node": s.layer.node,
+                    "operator": s.layer.operator,
+                    "error": s.error,
+                    "sqnr_db": s.sqnr_db,
+                    "share": s.share,
+                }
+                for s in found.sensitivities
+            ],
+        }
+
+
+def quantised_model(
+    asked: QuantiseRequest, watch: Callable[[str], None] = lambda text: None
+) -> QuantisedModel:
+    """Calibrate and quantise; errors as `api.quantize`."""
+    from tilesmith.capabilities.quantisation.preparation.float_model import float_model
+    from tilesmith.capabilities.quantisation.preparation.plan import OPERATORS
+    from tilesmith.capabilities.quantisation.search.quantise import QuantiseOptions, quantised
+
+    _check(asked)
+    model = float_model(file_of(asked.model))
+    inputs = expected_inputs(model.inputs, asked.shapes or {})
+    samples = [] if asked.data is None else samples_of(inputs, asked.data)
+    if asked.random:
+        samples = random_samples(inputs, asked.random, asked.seed)
+    chosen = np.random.default_rng(asked.seed).permutation(len(samples))[: asked.samples]
+    options = QuantiseOptions(
+        method=asked.method,
+        symmetric=asked.symmetric,
+        operators=tuple(asked.operators) or OPERATORS,
+        keep=tuple(asked.keep),
+        budget=asked.budget,
+        sensitivities=asked.sensitivities,
+        measured=tuple(sorted(int(number) for number in chosen)),
+        threads=asked.threads,
+        weights=asked.weights,
+        block=asked.block,
+        equalise=asked.equalise,
+        fuse_residuals=asked.fuse_residuals,
+    )
+    report = quantised(model, samples, resolve_target(HOST), options, watch)
+    return QuantisedModel(report.model, report)
+
+
+def _check(asked: QuantiseRequest) -> None:
+    if asked.data is not None and asked.random:
+        raise InputError("give either calibration data or a number of random samples, not both")
+    free = asked.weights and asked.budget is None and not asked.sensitivities
+    if asked.data is None and not asked.random and not free:
+        raise InputError(
+            "quantising needs calibration data: give arrays of the model's inputs (--data), or, to "
+            "try it, a number of random samples (--random)"
+        )
+    wanted = asked.budget is not None or asked.sensitivities
+    if asked.samples < wanted:
+        raise InputError(f"samples = {asked.samples} is out of range; at least {int(wanted)}")
+    if asked.budget is not None and not 0 <= asked.budget < np.inf:
+        raise InputError(
+            f"budget = {asked.budget} is out of range; 0 or more, such as 0.02 for 2 % of the "
+            "outputs' norm"
+        )
+
+
+def file_of(model: Model) -> ModelFile:
+    """A model as ONNX, from whichever front end.
+
+    Raises:
+        ModelError: it cannot be read, or is none of ONNX.
+    """
+    from tilesmith.compiler.driver.front_end import onnx_file_of
+
+    file = onnx_file_of(model)
+    if file is None:
+        raise ModelError(
+            "models of StableHLO cannot be quantised; export the model as ONNX, in which pairs of "
+            "QuantizeLinear and DequantizeLinear are written"
+        )
+    return file
+
+
+def write_model(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model whole or not at all; errors as `QuantisedModel.save`."""
+    check_output(path)
+    tensors = list(model.graph.initializer)
+    if sum(len(tensor.raw_data) for tensor in tensors) <= _MOST_BYTES:
+        with written(path) as file:
+            file.write(model.SerializeToString())
+        return
+    beside = path.with_name(path.name + ".data")
+    check_output(beside)
+    bare = type(model)(ir_version=model.ir_version, producer_name=model.producer_name)
+    bare.opset_import.extend(model.opset_import)
+    for part in ("node", "input", "output"):
+        getattr(bare.graph, part).extend(getattr(model.graph, part))
+    bare.graph.name = model.graph.name
+    with written(beside) as file:
+        for tensor in tensors:
+            entry = bare.graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
+            entry.dims.extend(tensor.dims)
+            _refer(entry, beside.name, file.tell(), len(tensor.raw_data))
+            file.write(tensor.raw_data)
+    with written(path) as file:
+        file.write(bare.SerializeToString())
+
+
+def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Say where a tensor's bytes lie."""
+    tensor.data_location = tensor.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))

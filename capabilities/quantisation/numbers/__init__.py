@@ -1,0 +1,1 @@
+"""Ranges, scales, integers: the numbers of a quantised model."""

@@ -1,0 +1,1 @@
+"""A float model brought to the form that is quantised, and the plan of it."""

@@ -1,0 +1,1 @@
+"""Which way of quantising costs least accuracy."""

@@ -1,0 +1,1 @@
+"""A sharded program executed, and compiled for each core."""

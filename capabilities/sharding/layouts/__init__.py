@@ -1,0 +1,1 @@
+"""How tensors and operators lie over a mesh."""

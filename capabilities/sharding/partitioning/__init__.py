@@ -1,0 +1,1 @@
+"""From specs to one program for every core, and its cost."""

@@ -1,0 +1,114 @@
+"""What a sharded model costs and holds, as plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.capabilities.sharding.partitioning.costs import Costs
+from tilesmith.capabilities.sharding.partitioning.program import Program
+from tilesmith.capabilities.sharding.partitioning.resharding import COLLECTIVES
+from tilesmith.compiler.driver.build import prepared
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """A tensor on the cores: its whole shape, its spec, bytes on one core."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    spec: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """A collective: bytes of the tensor on one core before it (of an all_gather after it)."""
+
+    kind: str
+    tensor: str
+    axes: tuple[str, ...]
+    before: str
+    after: str
+    bytes: int
+    us: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a program costs and holds on one core.
+
+    Attributes:
+        compute_us: its kernels by their rooflines, neighbours fused, and copies, one after another.
+        communication_us: its collectives, none hidden behind computing.
+        weight_bytes, activation_bytes: weights; the most of other tensors at a time.
+    """
+
+    tensors: tuple[TensorRow, ...]
+    collectives: tuple[CollectiveRow, ...]
+    compute_us: float
+    communication_us: float
+    weight_bytes: int
+    activation_bytes: int
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.weight_bytes + self.activation_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tensors": [vars(row) for row in self.tensors],
+            "collectives": [vars(row) for row in self.collectives],
+            "compute_us": self.compute_us,
+            "communication_us": self.communication_us,
+            "weight_bytes": self.weight_bytes,
+            "activation_bytes": self.activation_bytes,
+        }
+
+
+def account(program: Program, costs: Costs) -> Account:
+    """The account of a program at the prices of its machine."""
+    compute = sum(sum(costs.kernels(prepared(segment.graph))) for segment in program.segments)
+    compute += sum(
+        costs.step(move.step, move.shape, program.tensors[move.source].dtype)
+        for move in program.moves
+        if move.step.kind not in COLLECTIVES
+    )
+    collectives = tuple(
+        CollectiveRow(
+            move.step.kind,
+            move.tensor,
+            move.step.axes,
+            str(move.step.before),
+            str(move.step.after),
+            move.step.wire_bytes(
+                move.shape, costs.size(program.tensors[move.source].dtype), program.mesh
+            ),
+            costs.step(move.step, move.shape, program.tensors[move.source].dtype) / 1e3,
+        )
+        for move in program.moves
+        if move.step.kind in COLLECTIVES
+    )
+    return Account(
+        tuple(_rows(program)),
+        collectives,
+        compute / 1e3,
+        sum(row.us for row in collectives),
+        program.weight_bytes,
+        program.activation_bytes,
+    )
+
+
+def _rows(program: Program) -> list[TensorRow]:
+    rows = []
+    for role, group in (
+        ("input", program.inputs),
+        ("weight", program.weights),
+        ("inside", program.inside),
+        ("output", program.outputs),
+    ):
+        for placed in group:
+            size = program.nbytes(placed.local)
+            rows.append(TensorRow(placed.info.name, role, placed.info.dims, str(placed.spec), size))
+    return rows

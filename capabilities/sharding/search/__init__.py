@@ -1,0 +1,1 @@
+"""The optimal sharding, by integer programming."""

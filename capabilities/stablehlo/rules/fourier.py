@@ -1,0 +1,87 @@
+"""Fourier transforms: ONNX's DFT along one axis after the other.
+
+A whole transform of real numbers (RFFT) takes half of the frequencies, of which the other half is
+the conjugate; its inverse (IRFFT) puts that half back first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.capabilities.stablehlo.attributes import integers, tensor_type
+from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.pairs import Complex, paired, parted, parts, stacked
+from tilesmith.capabilities.stablehlo.rules.elementwise import choose, word
+from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, cut, reverse
+from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
+
+
+@rules.register("complex.stablehlo.fft")
+def _fft(translation: Translation, operation: Any, values: Values) -> Values:
+    b, (x,) = translation.builder, values
+    lengths = integers(operation, "fft_length")
+    kind, rank = word(operation, "fft_type"), len(x.shape)
+    axes = list(range(rank - len(lengths), rank))
+    shape = tensor_type(operation.results[0].type, operation.name).shape
+    if 0 in (*x.shape, *shape):
+        nothing = replace(b.like(0, x), shape=shape)
+        return [nothing if kind == "IRFFT" else paired(nothing, nothing)]
+    if kind == "RFFT":
+        found: Complex = _transformed(b, x, axes[-1], halved=True)
+        axes = axes[:-1]
+    elif kind == "IRFFT":
+        assert isinstance(x, Complex)
+        for axis in axes[:-1]:
+            x = _transformed(b, x, axis, inverse=True)
+        found = _transformed(b, _completed(b, x, lengths[-1]), axes[-1], inverse=True)
+        return [found.real]
+    else:
+        assert isinstance(x, Complex)
+        found = x
+    for axis in axes:
+        found = _transformed(b, found, axis, inverse=kind == "IFFT")
+    return [found]
+
+
+def _transformed(
+    b: Builder, x: Value, axis: int, inverse: bool = False, halved: bool = False
+) -> Complex:
+    """Along one axis; `halved`: the frequencies up to half of them."""
+    pair = stacked(b, x)
+    if not isinstance(x, Complex):
+        pair = b.reshape(b.full(x), (*x.shape, 1))
+    extent = x.shape[axis]
+    shape = [*x.shape, 2]
+    shape[axis] = extent // 2 + 1 if halved else extent
+    place = b.constant(np.array(axis, np.int64)).name
+    made = b.add(
+        "DFT", [b.full(pair).name, "", place], x.dtype, tuple(shape),
+        inverse=int(inverse), onesided=int(halved),
+    )  # fmt: skip
+    return parted(b, made)
+
+
+def _completed(b: Builder, x: Complex, length: int) -> Complex:
+    """All frequencies of real numbers, of the first half of them along the last axis.
+
+    The first, and the middle one of an even number, are those of real numbers: what imaginary part
+    they have is not looked at.
+    """
+    axis, half = len(x.shape) - 1, length // 2 + 1
+    real, imaginary = (b.full(_up_to(b, part, 0, half)) for part in parts(x))
+    places = np.arange(half)
+    kept = b.constant((places > 0) & (2 * places != length))
+    imaginary = choose(b, kept, imaginary, b.like(0, imaginary))
+    high = (length + 1) // 2
+    sides = [reverse(b, _up_to(b, part, 1, high), (axis,)) for part in (real, imaginary)]
+    turned = b.elementwise("Neg", sides[1])
+    return paired(concatenate(b, [real, sides[0]], axis), concatenate(b, [imaginary, turned], axis))
+
+
+def _up_to(b: Builder, x: Value, start: int, end: int) -> Value:
+    """Elements of the last axis."""
+    rest = x.shape[:-1]
+    return cut(b, x, (*(0 for _ in rest), start), (*rest, end))

@@ -1,0 +1,387 @@
+"""Reading and writing at computed places: gather, scatter, dynamic slices, by their dimension
+numbers.
+
+Whatever the numbers, a gather reads rows of a matrix and a scatter writes them: axes that windows
+cover whole are within rows, the others are counted by the place of a row. Reading along one axis,
+which is most of what models do, stays a Gather along it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.capabilities.stablehlo.attributes import integers
+from tilesmith.capabilities.stablehlo.bindings import stablehlo
+from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.rules.elementwise import choose
+from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
+from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
+from tilesmith.capabilities.stablehlo.turns import Rows, Turns, Written
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a tensor: where each begins, and how long it is.
+
+    Attributes:
+        batch: extents that windows are counted by.
+        starts: by axis, the first element of each window: whole numbers [batch] (or broadcast to
+            it); 0 where an axis is left out.
+        sizes: of a window, per axis of the tensor.
+    """
+
+    batch: Shape
+    starts: dict[int, Value]
+    sizes: Shape
+
+    def covered(self, shape: Shape) -> int:
+        """The axis from which on windows are the whole tensor."""
+        axis = len(shape)
+        while axis and self.sizes[axis - 1] == shape[axis - 1] and axis - 1 not in self.starts:
+            axis -= 1
+        return axis
+
+
+# -- where windows begin ------------------------------------------------------------------------
+def components(b: Builder, indices: Value, vector: int) -> list[Value]:
+    """The parts of index vectors along the axis `vector`, in 64 bits."""
+    shape = indices.shape
+    if vector == len(shape):
+        return [b.cast(indices, "int64")]
+    rest = (*shape[:vector], *shape[vector + 1 :])
+    before = b.producer(indices.name)
+    if before is not None and before.is_onnx("Concat") and indices.whole:
+        parts = [b.value(name) for name in before.inputs]
+        joined = before.attribute("axis") == vector
+        if joined and all(part.shape[vector] == 1 for part in parts):
+            return [b.cast(b.reshape(part, rest), "int64") for part in parts]
+    found = []
+    for number in range(shape[vector]):
+        starts, ends = [0] * len(shape), list(shape)
+        starts[vector], ends[vector] = number, number + 1
+        part = b.reshape(cut(b, indices, tuple(starts), tuple(ends)), rest)
+        found.append(b.cast(part, "int64"))
+    return found
+
+
+def batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value]:
+    """For axes that tensor and indices share: their own count, per window."""
+    batch = tuple(extent for axis, extent in enumerate(shape) if axis != vector)
+    found = []
+    for axis in indices:
+        place = axis - (axis > vector)
+        found.append(b.broadcast(count(b, batch[place], "int64"), batch, (place,)))
+    return found
+
+
+def clamped(b: Builder, start: Value, most: int) -> Value:
+    """At least 0 and at most `most`, so that a window lies inside."""
+    low = b.elementwise("Max", start, b.like(0, start))
+    return b.elementwise("Min", low, b.like(most, start))
+
+
+def _rows(b: Builder, shape: Shape, windows: Windows, lead: int) -> Value:
+    """The place of each row: [batch, sizes of the leading axes]."""
+    sizes = windows.sizes[:lead]
+    whole = (*windows.batch, *sizes)
+    total: Value | None = None
+    step = 1
+    for axis in reversed(range(lead)):
+        terms = []
+        if axis in windows.starts:
+            own = windows.starts[axis]
+            terms.append(b.broadcast(own, whole, tuple(range(len(windows.batch)))))
+        if sizes[axis] > 1:
+            counted = count(b, sizes[axis], "int64")
+            terms.append(b.broadcast(counted, whole, (len(windows.batch) + axis,)))
+        for term in terms:
+            scaled = term if step == 1 else b.elementwise("Mul", term, b.like(step, term))
+            total = scaled if total is None else b.elementwise("Add", total, scaled)
+        step *= shape[axis]
+    zero = b.constant(np.array(0, np.int64))
+    return replace(total if total is not None else zero, shape=whole)
+
+
+# -- reading ------------------------------------------------------------------------------------
+def read(b: Builder, value: Value, windows: Windows) -> Value:
+    """[batch, sizes]: windows of a tensor, which lie inside it."""
+    shape, sizes = value.shape, windows.sizes
+    result = (*windows.batch, *sizes)
+    if 0 in result:
+        return replace(b.like(0, value), shape=result)
+    row = by_turn(b, value, windows)
+    if row is not None:
+        return row
+    cropped = [a for a in range(len(shape)) if a in windows.starts or sizes[a] != shape[a]]
+    if not cropped:
+        return b.broadcast(value, result, range(len(windows.batch), len(result)))
+    lead = windows.covered(shape)
+    value = b.full(value)
+    if len(cropped) == 1 and cropped[0] in windows.starts:
+        return _along(b, value, windows, cropped[0])
+    rows = b.reshape(value, (math.prod(shape[:lead]), *shape[lead:]))
+    places = b.full(_rows(b, shape, windows, lead))
+    made = (*places.shape, *shape[lead:])
+    return b.reshape(b.add("Gather", [rows.name, places.name], value.dtype, made, axis=0), result)
+
+
+def _along(b: Builder, value: Value, windows: Windows, axis: int) -> Value:
+    """Windows that begin anywhere along one axis."""
+    places, own = windows.starts[axis], (*windows.batch, windows.sizes[axis])
+    rank = len(windows.batch)
+    places = b.broadcast(places, own, range(rank))
+    if own[-1] > 1:
+        ahead = b.broadcast(count(b, own[-1], "int64"), own, (rank,))
+        places = b.elementwise("Add", places, ahead)
+    if own[-1] == 1:
+        own = own[:-1]
+    places = b.full(b.reshape(places, own))
+    before, after = value.shape[:axis], value.shape[axis + 1 :]
+    made = b.add(
+        "Gather", [value.name, places.name], value.dtype, (*before, *own, *after), axis=axis
+    )
+    order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, len(made.shape)))
+    return b.reshape(b.transpose(made, order), (*windows.batch, *windows.sizes))
+
+
+@rules.register("stablehlo.gather")
+def _gather(translation: Translation, operation: Any, values: Values) -> Values:
+    b, (value, indices) = translation.builder, values[:2]
+    axes = stablehlo().GatherDimensionNumbers(operation.attributes["dimension_numbers"])
+    sizes = integers(operation, "slice_sizes")
+    vector = int(axes.index_vector_dim)
+    batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
+    starts: dict[int, Value] = {}
+    parts = components(b, indices, vector)
+    for axis, part in zip(axes.start_index_map, parts, strict=True):
+        if sizes[axis] < value.shape[axis]:
+            starts[axis] = clamped(b, part, value.shape[axis] - sizes[axis])
+    shared = tuple(axes.operand_batching_dims)
+    counts = batched(b, tuple(axes.start_indices_batching_dims), vector, indices.shape)
+    starts.update(zip(shared, counts, strict=True))
+    found = read(b, value, Windows(batch, starts, sizes))
+    gone = {*axes.collapsed_slice_dims, *shared}
+    kept = [extent for axis, extent in enumerate(sizes) if axis not in gone]
+    found = b.reshape(found, (*batch, *kept))
+    offsets = tuple(axes.offset_dims)
+    counted, inside = iter(range(len(batch))), iter(range(len(batch), len(found.shape)))
+    order = [next(inside) if a in offsets else next(counted) for a in range(len(found.shape))]
+    return [b.transpose(found, order)]
+
+
+@rules.register("stablehlo.dynamic_slice")
+def _dynamic_slice(translation: Translation, operation: Any, values: Values) -> Values:
+    b, value = translation.builder, values[0]
+    sizes = integers(operation, "slice_sizes")
+    starts, moving = _starts(b, value.shape, values[1:], sizes)
+    known = {axis: b.constant(np.array(start, np.int64)) for axis, start in enumerate(starts)}
+    cropped = [axis for axis, size in enumerate(sizes) if size != value.shape[axis]]
+    windows = Windows((), {axis: moving.get(axis, known[axis]) for axis in cropped}, sizes)
+    row = by_turn(b, value, windows) if moving else None
+    if row is not None:
+        return [row]
+    value = cut(
+        b, value,
+        tuple(start if axis not in moving else 0 for axis, start in enumerate(starts)),
+        tuple(
+            start + size if axis not in moving else extent
+            for axis, (start, size, extent) in enumerate(
+                zip(starts, sizes, value.shape, strict=True)
+            )
+        ),
+    )  # fmt: skip
+    return [read(b, value, Windows((), moving, sizes)) if moving else value]
+
+
+def _starts(
+    b: Builder, shape: Shape, given: Sequence[Value], sizes: Shape
+) -> tuple[list[int], dict[int, Value]]:
+    """Where a window of such sizes begins: known numbers, and by axis those that are computed."""
+    starts, moving = [], {}
+    for axis, (value, extent, size) in enumerate(zip(given, shape, sizes, strict=True)):
+        known = b.single(value)
+        starts.append(0 if known is None else min(max(0, int(known)), extent - size))
+        if known is None and size < extent:
+            moving[axis] = clamped(b, b.cast(value, "int64"), extent - size)
+    return starts, moving
+
+
+@rules.register("stablehlo.dynamic_update_slice")
+def _dynamic_update_slice(translation: Translation, operation: Any, values: Values) -> Values:
+    b, (value, update) = translation.builder, values[:2]
+    sizes = update.shape
+    if 0 in sizes or sizes == value.shape:
+        return [update if sizes == value.shape else value]
+    starts, moving = _starts(b, value.shape, values[2:], sizes)
+    cropped = [axis for axis, size in enumerate(sizes) if size != value.shape[axis]]
+    if len(cropped) == 1 and not moving:
+        return [_spliced(b, value, update, cropped[0], starts[cropped[0]])]
+    known = {axis: b.constant(np.array(start, np.int64)) for axis, start in enumerate(starts)}
+    windows = Windows((), {axis: moving.get(axis, known[axis]) for axis in cropped}, sizes)
+    return [write(b, value, update, windows, "none")]
+
+
+def _spliced(b: Builder, value: Value, update: Value, axis: int, start: int) -> Value:
+    """A part along one axis in another's place."""
+    before = b.producer(value.name)
+    pieces = [value]
+    if before is not None and before.is_onnx("Concat") and before.attribute("axis") == axis:
+        pieces = [b.value(name) for name in before.inputs]
+    stop = start + update.shape[axis]
+    low: list[Value] = []
+    high: list[Value] = []
+    place = 0
+    for piece in pieces:
+        end = place + piece.shape[axis]
+        if place < start:
+            low.append(_between(b, piece, axis, 0, min(end, start) - place))
+        if end > stop:
+            high.append(_between(b, piece, axis, max(place, stop) - place, end - place))
+        place = end
+    return concatenate(b, [*low, update, *high], axis)
+
+
+def _between(b: Builder, value: Value, axis: int, start: int, end: int) -> Value:
+    starts, limits = [0] * len(value.shape), list(value.shape)
+    starts[axis], limits[axis] = start, end
+    return cut(b, value, tuple(starts), tuple(limits))
+
+
+# -- by turn ------------------------------------------------------------------------------------
+_MANY = 1 << 16
+"""Elements up to which windows are read before a loop, however often each is among them."""
+
+
+def by_turn(b: Builder, value: Value, windows: Windows) -> Value | None:
+    """A row of what is read for all turns before the loop; None where it cannot be."""
+    turns: Turns | None = b.turns[-1] if b.turns else None
+    if turns is None or not windows.starts:
+        return None
+    state = turns.states.get(value.name) if value.whole else None
+    source = value if state is None else state
+    rows = turns.rows(b, windows.starts, windows.batch, windows.sizes)
+    if rows is None or not turns.is_outside(b, source):
+        return None
+    elements = turns.count * math.prod((*windows.batch, *windows.sizes))
+    if elements > max(_MANY, 16 * math.prod(source.shape)):
+        return None
+    if not rows.vary:
+        if state is not None:
+            return None
+        with turns.around(b):
+            return read(b, value, _windows(b, rows))
+    if state is not None:
+        turns.seen.append((value.name, rows))
+    with turns.around(b):
+        whole, backwards = _read_before(b, source, rows, turns.count)
+    for name, known in turns.scanned.items():
+        if known == (whole, backwards):
+            return b.value(name)
+    row = b.declare(b.name("row"), value.dtype, (*windows.batch, *windows.sizes))
+    turns.scanned[row.name] = (whole, backwards)
+    return row
+
+
+def _windows(b: Builder, rows: Rows, turns: int | None = None) -> Windows:
+    """The windows of all turns as one batch; those of one turn, where all are the same."""
+    batch = rows.batch if turns is None else (turns, *rows.batch)
+    starts = {
+        axis: b.constant((start[0] if turns is None else start).astype(np.int64))
+        if isinstance(start, np.ndarray)
+        else replace(start, shape=batch)
+        for axis, start in rows.starts.items()
+    }
+    return Windows(batch, starts, rows.sizes)
+
+
+def _read_before(b: Builder, value: Value, rows: Rows, turns: int) -> tuple[Value, bool]:
+    """[turns, *batch, *sizes], and whether the last turn's comes first."""
+    line = rows.line(value.shape)
+    if line is None:
+        return b.full(read(b, value, _windows(b, rows, turns))), False
+    axis, low, backwards = line
+    part = _between(b, b.full(value), axis, low, low + turns)
+    order = (axis, *(a for a in range(len(value.shape)) if a != axis))
+    return b.reshape(b.full(b.transpose(part, order)), (turns, *rows.sizes)), backwards
+
+
+def written_by_turn(
+    b: Builder, value: Value, update: Value, windows: Windows, reduction: str
+) -> Value | None:
+    """What stands for a loop's state of which a row is written; None where that is not by turn."""
+    turns: Turns | None = b.turns[-1] if b.turns else None
+    if turns is None or value.name not in turns.states or not value.whole:
+        return None
+    rows = turns.rows(b, windows.starts, windows.batch, windows.sizes)
+    if rows is None or not rows.vary:
+        return None
+    if reduction != "none":
+        before = read(b, value, windows)
+        update = b.elementwise(reduction.title(), before, b.reshape(update, before.shape))
+    token = b.declare(b.name("written"), value.dtype, value.shape)
+    given = b.full(b.reshape(b.full(update), (*windows.batch, *windows.sizes)))
+    turns.written[token.name] = Written(value.name, rows, given)
+    return token
+
+
+def written_behind(b: Builder, value: Value, stacked: Value, rows: Rows, turns: int) -> Value:
+    """A state after a loop.
+
+    Args:
+        stacked: what its turns wrote, [turns, *batch, *sizes], in order of the places where these
+            lie in a line.
+    """
+    line = rows.line(value.shape)
+    if line is None:
+        return write(b, value, stacked, _windows(b, rows, turns), "none")
+    axis, low, _ = line
+    others = [extent for a, extent in enumerate(value.shape) if a != axis]
+    order = [*range(1, axis + 1), 0, *range(axis + 1, len(value.shape))]
+    moved = b.transpose(b.reshape(stacked, (turns, *others)), order)
+    return moved if moved.shape == value.shape else _spliced(b, b.full(value), moved, axis, low)
+
+
+# -- writing ------------------------------------------------------------------------------------
+def write(
+    b: Builder,
+    value: Value,
+    update: Value,
+    windows: Windows,
+    reduction: str,
+    inside: Value | None = None,
+) -> Value:
+    """A tensor with windows [batch, sizes] written into it, or joined with what is there.
+
+    Args:
+        inside: for each row, whether it is written at all; None: every one.
+    """  # fmt: skip
+    token = written_by_turn(b, value, update, windows, reduction) if inside is None else None
+    if token is not None:
+        return token
+    shape = value.shape
+    lead = windows.covered(shape)
+    row = shape[lead:]
+    count_of_rows = math.prod(shape[:lead])
+    rows = b.reshape(b.full(value), (count_of_rows, *row))
+    places = _rows(b, shape, windows, lead)
+    total = count_of_rows
+    if inside is not None:  # what is outside goes into a row that is cut off again
+        spare = replace(b.like(0, value), shape=(1, *row))
+        rows = concatenate(b, [rows, spare], 0)
+        places = choose(b, inside, places, b.like(count_of_rows, places))
+        total += 1
+    number = math.prod(places.shape)
+    places = b.full(b.reshape(b.full(places), (number, 1)))
+    updates = b.full(b.reshape(b.full(update), (number, *row)))
+    made = b.add(
+        "ScatterND", [b.full(rows).name, places.name, updates.name], value.dtype,
+        (total, *row), reduction=reduction,
+    )  # fmt: skip
+    if inside is not None:
+        made = cut(b, made, (0,) * len(made.shape), (count_of_rows, *row))
+    return b.reshape(made, shape)

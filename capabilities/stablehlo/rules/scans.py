@@ -1,0 +1,192 @@
+"""Loops of known turns that go through rows become `Scan`.
+
+    i, c, ys = while i < n: c = f(c, xs[i]); ys[i] = c; i += 1        before
+    c, ys = Scan(c, xs) body=<c = f(c, x)>                            after
+
+A body is translated once to learn which of its values count turns, then as the body of a scan;
+again without rows of a state that turns out to be looked at otherwise (`turns.Turns.broken`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.capabilities.stablehlo.bodies import body_of
+from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.rules.indexing import written_behind
+from tilesmith.capabilities.stablehlo.turns import Turns, Written
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.search_space.expressions.dtypes import to_numpy
+
+Values = Sequence[Value]
+Body = Callable[[Values], Values]
+
+
+def scanned(
+    b: Builder, initial: list[Value], kept: list[bool], turns: int, body: Body
+) -> list[Value] | None:
+    """What a loop ends with; None where it goes through no rows.
+
+    Args:
+        initial: what it starts from, whole.
+        kept: which of that a turn hands on as it is.
+        body: gives what a turn hands on for what it is given.
+    """
+    counted = _counters(b, initial, kept, turns, body)
+    loop = _Scanned(b, initial, kept, counted, turns, body)
+    barred: set[int] = set()
+    while True:
+        found = loop.translated(barred)
+        if not isinstance(found, set):
+            return found
+        barred |= found
+
+
+def _counters(
+    b: Builder, initial: list[Value], kept: list[bool], turns: int, body: Body
+) -> dict[int, NDArray[Any]]:
+    """By position, the values of what starts at a known number and grows by one."""
+    found = {}
+    with b.scope():
+        given = [
+            value if stays else b.declare(b.name("carried"), value.dtype, value.shape)
+            for value, stays in zip(initial, kept, strict=True)
+        ]
+        for position, result in enumerate(body(given)):
+            first, start = b.single(initial[position]), initial[position]
+            made = b.producer(result.name)
+            if first is None or start.shape or not np.issubdtype(to_numpy(start.dtype), np.integer):
+                continue
+            if made is None or not made.is_onnx("Add") or given[position].name not in made.inputs:
+                continue
+            others = [name for name in made.inputs if name != given[position].name]
+            step = b.single(b.value(others[0])) if others else None
+            if step is not None:
+                grown = int(first) + int(step) * np.arange(turns + 1, dtype=np.int64)
+                found[position] = grown.astype(to_numpy(start.dtype))
+    return found
+
+
+@dataclass(frozen=True)
+class _Scanned:
+    """A loop; the fields are `scanned`'s.
+
+    Attributes:
+        counted: by the position of a counter, its values, the last after the loop.
+    """
+
+    b: Builder
+    initial: list[Value]
+    kept: list[bool]
+    counted: dict[int, NDArray[Any]]
+    turns: int
+    body: Body
+
+    def translated(self, barred: set[int]) -> list[Value] | set[int] | None:
+        """What the loop ends with; positions of states that are no rows; or None for no scan.
+
+        Args:
+            barred: positions of states that are carried whole.
+        """
+        b = self.b
+        outside = (b.nodes, b.written, b.turns)
+        with b.scope() as nodes:
+            turns = Turns(self.turns, {}, {}, outside, b.level)
+            given = self._given(turns, barred)
+            b.turns = [*outside[2], turns]
+            try:
+                results = [b.full(value) for value in self.body(given)]
+            finally:
+                b.turns = outside[2]
+            names = [result.name for result in results]
+            carried = [p for p in self._changing() if names[p] not in turns.written]
+            live = [*(names[p] for p in carried), *(w.update.name for w in turns.written.values())]
+            nodes[:] = _needed(nodes, live)
+            becomes = {given[p].name: names[p] for p in self._changing()}
+            broken = turns.broken(nodes, becomes, [names[p] for p in self._changing()])
+            if broken:
+                return {p for p in self._changing() if given[p].name in broken}
+            if not turns.scanned and not turns.written:
+                return None
+            rows = self._rows(turns, given, nodes, [names[p] for p in carried])
+            written = {p: turns.written[names[p]] for p in self._changing() if p not in carried}
+            inputs = [*(given[p] for p in carried), *(b.value(name) for name in rows)]
+            outputs = [*(results[p] for p in carried), *(w.update for w in written.values())]
+            body, captures = body_of(b, "body", inputs, nodes, outputs)
+        backwards = [int(self._backwards(p, w)) for p, w in written.items()]
+        states = [self.initial[p] for p in carried]
+        stacked = [(w.update.dtype, (self.turns, *w.update.shape)) for w in written.values()]
+        made = b.add_many(
+            "Scan",
+            [value.name for value in (*states, *(whole for whole, _ in rows.values()))],
+            [*((value.dtype, value.shape) for value in states), *stacked],
+            captures,
+            body=body, num_scan_inputs=len(rows),
+            scan_input_directions=tuple(int(back) for _, back in rows.values()),
+            scan_output_directions=tuple(backwards),
+        )  # fmt: skip
+        return self._ends(carried, written, made)
+
+    def _changing(self) -> list[int]:
+        return [p for p, stays in enumerate(self.kept) if not stays and p not in self.counted]
+
+    def _given(self, turns: Turns, barred: set[int]) -> list[Value]:
+        """What a turn is given; rows may be read and written of states that are not barred."""
+        given = []
+        for position, (value, stays) in enumerate(zip(self.initial, self.kept, strict=True)):
+            if not stays:
+                start = value
+                value = self.b.declare(self.b.name("carried"), start.dtype, start.shape)
+                if position in self.counted:
+                    turns.tables[value.name] = self.counted[position][:-1]
+                elif position not in barred and start.shape:
+                    turns.states[value.name] = start
+            given.append(value)
+        return given
+
+    def _rows(
+        self, turns: Turns, given: list[Value], nodes: list[Node], results: list[str]
+    ) -> dict[str, tuple[Value, bool]]:
+        """What is read by turn: rows, and counters that the body looks at; one at least."""
+        used = {name for node in nodes for name in node.reads} | set(results)
+        used |= {written.update.name for written in turns.written.values()}
+        rows = {name: row for name, row in turns.scanned.items() if name in used}
+        for position, values in self.counted.items():
+            name = given[position].name
+            if name in used or not rows:
+                rows[name] = (self.b.constant(values[:-1]), False)
+        if not rows:  # what counts the turns is no value of the loop's own
+            turn = self.b.declare(self.b.name("turn"), "int64", ())
+            rows[turn.name] = (self.b.constant(np.arange(self.turns)), False)
+        return rows
+
+    def _backwards(self, position: int, written: Written) -> bool:
+        line = written.rows.line(self.initial[position].shape)
+        return line is not None and line[2]
+
+    def _ends(self, carried: list[int], written: dict[int, Written], made: Values) -> list[Value]:
+        """All values after the loop."""
+        found = list(self.initial)
+        for position, values in self.counted.items():
+            found[position] = self.b.constant(values[-1])
+        for position, value in zip(carried, made, strict=False):
+            found[position] = value
+        for (position, own), stacked in zip(written.items(), made[len(carried) :], strict=True):
+            start = self.initial[position]
+            found[position] = written_behind(self.b, start, stacked, own.rows, self.turns)
+        return found
+
+
+def _needed(nodes: list[Node], results: list[str]) -> list[Node]:
+    """The nodes that results come from."""
+    wanted, found = set(results), []
+    for node in reversed(nodes):
+        if wanted.intersection(node.writes):
+            found.append(node)
+            wanted.update(node.reads)
+    return found[::-1]

@@ -1,0 +1,134 @@
+"""Gradients of pooling by an extreme: each window's number goes to the element that was chosen.
+
+Which element of a window was chosen is counted first, one place of the window after the other; then
+each place takes the numbers of the windows that chose it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.capabilities.stablehlo.attributes import integers, pairs
+from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.rules.elementwise import choose
+from tilesmith.capabilities.stablehlo.rules.reductions import COMBINERS, Body, identity
+from tilesmith.capabilities.stablehlo.rules.shapes import cut, pad, spread_out
+from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
+from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
+
+_LARGEST = 1024
+"""Elements of a window up to which each place is looked at on its own."""
+
+
+@rules.register("stablehlo.select_and_scatter")
+def _select_and_scatter(translation: Translation, operation: Any, values: Values) -> Values:
+    b, (x, source, initial) = translation.builder, values
+    rank = len(x.shape)
+    ones = (1,) * rank
+    sizes, strides = (
+        integers(operation, name, ones) for name in ("window_dimensions", "window_strides")
+    )
+    low, high = zip(*pairs(operation, "padding", rank), strict=True) if rank else ((), ())
+    kind = Body(translation, operation, 1).kind(x.dtype)
+    if kind not in COMBINERS:
+        raise translation.refuse(
+            operation,
+            "joins numbers by a function of its own; adding, multiplying, and the larger or "
+            "smaller of both are supported",
+        )
+    if math.prod(sizes) > _LARGEST:
+        raise translation.refuse(
+            operation,
+            f"has windows of {math.prod(sizes)} elements; up to {_LARGEST} are supported",
+        )
+    if 0 in (*x.shape, *source.shape):
+        return [replace(initial, shape=x.shape)]
+    select = Body(translation, operation)
+    outermost = _never_chosen(b, select, x) if any((*low, *high)) else initial
+    padded = pad(b, x, outermost, low, high)
+    chosen = _chosen(b, select, padded, source.shape, sizes, strides)
+    nothing = b.constant(np.array(identity(kind, x.dtype)), x.dtype)
+    if sizes == strides:
+        found = _side_by_side(b, source, chosen, sizes, nothing, padded.shape)
+    else:
+        found = _overlapping(b, kind, source, chosen, (sizes, strides), nothing, padded.shape)
+    found = pad(b, found, nothing, tuple(-side for side in low), tuple(-side for side in high))
+    known = b.single(initial)
+    if known is not None and known == b.single(nothing):
+        return [found]
+    return [b.elementwise(COMBINERS[kind], found, replace(initial, shape=x.shape))]
+
+
+def _never_chosen(b: Builder, select: Body, x: Value) -> Value:
+    """What stands around a tensor: the number that is chosen last."""
+    (larger,) = select([b.like(2, x)], [b.like(1, x)])
+    if is_floating(x.dtype):
+        number: Any = -np.inf if b.single(larger) else np.inf
+    else:
+        limits = np.iinfo(to_numpy(x.dtype))
+        number = limits.min if b.single(larger) else limits.max
+    return b.constant(np.array(number), x.dtype)
+
+
+def _chosen(
+    b: Builder, select: Body, x: Value, shape: Shape, sizes: Shape, strides: Shape
+) -> Value:
+    """For each window the number of the place that is chosen, counted row by row."""
+    best = place = None
+    for number, offset in enumerate(np.ndindex(*sizes)):
+        ends = tuple(
+            start + (extent - 1) * stride + 1
+            for start, extent, stride in zip(offset, shape, strides, strict=True)
+        )
+        here = cut(b, x, tuple(offset), ends, strides)
+        mine = b.constant(np.array(number, np.int32))
+        if best is None or place is None:
+            best, place = here, replace(mine, shape=shape)
+            continue
+        (stays,) = select([best], [here])
+        best, place = choose(b, stays, best, here), choose(b, stays, place, mine)
+    assert place is not None, "windows have elements"
+    return place
+
+
+def _side_by_side(
+    b: Builder, source: Value, chosen: Value, sizes: Shape, nothing: Value, shape: Shape
+) -> Value:
+    """Windows that do not overlap: every element is of one window at most."""
+    rank = len(sizes)
+    apart = tuple(n for extent in source.shape for n in (extent, 1))
+    inside = tuple(n for size in sizes for n in (1, size))
+    numbers = np.arange(math.prod(sizes), dtype=np.int32).reshape(inside)
+    own = b.elementwise(
+        "Equal", b.reshape(b.full(chosen), apart), b.constant(numbers), dtype="bool"
+    )
+    found = choose(b, own, b.reshape(b.full(source), apart), nothing)
+    joined = tuple(extent * size for extent, size in zip(source.shape, sizes, strict=True))
+    high = tuple(whole - part for whole, part in zip(shape, joined, strict=True))
+    return pad(b, b.reshape(b.full(found), joined), nothing, (0,) * rank, high)
+
+
+def _overlapping(
+    b: Builder, kind: str, source: Value, chosen: Value, windows: tuple[Shape, Shape],
+    nothing: Value, shape: Shape,
+) -> Value:  # fmt: skip
+    """Every place of the window on its own, put where it lies and joined."""
+    sizes, strides = windows
+    total: Value | None = None
+    for number, offset in enumerate(np.ndindex(*sizes)):
+        mine = b.constant(np.array(number, np.int32))
+        own = b.elementwise("Equal", chosen, mine, dtype="bool")
+        part = b.full(choose(b, own, source, nothing))
+        part = spread_out(b, part, nothing, tuple(stride - 1 for stride in strides))
+        high = tuple(
+            whole - extent - start
+            for whole, extent, start in zip(shape, part.shape, offset, strict=True)
+        )
+        part = pad(b, part, nothing, tuple(offset), high)
+        total = part if total is None else b.elementwise(COMBINERS[kind], total, part)
+    assert total is not None, "windows have elements"
+    return total

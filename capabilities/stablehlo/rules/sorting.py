@@ -1,0 +1,225 @@
+"""Sorting: by one operand or several in turn, upwards or downwards, others along, or by any
+function; the largest k."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.capabilities.stablehlo.attributes import integer
+from tilesmith.capabilities.stablehlo.bodies import looped
+from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.pairs import flat, packed
+from tilesmith.capabilities.stablehlo.rules.elementwise import choose, compare, ordered
+from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
+from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
+from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
+
+_PROBES = ((1, 2), (-3, 2), (0, 5), (-4, -1))
+"""Pairs in order; what a comparator says of them tells which way it sorts."""
+
+
+_PLAIN = frozenset(
+    f"stablehlo.{name}"
+    for name in ("compare", "select", "and", "or", "not", "constant", "real", "imag", "return")
+)
+"""Operations of comparators that look at their operands and compute nothing of them."""
+
+
+class Comparator:
+    """A function that says of two tuples of elements, or of whole tensors, which comes first.
+
+    Attributes:
+        columns: what is sorted; complex values as their parts.
+    """
+
+    def __init__(self, translation: Translation, operation: Any, values: Values) -> None:
+        self.builder = translation.builder
+        self.columns = flat(values)
+        self._translation, self._outer, self._like = translation, translation.known, values
+        self._region = operation.regions[0]
+
+    def __call__(self, first: Values, second: Values) -> Value:
+        sides = (packed(side, self._like) for side in (first, second))
+        arguments = [value for pair in zip(*sides, strict=True) for value in pair]
+        (said,) = self._translation.region(self._region, arguments, self._outer)
+        return said
+
+    def is_plain(self) -> bool:
+        (block,) = self._region.blocks
+        return all(operation.operation.name in _PLAIN for operation in block.operations)
+
+    def probed(self, number: int, pair: tuple[int, int]) -> bool | None:
+        """What it says of two numbers of a column, all others equal."""
+        b = self.builder
+        sides: tuple[list[Value], list[Value]] = ([], [])
+        for column, value in enumerate(self.columns):
+            for side, given in zip(sides, pair if column == number else (1, 1), strict=True):
+                plain = abs(given) if value.dtype.startswith("u") else given
+                stated = plain > 1 if value.dtype == "bool" else plain
+                side.append(b.constant(np.array(stated, to_numpy(value.dtype))))
+        known = b.single(self(*sides))
+        return None if known is None else bool(known)
+
+
+@dataclass(frozen=True)
+class Key:
+    """An operand that is compared, and whether smaller ones come first."""
+
+    operand: int
+    upwards: bool
+
+
+@rules.register("stablehlo.sort")
+def _sort(translation: Translation, operation: Any, values: Values) -> Values:
+    axis = integer(operation, "dimension", -1) % len(values[0].shape)
+    if values[0].shape[axis] < 2 or 0 in values[0].shape:
+        return list(values)
+    comparator = Comparator(translation, operation, values)
+    keys = _keys(comparator)
+    found = network(comparator, axis) if keys is None else _by_keys(comparator, keys, axis)
+    return packed(found, values)
+
+
+def _by_keys(comparator: Comparator, keys: list[Key], axis: int) -> list[Value]:
+    b, values = comparator.builder, comparator.columns
+    order: Value | None = None
+    for key in reversed(keys):  # the last key first: each later one keeps that order among equals
+        column = comparable(b, values[key.operand])
+        if order is not None:
+            column = _taken(b, column, order, axis)
+        places = _places(b, column, axis, key.upwards)
+        order = places if order is None else _taken(b, order, places, axis)
+    assert order is not None
+    return [_taken(b, value, order, axis) for value in values]
+
+
+def _keys(comparator: Comparator) -> list[Key] | None:
+    """The operands that the comparator looks at, in turn; it says so of numbers of our choice.
+
+    None where it computes anything of them, or orders them in no such way.
+    """
+    if not comparator.is_plain():
+        return None
+    keys = []
+    for number, value in enumerate(comparator.columns):
+        signed = not value.dtype.startswith(("u", "bool"))
+        pairs = _PROBES if signed else _PROBES[:1]
+        answers = {
+            (comparator.probed(number, p), comparator.probed(number, (p[1], p[0]))) for p in pairs
+        }
+        if answers == {(True, False)} or answers == {(False, True)}:
+            keys.append(Key(number, answers == {(True, False)}))
+        elif answers != {(False, False)}:
+            return None
+    return keys or None
+
+
+def comparable(b: Builder, value: Value) -> Value:
+    """Whole numbers in the order of the value's: NaN is the largest, and zeros are equal."""
+    if value.dtype == "bool":
+        return b.cast(value, "int32")
+    if not is_floating(value.dtype):
+        return value
+    zero = b.like(0, value)
+    plain = choose(b, b.elementwise("Equal", value, zero, dtype="bool"), zero, value)
+    wide = b.cast(plain, "float32") if value.dtype != "float64" else plain
+    bits = ordered(b, wide)
+    largest = b.like(np.iinfo(to_numpy(bits.dtype)).max, bits)
+    return choose(b, b.elementwise("IsNaN", wide, dtype="bool"), largest, bits)
+
+
+def _places(b: Builder, value: Value, axis: int, upwards: bool) -> Value:
+    """Where each element of the sorted value was; equal ones keep their order."""
+    many = b.constant(np.array([value.shape[axis]], np.int64))
+    names = [b.full(value).name, many.name]
+    results = [(value.dtype, value.shape), ("int64", value.shape)]
+    _, places = b.add_many("TopK", names, results, axis=axis, largest=int(not upwards), sorted=1)
+    return places
+
+
+def _taken(b: Builder, value: Value, places: Value, axis: int) -> Value:
+    names = [b.full(value).name, places.name]
+    return b.add("GatherElements", names, value.dtype, value.shape, axis=axis)
+
+
+# -- by any function ----------------------------------------------------------------------------
+def network(comparator: Comparator, axis: int) -> list[Value]:
+    """Columns sorted by Batcher's bitonic network, one stage of it a turn of a loop.
+
+    Each element carries its place, which decides between equals, so that they keep their order;
+    rows are filled up to a power of two with elements whose places are behind all others.
+    """
+    b, shape = comparator.builder, comparator.columns[0].shape
+    extent = shape[axis]
+    size = 1 << (extent - 1).bit_length()
+    order = (*(a for a in range(len(shape)) if a != axis), axis)
+    rows = (math.prod(shape) // extent, size)
+    columns = []
+    for value in comparator.columns:
+        moved = b.reshape(b.transpose(b.full(value), order), (rows[0], extent))
+        rest = replace(b.like(0, moved), shape=(rows[0], size - extent))
+        columns.append(b.full(concatenate(b, [moved, rest], 1)))
+    places = b.full(replace(count(b, size, "int64"), shape=rows))
+    turns = [(1 << k, 1 << j) for k in range(1, size.bit_length()) for j in reversed(range(k))]
+    tables = [b.constant(np.array(table, np.int64)) for table in zip(*turns, strict=True)]
+
+    def turn(number: Value, go_on: Value, carried: list[Value]) -> tuple[Value, Values]:
+        block, stride = (
+            b.add("Gather", [table.name, number.name], "int64", (), axis=0) for table in tables
+        )
+        return go_on, _stage(comparator, extent, carried, block, stride)
+
+    found = looped(b, len(turns), None, [*columns, places], turn)[:-1]
+    back = tuple(order.index(a) for a in range(len(shape)))
+    turned = tuple(shape[a] for a in order)
+    cuts = (cut(b, value, (0, 0), (rows[0], extent)) for value in found)
+    return [b.transpose(b.reshape(value, turned), back) for value in cuts]
+
+
+def _stage(
+    comparator: Comparator, extent: int, carried: list[Value], block: Value, stride: Value
+) -> list[Value]:
+    """Each element and the one whose place differs in the bit `stride`, put in order: upwards
+    where the bit `block` of the place is 0, downwards elsewhere."""
+    b, size = comparator.builder, carried[0].shape[1]
+    here = count(b, size, "int64")
+    zero = b.like(0, here)
+
+    def lacks(bit: Value) -> Value:
+        return compare(b, "EQ", b.elementwise("BitwiseAnd", here, bit), zero)
+
+    partner = b.full(b.elementwise("BitwiseXor", here, stride))
+    others = [b.add("Gather", [v.name, partner.name], v.dtype, v.shape, axis=1) for v in carried]
+    earlier = b.elementwise("Less", carried[-1], others[-1], dtype="bool")
+    before = comparator(carried[:-1], others[:-1])
+    behind = comparator(others[:-1], carried[:-1])
+    same = b.elementwise("And", b.elementwise("Not", behind), earlier)
+    first = b.elementwise("Or", before, same)
+    if size > extent:
+        places = (b.elementwise("Less", each[-1], b.like(extent, zero), dtype="bool")
+                  for each in (carried, others))  # fmt: skip
+        first = choose(b, b.elementwise("And", *places), first, earlier)
+    upwards = compare(b, "EQ", lacks(stride), lacks(block))
+    stays = compare(b, "EQ", first, upwards)
+    return [choose(b, stays, mine, other) for mine, other in zip(carried, others, strict=True)]
+
+
+@rules.register("chlo.top_k")
+def top_k(translation: Translation, operation: Any, values: Values) -> Values:
+    """The k largest along the last axis, and where they are."""
+    return largest(translation.builder, values[0], integer(operation, "k"))
+
+
+def largest(b: Builder, value: Value, k: int) -> Values:
+    """The k largest and their places; as TopK has them where there are none that are no numbers."""
+    shape = (*value.shape[:-1], k)
+    many = b.constant(np.array([k], np.int64))
+    names = [b.full(value).name, many.name]
+    found = b.add_many(
+        "TopK", names, [(value.dtype, shape), ("int64", shape)], axis=-1, largest=1, sorted=1
+    )
+    return [found[0], b.cast(found[1], "int32")]

@@ -1,0 +1,205 @@
+"""Reductions over sliding windows: pooling, running sums, and by any associative function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.capabilities.stablehlo.attributes import integers, pairs
+from tilesmith.capabilities.stablehlo.builder import OPSET, Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.pairs import Complex, flat, packed
+from tilesmith.capabilities.stablehlo.rules.reductions import Body, Joins, identity
+from tilesmith.capabilities.stablehlo.rules.shapes import cut, pad, spread_out
+from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
+
+_RUNNING = {"sum": ("CumSum", 11), "product": ("CumProd", 26)}
+"""Operators of running reductions, and the opset that has them."""
+
+_POOLED = 3
+"""Axes that one pooling slides along."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A window's extents and how it slides, per axis."""
+
+    sizes: Shape
+    strides: Shape
+    dilations: Shape
+    padding: tuple[tuple[int, int], ...]
+
+    def moving(self) -> list[int]:
+        """Axes along which anything happens."""
+        return [
+            axis
+            for axis, (size, stride, sides) in enumerate(
+                zip(self.sizes, self.strides, self.padding, strict=True)
+            )
+            if size > 1 or stride > 1 or any(sides)
+        ]
+
+
+@rules.register("stablehlo.reduce_window")
+def _reduce_window(translation: Translation, operation: Any, values: Values) -> Values:
+    b = translation.builder
+    count = len(values) // 2
+    operands, initial = list(values[:count]), list(values[count:])
+    rank = len(operands[0].shape)
+    ones = (1,) * rank
+    windows = Windows(
+        integers(operation, "window_dimensions"),
+        integers(operation, "window_strides", ones),
+        integers(operation, "window_dilations", ones),
+        pairs(operation, "padding", rank),
+    )
+    spread = tuple(step - 1 for step in integers(operation, "base_dilations", ones))
+    body = Body(translation, operation)
+    real = not isinstance(operands[0], Complex)
+    kind = body.kind(operands[0].dtype) if count == 1 and real else None
+    if kind is not None and _is_identity(b, kind, initial[0]):
+        value = spread_out(b, operands[0], initial[0], spread)
+        found = _running(b, kind, value, windows) or _pooled(b, kind, value, windows)
+        if found is not None:
+            return [found]
+    spaced = [
+        spread_out(b, value, start, spread)
+        for value, start in zip(flat(operands), flat(initial), strict=True)
+    ]
+    made = _doubled(b, body.of_parts(operands), spaced, flat(initial), windows)
+    return packed(made, operands)
+
+
+def _is_identity(b: Builder, kind: str, initial: Value) -> bool:
+    known = b.single(initial)
+    return known is not None and known == np.asarray(identity(kind, initial.dtype)).astype(
+        known.dtype
+    )
+
+
+def _running(b: Builder, kind: str, value: Value, windows: Windows) -> Value | None:
+    """A sum of everything before each element, or behind it."""
+    moving = windows.moving()
+    if len(moving) != 1 or kind not in _RUNNING or _RUNNING[kind][1] > OPSET:
+        return None
+    (axis,) = moving
+    extent = value.shape[axis]
+    sides = windows.padding[axis]
+    if windows.sizes[axis] != extent or windows.strides[axis] != 1 or windows.dilations[axis] != 1:
+        return None
+    if sides not in ((extent - 1, 0), (0, extent - 1)) or value.dtype not in (
+        "float32", "float64", "int32", "int64",
+    ):  # fmt: skip
+        return None
+    place = b.constant(np.array(axis, np.int64))
+    names = [b.full(value).name, place.name]
+    backwards = int(sides[0] == 0)
+    return b.add(_RUNNING[kind][0], names, value.dtype, value.shape, exclusive=0, reverse=backwards)
+
+
+def _pooled(b: Builder, kind: str, value: Value, windows: Windows) -> Value | None:
+    """MaxPool; AveragePool times the elements of a window, for sums; smallest as largest of the
+    negated."""
+    moving = windows.moving()
+    if not moving or len(moving) > _POOLED or value.dtype != "float32" or 0 in value.shape:
+        return None
+    if kind == "min":
+        found = _pooled(b, "max", b.elementwise("Neg", value), windows)
+        return None if found is None else b.elementwise("Neg", found)
+    sides = [windows.padding[axis] for axis in moving]
+    sizes = [windows.sizes[axis] for axis in moving]
+    if kind not in ("max", "sum") or any(
+        low < 0 or high < 0 or max(low, high) >= (size - 1) * windows.dilations[axis] + 1
+        for axis, (low, high), size in zip(moving, sides, sizes, strict=True)
+    ):
+        return None
+    still = [axis for axis in range(len(value.shape)) if axis not in moving]
+    moved = b.full(b.transpose(value, (*still, *moving)))
+    lead = tuple(value.shape[axis] for axis in still)
+    flat = lead if len(lead) == 2 else (1, math.prod(lead))
+    extents = tuple(value.shape[axis] for axis in moving)
+    image = b.reshape(moved, (*flat, *extents))
+    strides, dilations = (
+        tuple(each[axis] for axis in moving) for each in (windows.strides, windows.dilations)
+    )
+    spatial = tuple(
+        (extent + low + high - (size - 1) * dilation - 1) // stride + 1
+        for extent, (low, high), size, dilation, stride in zip(
+            extents, sides, sizes, dilations, strides, strict=True
+        )
+    )
+    if min(spatial) < 1:
+        return None
+    attributes: dict[str, Any] = {
+        "kernel_shape": tuple(sizes), "strides": strides, "dilations": dilations,
+        "pads": (*(low for low, _ in sides), *(high for _, high in sides)),
+    }  # fmt: skip
+    if kind == "sum":
+        attributes["count_include_pad"] = 1
+    operator = "MaxPool" if kind == "max" else "AveragePool"
+    made = b.add(operator, [image.name], value.dtype, (*flat, *spatial), **attributes)
+    back = b.reshape(made, (*lead, *spatial))
+    order = [*still, *moving]
+    found = b.transpose(back, [order.index(axis) for axis in range(len(order))])
+    return b.elementwise("Mul", found, b.like(math.prod(sizes), found)) if kind == "sum" else found
+
+
+def _doubled(
+    b: Builder, body: Joins, operands: list[Value], initial: list[Value], windows: Windows
+) -> Values:
+    """Windows of one, two, four ... elements joined along one axis after the other."""
+    values = [
+        pad(b, value, start, *zip(*windows.padding, strict=True))
+        for value, start in zip(operands, initial, strict=True)
+    ]
+    for axis, size in enumerate(windows.sizes):
+        step = windows.dilations[axis]
+        extent = values[0].shape[axis] - (size - 1) * step
+        values = _along(b, body, values, axis, size, step)
+        stride = windows.strides[axis]
+        if stride > 1 or values[0].shape[axis] != extent:
+            values = [_part(b, value, axis, 0, max(0, extent), stride) for value in values]
+    shape = values[0].shape
+    joined = body(initial, values)
+    return [replace(value, shape=shape) for value in joined]
+
+
+def _along(
+    b: Builder, body: Joins, values: list[Value], axis: int, size: int, step: int
+) -> list[Value]:
+    """Element i becomes the join of `size` elements from i on, each `step` behind the last."""
+    if values[0].shape[axis] < (size - 1) * step + 1:
+        return [_part(b, value, axis, 0, 0) for value in values]
+    done: list[Value] = []
+    covered, length = 0, 1
+    while True:
+        if size & length:
+            start = covered * step
+            if done:
+                rest = [_part(b, v, axis, start, v.shape[axis]) for v in values]
+                done = _joined(b, body, done, rest, axis)
+            else:
+                done = values
+            covered += length
+        if 2 * length > size:
+            return done
+        ahead = [_part(b, v, axis, length * step, v.shape[axis]) for v in values]
+        values, length = _joined(b, body, values, ahead, axis), 2 * length
+
+
+def _joined(
+    b: Builder, body: Joins, first: list[Value], second: list[Value], axis: int
+) -> list[Value]:
+    """Both as long as the shorter one."""
+    extent = min(first[0].shape[axis], second[0].shape[axis])
+    sides = [[_part(b, value, axis, 0, extent) for value in side] for side in (first, second)]
+    shape = sides[0][0].shape
+    return [replace(value, shape=shape) for value in body(sides[0], sides[1])]
+
+
+def _part(b: Builder, value: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+    starts, ends, steps = [0] * len(value.shape), list(value.shape), [1] * len(value.shape)
+    starts[axis], ends[axis], steps[axis] = start, end, step
+    return cut(b, value, tuple(starts), tuple(ends), tuple(steps))

@@ -1,0 +1,213 @@
+"""The CPU we sit on, as a target: instruction set, vector width, registers, caches, threads.
+
+What the processor can do comes from LLVM, the caches from the operating system. Measured constants
+(clock, bandwidths, latencies) are calibratable facts with sane defaults; `simulator.cpu` fits them.
+A file may say otherwise (`described.py`).
+`cpu_target` also describes CPUs we do not sit on, for cross-compilation. Invariants: a processor is
+given an instruction set that it has; one that has none we know is called by its own name; what
+describes another CPU is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from tilesmith.codegen.host.described import description
+from tilesmith.search_space.hardware.instruction_set import (
+    InstructionSet,
+    instruction_set,
+    instruction_set_files,
+)
+from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.support.errors import TargetError
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_ASSUMED_THREADS, _ASSUMED_KIB, _ASSUMED_WAYS = 2, {1: 32, 2: 512, 3: 8192}, 8
+_ASK_FOR_TILES = (158, 0x1023, 18)
+"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
+_VSCALE = """
+target triple = "{triple}"
+declare i64 @llvm.vscale.i64()
+define i64 @vscale() {{
+  %found = call i64 @llvm.vscale.i64()
+  ret i64 %found
+}}
+"""
+
+
+@cache
+def host_target() -> Target:
+    """This machine: name "cpu", family "cpu"."""
+    import llvmlite.binding as llvm
+
+    features, triple = host_features(), llvm.get_process_triple()
+    chosen = host_instruction_set(triple, features)
+    processor = description().processor or llvm.get_host_cpu_name()
+    flat = llvm.FeatureMap(features).flatten()
+    return cpu_target("cpu", chosen.name, triple, processor, _permitted(flat), here=True)
+
+
+def host_features() -> dict[str, bool]:
+    """Which of LLVM's features of processors this host has."""
+    import llvmlite.binding as llvm
+
+    return description().features(llvm.get_host_cpu_features())
+
+
+def _permitted(features: str) -> str:
+    """The features that this process may use: Linux grants AMX's registers to who asks (once), for
+    the process's life (Documentation/arch/x86/xstate.rst)."""
+    if "+amx-tile" not in features.split(","):
+        return features
+    if sys.platform == "linux" and not ctypes.CDLL(None).syscall(*_ASK_FOR_TILES):
+        return features
+    return ",".join(part for part in features.split(",") if not part.startswith("+amx-"))
+
+
+def host_instruction_set(triple: str, features: Mapping[str, bool]) -> InstructionSet:
+    """The first instruction set, in the order that they give themselves, that this host has.
+
+    Args:
+        triple, features: what LLVM says of the host.
+    """
+    return next(_had(triple, features))
+
+
+def host_instruction_sets() -> tuple[str, ...]:
+    """Names of all instruction sets that this host has, those first that it prefers."""
+    import llvmlite.binding as llvm
+
+    triple = llvm.get_process_triple()
+    return tuple(found.name for found in _had(triple, host_features()))
+
+
+def _had(triple: str, features: Mapping[str, bool]) -> Iterator[InstructionSet]:
+    known = sorted(map(instruction_set, instruction_set_files), key=lambda s: s.host_order)
+    for found in known:
+        wanted = all(features.get(name) for name in found.host_features)
+        if found.fits(triple) and wanted and has_length(found, triple):
+            yield found
+
+
+def has_length(wanted: InstructionSet, triple: str) -> bool:
+    """Whether this host's vector registers, where they are scalable, suit an instruction set.
+
+    The host must have scalable registers at all: asking one that has not ends the process.
+    """
+    if not wanted.vscale_bytes:
+        return True
+    found = _vscale(triple, wanted.features) * wanted.vscale_bytes
+    return wanted.vector_bytes <= found <= wanted.longest
+
+
+@cache
+def _vscale(triple: str, features: str) -> int:
+    """LLVM's `vscale` on this host, by running it."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_triple(triple).create_target_machine(features=features)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=False)
+    builder = llvm.JITLibraryBuilder().add_ir(_VSCALE.format(triple=triple))
+    library = builder.export_symbol("vscale").link(jit, "vscale")
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64)(library["vscale"])())
+
+
+def cpu_target(
+    name: str,
+    isa: str,
+    triple: str,
+    processor: str = "generic",
+    features: str | None = None,
+    *,
+    here: bool = False,
+) -> Target:
+    """A CPU described by its vector instruction set.
+
+    Args:
+        isa: name of a shipped instruction set, or the path of a .toml file.
+        triple: LLVM triple, e.g. "aarch64-unknown-linux-gnu".
+        processor: LLVM processor name, for instruction scheduling.
+        features: LLVM feature string; None means the least that `isa` implies.
+        here: it is this machine: its caches and threads are read, not assumed.
+
+    Raises:
+        TargetError: nobody knows the instruction set.
+    """
+    chosen = instruction_set(isa)
+    assumed, sets = "assumed", "instruction set"
+    facts = {
+        "isa.name": Fact(isa, "LLVM", "V"),
+        "isa.triple": Fact(triple, "LLVM", "V"),
+        "isa.processor": Fact(processor, "LLVM", "V"),
+        "isa.features": Fact(chosen.features if features is None else features, "LLVM", "V"),
+        "vector.bytes": Fact(chosen.vector_bytes, sets, "V", "bytes", minimum=4, maximum=8192),
+        "vector.registers": Fact(chosen.vector_registers, sets, "V", minimum=4, maximum=128),
+        "threads": Fact(_ASSUMED_THREADS, assumed, minimum=1, maximum=1024),
+        "line.bytes": Fact(64, assumed, minimum=16, maximum=256),
+        "fma.ports": Fact(2, assumed, minimum=1, maximum=8),
+        "fma.latency": Fact(4, assumed, unit="cycles", minimum=1, maximum=32),
+        "load.ports": Fact(2, assumed, minimum=1, maximum=8),
+        "issue.width": Fact(8, assumed, unit="operations/cycle", minimum=1, maximum=32),
+        "reorder.buffer": Fact(450, assumed, unit="operations", minimum=16, maximum=4096),
+    }
+    for level, kib in _ASSUMED_KIB.items():
+        facts[f"l{level}.kib"] = Fact(kib, assumed, unit="KiB", minimum=1, maximum=1 << 22)
+        facts[f"l{level}.ways"] = Fact(_ASSUMED_WAYS, assumed, minimum=1, maximum=1024)
+    if here:
+        facts = description().facts(facts | {n: _read(facts[n], v) for n, v in _seen().items()})
+    return Target.of(name, "cpu", facts, f"{processor} with {isa} vectors")
+
+
+def _read(fact: Fact, value: int) -> Fact:
+    return replace(fact, value=value, source="operating system", trust="V")
+
+
+def _seen() -> dict[str, int]:
+    """What the operating system tells of this machine."""
+    found = {"threads": os.cpu_count() or 1}
+    for level in _ASSUMED_KIB:
+        found[f"l{level}.kib"], found[f"l{level}.ways"] = _cache(level)
+    return found
+
+
+def _cache(level: int) -> tuple[int, int]:
+    """(KiB, ways) of a data cache level as the operating system reports it."""
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            if int((folder / "level").read_text()) != level:
+                continue
+            if (folder / "type").read_text().strip() == "Instruction":
+                continue
+            size = (folder / "size").read_text().strip()
+            ways = int((folder / "ways_of_associativity").read_text())
+        except (OSError, ValueError):
+            continue
+        scale = 1024 if size.endswith("M") else 1
+        return int(size.rstrip("KM")) * scale, max(1, ways)
+    return _ASSUMED_KIB[level], _ASSUMED_WAYS
+
+
+def narrowed(target: Target, isa: str) -> Target:
+    """A CPU with another instruction set, and the vectors and features that go with it.
+
+    One of another architecture is that architecture's plainest processor.
+    """
+    try:
+        chosen = instruction_set(str(Path(isa).resolve()) if isa.endswith(".toml") else isa)
+    except TargetError as error:
+        raise TargetError(f"target '{target.name}': {error}") from error
+    triple, processor = target.text("isa.triple"), target.text("isa.processor")
+    if not chosen.fits(triple) or not chosen.architectures:
+        triple, processor = chosen.triple or triple, "generic"
+    plain = cpu_target(target.name, chosen.name, triple, processor)
+    kept = {name: fact for name, fact in target.facts if name in plain and not fact.calibratable
+            and not name.startswith(("isa.", "vector."))}  # fmt: skip
+    return Target.of(plain.name, plain.family, dict(plain.facts) | kept, plain.doc)

@@ -1,0 +1,1 @@
+"""An expression of the loop IR as an LLVM value: addresses, loads, registers, arithmetic."""

@@ -1,0 +1,1 @@
+"""Elementary functions and number formats, as sequences of LLVM instructions."""

@@ -1,0 +1,292 @@
+"""exp, log, tanh, erf and sigmoid of float32 scalars and vectors, as polynomials of stated error.
+
+Emitted as straight-line code on whatever width the caller has, so that a softmax or a GELU is as
+vectorised as the loop around it.
+
+- exp: Cody-Waite reduction x = n ln2 + r, |r| <= ln2/2, degree-6 Taylor-minimax polynomial on r
+  (Cephes `expf` coefficients, S. Moshier); relative error below 2e-7, where the result is denormal
+  half a step of it more; 0 below -104, infinite above 88.8. Scaling by 2^n is an instruction where
+  the target has one, else two multiplications.
+- log: Cephes `logf`: x = m 2^e with m in [sqrt(1/2), sqrt 2); relative error below 3e-7, of
+  denormal x too; -inf of zeros, NaN of negative x. Taking x apart is two instructions where the
+  target has them, which know these cases; elsewhere they cost three comparisons.
+- power: exp(y log |x|), with the signs and exceptions of C's `pow`; relative error below
+  4e-7 (1 + |y log x|).
+- sigmoid: 1 / (1 + exp(-x)); relative error below 4e-7 for x > -88, below which it is 0.
+- tanh and erf: x P(x^2) / Q(x^2), the input kept below the point where float32 has reached 1;
+  fitted by linearised, reweighted least squares at Chebyshev points; relative error below 4e-7.
+
+What is not a number stays so in all of them; denormals are numbers like others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tilesmith.codegen.llvm.functions.angles import sine
+from tilesmith.codegen.llvm.functions.narrow import Narrow
+from tilesmith.codegen.llvm.text.builder import Builder
+from tilesmith.codegen.llvm.text.ir import (
+    INT32,
+    Constant,
+    FloatType,
+    IntType,
+    Type,
+    Value,
+    VectorType,
+    integer,
+    literal,
+    scalar_of,
+    vector,
+)
+from tilesmith.codegen.llvm.text.types import element_type, suffix
+from tilesmith.search_space.hardware.instruction_set import InstructionSet, TargetIntrinsic
+
+FLAGS = "contract nsz"
+
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_LOG = (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)  # fmt: skip
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860677e-6
+"""Their sum is ln 2; the first has 15 bits, so that its product with an exponent is exact. Both are
+positive, so that an infinite exponent gives an infinite logarithm."""
+_TANH_LIMIT = 9.3
+_TANH = (
+    (1.33373991e-8, 2.05967968e-5, 3.49484857e-3, 1.33804052e-1, 9.99999979e-1),
+    (7.76954499e-7, 3.28442048e-4, 2.58741757e-2, 4.67137207e-1, 1.0),
+)
+_ERF_LIMIT = 4.0
+_ERF = (
+    (2.04988809e-6, 2.8485766e-4, 3.76531556e-3, 5.27477574e-2, 1.90401983e-1, 1.12837915),
+    (3.80883249e-5, 1.16242769e-3, 1.49686369e-2, 1.14106918e-1, 5.02072108e-1, 1.0),
+)
+"""P and Q, highest power first. At the limits the quotient is a rounding above 1, so that cutting
+it to 1 makes everything beyond exact."""
+
+
+class VectorMath:
+    """Emits functions into `builder` on scalars or vectors of float32.
+
+    `instructions`: of the target, some of which do a whole operation.
+    """
+
+    def __init__(self, builder: Builder, instructions: InstructionSet) -> None:
+        self.builder = builder
+        self.narrow = Narrow(builder, instructions)
+        self._multiply_add = "llvm.fma" if instructions.fused else "llvm.fmuladd"
+        self.intrinsics: dict[tuple[str, Type], TargetIntrinsic] = {
+            (one.operation, vector(element_type(one.dtype), one.lanes)): one
+            for one in instructions.intrinsics
+        }
+
+    def call(self, name: str, *values: Value, flags: str = "") -> Value:
+        """An LLVM intrinsic overloaded on the type of its first operand (`llvm.fma.v16f32`)."""
+        kind = values[0].type
+        scalar = scalar_of(kind)
+        assert isinstance(scalar, IntType | FloatType), f"no intrinsic on {kind}"
+        width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
+        kinds = [value.type for value in values]
+        function = self.builder.module.declare(f"{name}.{width}{suffix(scalar)}", kind, kinds)
+        return self.builder.call(function, values, flags)
+
+    def extreme(self, name: str, left: Value, right: Value) -> Value:
+        """`maximum` or `minimum`; NaN where either is. Of two zeros, either.
+
+        On x86, whose own instruction gives the second operand where either is NaN, LLVM writes that
+        instruction alone where one operand is a constant. Of two variables it keeps the second
+        one's NaN, and the first one's comes back by an instruction where the target has one for
+        that; elsewhere LLVM writes a comparison and a choice.
+        """
+        keep = self.intrinsics.get(("keep_nan", left.type))
+        if keep is None or isinstance(left, Constant) or isinstance(right, Constant):
+            return self.call(f"llvm.{name}", left, right, flags="nsz")
+        bits = self.builder.fcmp_ordered(">" if name == "maximum" else "<", left, right)
+        found = self.builder.select(bits, left, right, flags="nsz")
+        return self._one_instruction(keep, {"x": found, "y": left})
+
+    def extreme_across(self, name: str, values: Value) -> Value:
+        """The `maximum` or `minimum` of a vector's lanes; NaN where any is. Looking for NaN once
+        lets every step be one instruction."""
+        broken = self.across("or", self.builder.fcmp_unordered("!=", values, values))
+        names = {"maximum": "fmax", "minimum": "fmin"}
+        found = self.across(names[name], values, flags="nnan nsz")
+        return self.builder.select(broken, literal(found.type, math.nan), found)
+
+    def across(self, name: str, values: Value, *start: Value, flags: str = "") -> Value:
+        """The lanes of a vector as one, from `start` on: `llvm.vector.reduce.fadd.v16f32`."""
+        kind = values.type
+        assert isinstance(kind, VectorType)
+        full = f"llvm.vector.reduce.{name}.v{kind.count}{suffix(kind.element)}"
+        kinds = [value.type for value in (*start, values)]
+        function = self.builder.module.declare(full, kind.element, kinds)
+        return self.builder.call(function, [*start, values], flags)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        return self.call(self._multiply_add, a, b, c)
+
+    def _number(self, like: Value, value: float) -> Constant:
+        return literal(like.type, value)
+
+    def _horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Polynomial with the highest coefficient first."""
+        total: Value = self._number(x, coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = self.fma(total, x, self._number(x, coefficient))
+        return total
+
+    def _integers(self, like: Value) -> Type:
+        kind = like.type
+        return vector(INT32, kind.count) if isinstance(kind, VectorType) else INT32
+
+    def exp(self, x: Value) -> Value:
+        builder, number = self.builder, self._number
+        clamped = self._clamp(x, -104.0, 89.0)
+        scaled = builder.fmul(clamped, number(x, 1.44269504088896341), flags=FLAGS)
+        n = self.call("llvm.roundeven", scaled)
+        r = self.fma(n, number(x, -0.693359375), clamped)
+        r = self.fma(n, number(x, 2.12194440e-4), r)
+        square = builder.fmul(r, r, flags=FLAGS)
+        y = self.fma(self._horner(r, _EXP), square, r)
+        y = builder.fadd(y, number(x, 1.0), flags=FLAGS)
+        scale = self.intrinsics.get(("scale_by_power", x.type))
+        if scale is not None:
+            return self._one_instruction(scale, {"x": y, "n": n})
+        # 2^n in two halves: from -150 to 128, n has no representation of its own.
+        integers = self._integers(x)
+        whole = builder.freeze(builder.convert("fptosi", n, integers))  # NaN has no integer
+        half = builder.ashr(whole, literal(integers, 1))
+        y = builder.fmul(y, self._power_of_two(half, x))
+        return builder.fmul(y, self._power_of_two(builder.sub(whole, half), x))
+
+    def _clamp(self, x: Value, low: float, high: float) -> Value:
+        """Into [low, high]; not-a-number stays. Each side is one instruction."""
+        for sign, limit in (("<", low), (">", high)):
+            outside = self.builder.fcmp_ordered(sign, x, self._number(x, limit))
+            x = self.builder.select(outside, self._number(x, limit), x)
+        return x
+
+    def _one_instruction(self, chosen: TargetIntrinsic, operands: Mapping[str, Value]) -> Value:
+        """A target's own intrinsic; arguments that are no operands are constants: "i16 65535", or
+        "16 x i32 34" with that many lanes."""
+        arguments: list[Value] = []
+        for name in chosen.arguments:
+            if name in operands:
+                arguments.append(operands[name])
+                continue
+            *count, kind, number = name.replace(" x ", " ").split()
+            scalar = integer(int(kind[1:]))
+            lanes = vector(scalar, int(count[0])) if count else None
+            arguments.append(literal(lanes, int(number)) if lanes else scalar(int(number)))
+        kinds = [value.type for value in arguments]
+        result = next(iter(operands.values())).type
+        function = self.builder.module.declare(chosen.name, result, kinds)
+        return self.builder.call(function, arguments)
+
+    def _power_of_two(self, exponent: Value, like: Value) -> Value:
+        biased = self.builder.add(exponent, literal(exponent.type, 127))
+        shifted = self.builder.shl(biased, literal(exponent.type, 23))
+        return self.builder.convert("bitcast", shifted, like.type)
+
+    def log(self, x: Value) -> Value:
+        builder, number = self.builder, self._number
+        mantissa, e = self._mantissa_and_exponent(x)
+        small = builder.fcmp_ordered("<", mantissa, number(x, 0.707106781186547524))
+        e = builder.select(small, builder.fsub(e, number(x, 1.0)), e)
+        doubled = builder.fadd(mantissa, mantissa)
+        m = builder.fsub(builder.select(small, doubled, mantissa), number(x, 1.0))
+        square = builder.fmul(m, m)
+        y = builder.fmul(builder.fmul(self._horner(m, _LOG), m), square)
+        y = self.fma(e, number(x, _LN2_LOW), y)
+        y = self.fma(square, number(x, -0.5), y)
+        y = self.fma(e, number(x, _LN2_HIGH), builder.fadd(m, y))
+        return y if ("mantissa", x.type) in self.intrinsics else self._where_log_is(x, y)
+
+    def _mantissa_and_exponent(self, x: Value) -> tuple[Value, Value]:
+        """(m, e) with x = m 2^e and m in [1/2, 1), for finite positive x.
+
+        Where instructions give both, they also make a logarithm of (1, +-infinity) for infinity and
+        zeros, and NaN for what is negative or NaN.
+        """
+        builder, number = self.builder, self._number
+        mantissa = self.intrinsics.get(("mantissa", x.type))
+        exponent = self.intrinsics.get(("exponent", x.type))
+        if mantissa is not None and exponent is not None:
+            e = builder.fadd(self._one_instruction(exponent, {"x": x}), number(x, 1.0))
+            return self._one_instruction(mantissa, {"x": x}), e
+        integers = self._integers(x)
+        tiny = builder.fcmp_ordered("<", x, number(x, 2.0**-126))
+        normal = builder.select(tiny, builder.fmul(x, number(x, 2.0**23)), x)
+        bits = builder.convert("bitcast", normal, integers)
+        bias = builder.select(tiny, literal(integers, 126 + 23), literal(integers, 126))
+        e = builder.sub(builder.ashr(bits, literal(integers, 23)), bias)
+        bits = builder.and_(bits, literal(integers, 0x007FFFFF))
+        bits = builder.or_(bits, literal(integers, 0x3F000000))
+        m = builder.convert("bitcast", bits, x.type)
+        return m, builder.convert("sitofp", e, x.type)
+
+    def _where_log_is(self, x: Value, y: Value) -> Value:
+        """y where x is positive and finite; else the logarithm's limit, or NaN."""
+        builder, number = self.builder, self._number
+        finite = builder.fcmp_ordered("<", x, number(x, math.inf))
+        y = builder.select(finite, y, x)
+        zero = builder.fcmp_ordered("==", x, number(x, 0.0))
+        limit = builder.select(zero, number(x, -math.inf), number(x, math.nan))
+        return builder.select(builder.fcmp_ordered(">", x, number(x, 0.0)), y, limit)
+
+    def power(self, x: Value, y: Value) -> Value:
+        """x^y as C's `pow`: exp(y log |x|), its sign and its exceptions."""
+        builder, number = self.builder, self._number
+        logarithm = self.log(self.call("llvm.fabs", x))
+        product = builder.fmul(y, logarithm, flags=FLAGS)
+        if not (isinstance(y, Constant) and y.number and math.isfinite(y.number)):
+            one = builder.fcmp_ordered("==", logarithm, number(x, 0.0))
+            one = builder.or_(one, builder.fcmp_ordered("==", y, number(x, 0.0)))
+            product = builder.select(one, number(x, 0.0), product)  # also beside inf and NaN
+        found = self.exp(product)
+        odd, broken = self._parity(y)
+        found = builder.select(odd, self.call("llvm.copysign", found, x), found)
+        negative = builder.fcmp_ordered("<", x, number(x, 0.0))
+        finite = builder.fcmp_ordered(">", x, number(x, -math.inf))
+        undefined = builder.and_(builder.and_(negative, finite), broken)
+        return builder.select(undefined, number(x, math.nan), found)
+
+    def _parity(self, y: Value) -> tuple[Value, Value]:
+        """Whether a number is odd, and whether it is not whole (NaN is not). LLVM folds both of a
+        constant, and what hangs on them."""
+        builder = self.builder
+        half = builder.fmul(y, self._number(y, 0.5))
+        broken = builder.fcmp_unordered("!=", self.call("llvm.floor", y), y)
+        uneven = builder.fcmp_unordered("!=", self.call("llvm.floor", half), half)
+        whole = builder.xor(broken, literal(broken.type, -1))
+        return builder.and_(uneven, whole), broken
+
+    def reciprocal(self, x: Value) -> Value:
+        return self.builder.fdiv(self._number(x, 1.0), x)
+
+    def sigmoid(self, x: Value) -> Value:
+        power = self.exp(self.builder.fneg(x))
+        return self.reciprocal(self.builder.fadd(power, self._number(x, 1.0)))
+
+    def sin(self, x: Value) -> Value:
+        return sine(self.builder, self.call, x, 0)
+
+    def cos(self, x: Value) -> Value:
+        return sine(self.builder, self.call, x, 1)
+
+    def tanh(self, x: Value) -> Value:
+        return self._odd(x, _TANH_LIMIT, *_TANH)
+
+    def erf(self, x: Value) -> Value:
+        return self._odd(x, _ERF_LIMIT, *_ERF)
+
+    def _odd(self, x: Value, limit: float, over: Sequence[float], under: Sequence[float]) -> Value:
+        """x P(x^2) / Q(x^2) of x kept within +-limit, the result within +-1."""
+        builder = self.builder
+        x = self._clamp(x, -limit, limit)
+        square = builder.fmul(x, x, flags=FLAGS)
+        top = builder.fmul(x, self._horner(square, over), flags=FLAGS)
+        quotient = builder.fdiv(top, self._horner(square, under), flags=FLAGS)
+        return self._clamp(quotient, -1.0, 1.0)

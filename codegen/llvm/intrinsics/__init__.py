@@ -1,0 +1,1 @@
+"""An intrinsic (or prefetch) of the loop IR a file: its LLVM instructions."""

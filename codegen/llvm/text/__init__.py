@@ -1,0 +1,1 @@
+"""LLVM IR as text: types, instructions, conversions; knows no loop IR."""

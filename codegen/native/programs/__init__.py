@@ -1,0 +1,1 @@
+"""Sequences of kernels run by native threads, and their clocks."""

@@ -1,0 +1,300 @@
+"""Threads that run programs together: they wait in native code, and never hold the interpreter.
+
+Waking a thread of Python takes the interpreter's lock and some ten microseconds, more than many
+programs run. A worker here enters `serve` once and stays: it looks for work for a while (`LOOK_S`),
+then sleeps until there is some. The caller of `run` is thread 0.
+
+Memory of a team: a word that counts programs and, on lines of their own, {program, threads} and the
+barrier at which everyone meets when a program is done. Invariants: a team runs one program at a
+time, with all its threads; it ends before the code that it runs is gone; a forked child has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.host.memory import aligned_bytes
+from tilesmith.codegen.llvm.threads import BARRIER_BYTES, MOST_ROUNDS, ROUNDS, WORD
+from tilesmith.search_space.support.errors import JobError
+
+LOOK_S = 2e-4
+"""Seconds that a thread looks for what it waits for before it sleeps: some times what it takes to
+sleep and be woken, so that threads which have cores to themselves never sleep between kernels."""
+
+_FORGET_S = 0.02
+"""How old the knowledge of which cores there are may get."""
+
+_PROBE = 512
+"""Looks that are timed together; more in a row make some virtual machines stop the core."""
+
+_PROGRAM, _THREADS, _MEETING = 64, 72, 128
+
+TEXT = f"""
+define void @serve(ptr %team, i64 %thread, ptr %unused) {{
+entry:
+  %program.at = getelementptr i8, ptr %team, i64 {_PROGRAM}
+  %threads.at = getelementptr i8, ptr %team, i64 {_THREADS}
+  %meeting = getelementptr i8, ptr %team, i64 {_MEETING}
+  br label %rest
+rest:
+  %old = phi i32 [ 0, %entry ], [ %now, %work ]
+  call void @await(ptr %team, i32 %old)
+  %now = load atomic i32, ptr %team acquire, align 4
+  %program = load ptr, ptr %program.at
+  %threads = load i64, ptr %threads.at
+  %none = icmp eq ptr %program, null
+  br i1 %none, label %end, label %work
+work:
+  call void @perform(ptr %program, i64 %thread, i64 %threads)
+  call void @barrier(ptr %meeting, i64 %threads)
+  br label %rest
+end:
+  ret void
+}}
+
+define void @together(ptr %team, i64 %threads, ptr %program) {{
+entry:
+  %program.at = getelementptr i8, ptr %team, i64 {_PROGRAM}
+  %threads.at = getelementptr i8, ptr %team, i64 {_THREADS}
+  %meeting = getelementptr i8, ptr %team, i64 {_MEETING}
+  store ptr %program, ptr %program.at
+  store i64 %threads, ptr %threads.at
+  call void @announce(ptr %team)
+  %none = icmp eq ptr %program, null
+  br i1 %none, label %done, label %work
+work:
+  call void @perform(ptr %program, i64 0, i64 %threads)
+  call void @barrier(ptr %meeting, i64 %threads)
+  br label %done
+done:
+  ret void
+}}
+
+define void @probe(ptr %word, i64 %rounds, ptr %unused) {{
+entry:
+  %old = load i32, ptr %word
+  %same = call i1 @look(ptr %word, i32 %old, i64 %rounds)
+  ret void
+}}
+"""
+"""Beside `await`, `announce`, `look` and `barrier` (`codegen.llvm.threads`); the module has
+`perform(program, thread, threads)`, too."""
+
+NAMES = ("serve", "together", "probe")
+
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+
+
+def set_rounds(memory: NDArray[np.uint8], word: int, rounds: int) -> None:
+    """Let those who wait for the word at byte `word` look so often before they sleep."""
+    for start in (word + ROUNDS, word + MOST_ROUNDS):
+        memory[start : start + 8].view(np.int64)[0] = rounds
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Those of `TEXT`, loaded."""
+
+    serve: Any
+    together: Any
+    probe: Any
+
+    @classmethod
+    def at(cls, addresses: Mapping[str, int]) -> Functions:
+        return cls(*(_FUNCTION(addresses[name]) for name in NAMES))
+
+    def rounds(self) -> int:
+        """How often a thread looks in `LOOK_S`, measured now."""
+        word, best = aligned_bytes(64), float("inf")
+        for _ in range(8):
+            start = time.perf_counter()
+            self.probe(word.ctypes.data, _PROBE, None)
+            best = min(best, time.perf_counter() - start)
+        return max(1, int(LOOK_S / max(best, 1e-9) * _PROBE))
+
+
+@cache
+def _sched_getcpu() -> Any:
+    """The system's function, None where there is none."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    return getattr(ctypes.PyDLL(None), "sched_getcpu", None)
+
+
+def _core() -> int | None:
+    """The core that the calling thread is on; None where the system does not tell."""
+    function = _sched_getcpu()
+    return None if function is None else int(function())
+
+
+class Team:
+    """Worker threads that wait for programs; the caller is thread 0.
+
+    Raises (on construction):
+        JobError: the system does not give so many threads.
+    """
+
+    def __init__(self, threads: int, functions: Functions, rounds: int) -> None:
+        self.threads = threads
+        self._functions = functions
+        self._memory = aligned_bytes(_MEETING + BARRIER_BYTES)
+        self._beside: int | None = None
+        self._displaced = True
+        set_rounds(self._memory, 0, rounds)
+        set_rounds(self._memory, _MEETING + WORD, rounds)
+        self._lock = threading.Lock()
+        self._workers: list[threading.Thread] = []
+        for number in range(1, threads):
+            worker = threading.Thread(target=self._serve, args=(number,), daemon=True)
+            try:
+                worker.start()
+            except RuntimeError as error:
+                self._end()
+                raise JobError(
+                    f"only {number} of {threads} threads could be started; use fewer"
+                ) from error
+            self._workers.append(worker)
+
+    def run(self, program: int) -> None:
+        """Perform a program (its address) on every thread; returns when all are done."""
+        with self._lock:
+            core = _core()
+            if core != self._beside or self._displaced:
+                self._place(core)
+            self._functions.together(self._memory.ctypes.data, self.threads, program)
+
+    def displaced(self) -> None:
+        """Its threads may be on other cores than before."""
+        self._displaced = True
+
+    def _place(self, core: int | None) -> None:
+        """Let workers run where the caller may, but on its own core where there is hardly another:
+        there they would be woken, often, and wait until the caller sleeps."""
+        self._beside, self._displaced = core, False
+        if core is None:
+            return
+        cores = os.sched_getaffinity(0)
+        if len(cores) < self.threads:
+            return
+        wanted = cores - {core} if len(cores) < 2 * self.threads else cores
+        for worker in self._workers:
+            with suppress(OSError):  # not allowed to, or gone
+                os.sched_setaffinity(worker.native_id or 0, wanted)
+
+    def end(self) -> None:
+        """Let the workers go; returns when they are gone."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        self._functions.together(self._memory.ctypes.data, self.threads, None)
+        for worker in self._workers:
+            worker.join()
+
+    def _serve(self, number: int) -> None:
+        self._functions.serve(self._memory.ctypes.data, number, None)
+
+    def cores(self) -> frozenset[int]:
+        """Those that the workers may use."""
+        found: frozenset[int] = frozenset()
+        for worker in self._workers:
+            with suppress(OSError):
+                found |= os.sched_getaffinity(worker.native_id or 0)
+        return found
+
+
+def _cores() -> frozenset[int]:
+    """Those that the calling thread may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+class Teams:
+    """The teams of a process, for as many threads as there are cores.
+
+    Programs of so many threads that are run at once have a team each, as long as there are cores
+    for all of them, and go one after another beyond that: threads that look for each other from
+    the same cores would only wait.
+    """
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+        self.rounds = functions.rounds()
+        self._looked = float("-inf")
+        self._cores: frozenset[int] = frozenset()
+        self.forget()
+
+    def run(self, threads: int, program: int) -> None:
+        """Perform a program (its address) on a team of so many threads."""
+        free = self._free[threads]
+        try:
+            team = free.pop()
+        except IndexError:
+            team = self._another(threads)
+        try:
+            team.run(program)
+        finally:
+            free.append(team)
+            if self._waiting:
+                with self._lock:
+                    self._lock.notify_all()
+
+    def of(self, threads: int) -> Sequence[Team]:
+        """The teams of so many threads that there are."""
+        return tuple(self._teams[threads])
+
+    def _another(self, threads: int) -> Team:
+        """A team that nobody else uses: one more, or the first that is given back."""
+        with self._lock:
+            self._waiting += 1  # before the list is looked at: who gives back later sees it
+            try:
+                while True:
+                    with suppress(IndexError):
+                        return self._free[threads].pop()
+                    if len(self._teams[threads]) < max(1, len(self._cores) // threads):
+                        team = Team(threads, self._functions, self.rounds)
+                        self._teams[threads].append(team)
+                        return team
+                    self._lock.wait()
+            finally:
+                self._waiting -= 1
+
+    def fitting(self, threads: int) -> int:
+        """How many of the threads have a core for themselves, at least 1."""
+        now = time.monotonic()
+        if now - self._looked > _FORGET_S:
+            self._looked, self._cores = now, _cores()
+            for teams in list(self._teams.values()):
+                for team in teams:  # others may have bound its threads meanwhile
+                    team.displaced()
+        number = len(self._cores)
+        if number < threads and threads in self._teams:  # workers may have cores of their own
+            number = len(self._cores.union(*(team.cores() for team in self._teams[threads])))
+        return max(1, min(threads, number))
+
+    def forget(self) -> None:
+        """At first, and in a forked child, which has none of its parent's threads."""
+        self._teams: defaultdict[int, list[Team]] = defaultdict(list)
+        self._free: defaultdict[int, list[Team]] = defaultdict(list)
+        self._lock = threading.Condition()
+        self._waiting = 0
+
+    def end(self) -> None:
+        """End all of them."""
+        while self._teams:
+            for team in self._teams.popitem()[1]:
+                team.end()
+        self._free.clear()

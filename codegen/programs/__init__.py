@@ -1,0 +1,1 @@
+"""From workload and configuration to a lowered program, once for each structure."""

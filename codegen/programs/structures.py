@@ -1,0 +1,107 @@
+"""Spaces, defaults and lowered programs of workloads: what a scheduler answers, lowered once.
+
+One lowering serves every tile size: a workload's configurations that differ only in tile sizes
+share one symbolic program; it is kept here, and `lowered` binds it. The cache is bounded, so that
+long tuning runs don't grow.
+
+A space's limits are told before anything is lowered. Where a configuration keeps them and no code
+comes of it all the same, the next one is taken (`first_that_works`): not every kernel that could
+run is worth a formula of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TypeVar
+
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.support.errors import CodegenError, ScheduleError, VerificationError
+from tilesmith.search_space.workloads.scheduler import scheduler_of
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+
+MOST_TRIED = 8
+"""Configurations that are tried beside one that no code comes of."""
+
+WITHOUT_CODE = (CodegenError, ScheduleError, VerificationError)
+"""What is raised where no code comes of a configuration of the space."""
+
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=1024)
+def space_of(workload: Workload, target: Target) -> SearchSpace:
+    """The search space of a workload on a target."""
+    return scheduler_of(workload, target).space(workload, target)
+
+
+@lru_cache(maxsize=1024)
+def default_of(workload: Workload, target: Target) -> Config:
+    """The configuration of a workload that is used on a target without tuning.
+
+    Raises:
+        ConfigError: not even the smallest tiles fit; the message names the limit.
+    """
+    return scheduler_of(workload, target).default(workload, target)
+
+
+@lru_cache(maxsize=1024)
+def inside_of(workload: Workload, target: Target) -> Config:
+    """The same for kernels between others, which keep tensors on chip where a target can."""
+    return scheduler_of(workload, target).inside(workload, target)
+
+
+@lru_cache(maxsize=2048)
+def structure_program(workload: Workload, target: Target, structure: Config) -> Program:
+    """The symbolic program of a structural configuration, verified."""
+    program = lower(scheduler_of(workload, target).schedule(workload, target, structure))
+    verify(program, target)
+    return program
+
+
+def lowered(workload: Workload, target: Target, config: Config) -> Program:
+    """The concrete program of a configuration.
+
+    Raises:
+        ConfigError: the configuration is not in the space; the message names the limit.
+    """
+    space = space_of(workload, target)
+    space.validate(config)
+    return structure_program(workload, target, space.structure(config)).bind(space.tiles(config))
+
+
+def others_of(workload: Workload, target: Target, config: Config) -> Iterator[Config]:
+    """What to try instead of a configuration: the first legal ones of up to `MOST_TRIED` parts of
+    the space, from all over it, in the same layouts."""
+    template, space = template_of(workload.operator), space_of(workload, target)
+    step = -(-len(space.subspaces) // MOST_TRIED)
+    for subspace in space.subspaces[::step]:
+        found = next(iter(SearchSpace((subspace,))), config)
+        same = template.layouts(workload, found) == template.layouts(workload, config)
+        if found != config and same:
+            yield found
+
+
+def first_that_works(
+    workload: Workload, target: Target, config: Config, attempt: Callable[[Config], T]
+) -> tuple[Config, T]:
+    """What comes of a configuration, or of the first of `others_of` it that something comes of.
+
+    Raises:
+        CodegenError, ScheduleError, VerificationError: nothing comes of any; that of the first.
+    """
+    try:
+        return config, attempt(config)
+    except WITHOUT_CODE:
+        for other in others_of(workload, target, config):
+            try:
+                return other, attempt(other)
+            except WITHOUT_CODE:
+                continue
+        raise

@@ -1,0 +1,1 @@
+"""The `.tsm` file: its members, its manifest, its signature."""

@@ -1,0 +1,1 @@
+"""From a settled graph to a `Recipe`: steps, control steps, weights."""

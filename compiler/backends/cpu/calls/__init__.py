@@ -1,0 +1,1 @@
+"""A recipe's steps as the call tables of a native program."""

@@ -1,0 +1,54 @@
+"""Steps of a recipe as calls of the native driver, whatever its functions and addresses are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tilesmith.codegen.native.programs.driver import ALL, AnyCall, Branch, Call, Move, Repeat
+from tilesmith.compiler.recipe.program import (
+    BranchStep,
+    DeviceStep,
+    KernelStep,
+    LoopStep,
+    MoveStep,
+    Place,
+)
+
+
+def calls_of(
+    steps: Iterable[DeviceStep],
+    functions: Mapping[int, int],
+    address: Callable[[Place], int],
+    made: dict[int, DeviceStep] | None = None,
+) -> tuple[AnyCall, ...]:
+    """The calls, in order.
+
+    Args:
+        functions: what to call, by the number of the code.
+        address: of a place; 0 for none.
+        made: takes the step of each call, by the call's identity.
+    """
+
+    def call(step: DeviceStep) -> AnyCall:
+        found = _call(step)
+        if made is not None:
+            made[id(found)] = step
+        return found
+
+    def _call(step: DeviceStep) -> AnyCall:
+        match step:
+            case KernelStep():
+                places = tuple(address(place) for place in step.arguments)
+                return Call(functions[step.code], places, step.threads or ALL)
+            case MoveStep():
+                ends = address(step.target), address(step.source), step.nbytes
+                moved = step.target_step, step.source_step
+                return Move(*ends, *moved, address(step.counter))
+            case LoopStep():
+                limit, test, counter = map(address, (step.limit, step.test, step.counter))
+                return Repeat(tuple(map(call, step.steps)), step.trips, limit, test, counter)
+            case BranchStep():
+                first, second = (tuple(map(call, branch)) for branch in step.steps)
+                return Branch(address(step.test), (first, second))
+
+    return tuple(map(call, steps))

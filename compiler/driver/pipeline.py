@@ -1,0 +1,148 @@
+"""The order of the passes, in one place.
+
+`SIMPLIFICATIONS` work on ONNX operators and make the graph say what is computed in as few of them
+as can be; `LOWERING` turns operators into kernels; what a target's family adds its backend says
+(`Backend.passes`). Every pass keeps the values (up to roundings).
+"""
+
+from __future__ import annotations
+
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.passes.activations import RecogniseActivations
+from tilesmith.compiler.passes.affine import FoldAffine
+from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
+from tilesmith.compiler.passes.bodies import OpenBodies
+from tilesmith.compiler.passes.bytes_as_numbers import BytesAsNumbers, StayNumbers
+from tilesmith.compiler.passes.canonical import Canonicalise
+from tilesmith.compiler.passes.common_subexpressions import ShareCommon
+from tilesmith.compiler.passes.constant_folding import FoldConstants
+from tilesmith.compiler.passes.constant_indices import PlainIndexing
+from tilesmith.compiler.passes.dead_code import RemoveDeadCode
+from tilesmith.compiler.passes.elementwise import LowerElementwise
+from tilesmith.compiler.passes.epilogues import FuseEpilogues
+from tilesmith.compiler.passes.integer_products import FoldIntegerProducts
+from tilesmith.compiler.passes.joins import MakeJoins
+from tilesmith.compiler.passes.moved_bytes import MoveBytes
+from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
+from tilesmith.compiler.passes.padding import FoldPadding
+from tilesmith.compiler.passes.pixels import SpreadPixels, WeightPixels
+from tilesmith.compiler.passes.quantised_spellings import SpellQuantised
+from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
+from tilesmith.compiler.passes.scales import MoveScales
+from tilesmith.compiler.passes.scattered_axes import ScatterInside
+from tilesmith.compiler.passes.selections import AddSelections
+from tilesmith.compiler.passes.spellings import UnifySpellings
+from tilesmith.compiler.passes.transposed_joins import TransposeInside
+from tilesmith.compiler.passes.transposes import SinkTransposes
+from tilesmith.compiler.passes.unrolling import UnrollLoops
+from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
+from tilesmith.compiler.passes.views import MakeViews
+from tilesmith.compiler.passes.volumes import FlattenVolumes
+from tilesmith.compiler.passes.wide_floats import WidenFloats
+from tilesmith.compiler.rewriting.decomposition import Decompose
+from tilesmith.compiler.rewriting.graph_pass import Pass, apply
+from tilesmith.compiler.rewriting.lower import LowerToKernels
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.settlement import SettleLayouts
+from tilesmith.search_space.hardware.target import Target
+
+_LARGE = 1 << 16
+"""Quantised weights of which there are fewer are dequantised, unless they have blocks."""
+
+SIMPLIFICATIONS: tuple[Pass, ...] = (
+    RemoveDeadCode(),
+    KeepQuantisedWeights(),
+    FoldConstants(),
+    PlainIndexing(),
+    BytesAsNumbers(),
+    Decompose(),
+    StayNumbers(),
+    UnifySpellings(),
+    Canonicalise(),
+    TransposeInside(),
+    MakeViews(),
+    ShareCommon(),
+    FoldPadding(),
+    RecogniseActivations(),
+    RecogniseNormalisations(),
+    SinkTransposes(),
+    RemoveDeadCode(),
+    ExpandBatchNorm(),
+    MoveScales(),
+    AddSelections(),
+    FoldAffine(),
+    FlattenVolumes(),
+    Canonicalise(),
+    MakeViews(),
+    ShareCommon(),
+    FoldConstants(),
+    RemoveDeadCode(),
+)
+
+LOWERING: tuple[Pass, ...] = (
+    MakeJoins(),
+    LowerToKernels(),
+    ScatterInside(),
+    FoldConstants(),
+    FuseEpilogues(),
+    LowerElementwise(),
+    MakeViews(),
+    RemoveDeadCode(),
+)
+
+
+def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) -> tuple[Pass, ...]:
+    """Every pass from an imported model to a target's kernels, in order.
+
+    Args:
+        bodies: whether those of loops and branches become kernels, too, where the family runs them.
+
+    Raises:
+        TargetError: models cannot run on the target.
+        ModelError: no such precision, or the target's kernels do not have it.
+    """
+    backend = backend_of(target)
+    own = backend.passes(target, precision)
+    first = SIMPLIFICATIONS.index(FoldConstants())
+    before, after = SIMPLIFICATIONS[:first], SIMPLIFICATIONS[first + 1 :]
+    before = (*((WidenFloats(),) if backend.widens_floats else ()), *before)
+    middle = (*(folding(target) if backend.multiplies_bytes else ()), FoldConstants())
+    if backend.keeps_codes:
+        middle = (KeepQuantisedWeights(_LARGE), *middle)
+    if bodies and backend.runs_bodies:  # how often a loop runs may be computed
+        # What an iteration hands to the next stays as it is.
+        middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
+    if backend.unrolls_loops:
+        middle += (UnrollLoops(backend.unrolls_loops, backend.unrolls_from),)
+    if backend.weights_pixels:
+        middle += (WeightPixels(),)
+    if backend.spreads_pixels:
+        middle += (SpreadPixels(),)
+    return (*before, *middle, *after, *LOWERING, *own)
+
+
+def folding(target: Target) -> tuple[Pass, ...]:
+    """What makes products of quantised tensors kernels of whole numbers."""
+    return (
+        FoldConstants(leaving="DequantizeLinear"),
+        SpellQuantised(),
+        MoveBytes(),
+        UnsignBytes(),
+        FoldIntegerProducts(target),
+    )
+
+
+def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
+    """`passes_for` and the settling of layouts, which ends a compilation; errors as there."""
+    return (*passes_for(target, precision), SettleLayouts(Chooser(target, None, 1)))
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph in as few, as plain ONNX operators as can be."""
+    return apply(graph, SIMPLIFICATIONS)
+
+
+def to_kernels(graph: Graph) -> Graph:
+    """A simplified graph with everything the templates can compute as kernels."""
+    return apply(graph, LOWERING)

@@ -1,0 +1,1 @@
+"""Pointwise ONNX operators as formulas, and how several become one."""

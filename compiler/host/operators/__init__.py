@@ -1,0 +1,1 @@
+"""Registry: numpy code for a group of ONNX operators a file."""

@@ -1,0 +1,28 @@
+"""Det and Inverse on the host, in numpy, which has none of float16.
+
+`onnx.reference` fails there for Det; ONNX has no Inverse, com.microsoft does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.compiler.host.operators.call import Call, Results
+
+
+def det(call: Call) -> Results:
+    """Determinants of the matrices along the last two axes; opsets 11 to 22."""
+    (x,) = call.inputs
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    return (np.asarray(np.linalg.det(wide)).astype(x.dtype),)
+
+
+def inverse(call: Call) -> Results:
+    """Inverses of the matrices along the last two axes.
+
+    Raises:
+        ValueError: a matrix has none.
+    """
+    (x,) = call.inputs
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    return (np.asarray(np.linalg.inv(wide)).astype(x.dtype),)

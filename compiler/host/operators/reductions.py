@@ -1,0 +1,49 @@
+"""Reductions on the host that `onnx.reference` gives another element type than the input's, or
+refuses of whole numbers: sums of squares, logarithms of sums (opsets 1 to 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilesmith.compiler.host.operators.call import Array, Call, Results
+
+
+def _reduction(compute: Callable[[Array, tuple[int, ...]], Array]) -> Callable[[Call], Results]:
+    """An operator that reduces the axes named by an input or an attribute, all if none are."""
+
+    def run(call: Call) -> Results:
+        x = call.inputs[0]
+        given = call.input(1) if call.input(1) is not None else call.attributes.get("axes")
+        named = () if given is None else np.reshape(given, -1).tolist()
+        axes = tuple(int(axis) % max(1, x.ndim) for axis in named)
+        if not axes and not call.attributes.get("noop_with_empty_axes", 0):
+            axes = tuple(range(x.ndim))
+        whole = x.dtype.kind in "iu"
+        found = compute(x if whole and compute is _squares else x.astype(np.float64), axes)
+        if not call.attributes.get("keepdims", 1):
+            found = np.squeeze(found, axes)
+        return (np.asarray(found).astype(x.dtype),)
+
+    return run
+
+
+def _squares(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.sum(x * x, axis=axes, keepdims=True, dtype=x.dtype)
+
+
+def _log_of_sum(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(np.log(np.sum(x, axis=axes, keepdims=True)))
+
+
+def _log_of_exponentials(x: Array, axes: tuple[int, ...]) -> Array:
+    """The largest taken out first, so that none overflows."""
+    largest = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(largest), largest, 0)
+    return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
+
+
+reduce_sum_square = _reduction(_squares)
+reduce_log_sum = _reduction(_log_of_sum)
+reduce_log_sum_exp = _reduction(_log_of_exponentials)

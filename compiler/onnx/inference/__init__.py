@@ -1,0 +1,1 @@
+"""Shapes, types and validity of one ONNX node."""

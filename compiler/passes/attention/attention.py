@@ -1,0 +1,277 @@
+"""Attention as one kernel: as three, its scores go to memory and back twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.compiler.graph.graph import Graph, Node, kernel
+from tilesmith.compiler.lowering.transposition import merged_axes
+from tilesmith.compiler.passes.attention.attention_groups import grouped_queries
+from tilesmith.compiler.passes.attention.attention_masks import (
+    Axis,
+    Mask,
+    added,
+    dense,
+    grouped,
+    mask_of,
+    spread,
+)
+from tilesmith.compiler.passes.elementwise import is_elementwise
+from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.expressions.scalar import call
+from tilesmith.search_space.operator_parts.formula import formula_text, number, operand
+from tilesmith.search_space.operators.attention import LOWEST
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
+
+
+@dataclass(frozen=True)
+class FuseAttention(Pass):
+    """Attention becomes one kernel, where a target has a schedule for it.
+
+        s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
+        y = attention(q, k, v, mask)                                        after
+
+    So does attention whose weights are guarded for queries that every key is masked from: by
+    `where(is_nan(p), 0, p)`, as exporters write it, or by `where(s + mask < lowest, 0, p)`, which
+    keeps what is not a number (`_guard`). Keys that were transposed for the product are taken
+    as they were before; a transposition that is still needed is merged with the one there was; a
+    mask may be spread over sequences, heads and queries (`attention_masks`); keys and values that
+    several heads share are not repeated (`attention_groups`).
+
+    Contract: a lowered graph in; the parts are fused where nothing else reads what lies between
+    and `accepts` takes the workload; same values up to roundings.
+
+    Attributes:
+        accepts: whether an attention is to be one kernel.
+    """
+
+    name = "fuse-attention"
+
+    accepts: Callable[[Workload], bool]
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if _is_product(node) and rewriter.alive(node):
+                _fuse(rewriter, node, self.accepts)
+        return rewriter.finish()
+
+
+def _is_product(node: Node) -> bool:
+    found = node.workload
+    return found is not None and found.operator == "matmul" and not found.constants
+
+
+def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -> None:
+    mix = node.workload
+    assert mix is not None
+    if mix.epilogue or mix.integer("ta") or mix.integer("tb"):
+        return
+    between: list[Node] = []
+    weights = _sole_producer(rewriter, node.inputs[0], between)
+    guard, guarding = 0, None
+    if weights is not None and (guard := _guard(weights)):
+        guarding = weights
+        between.append(guarding)
+        weights = _sole_producer(rewriter, guarding.inputs[-1], between)
+    if weights is None or weights.workload is None or weights.workload.operator != "softmax":
+        return
+    beside = guarding if guard == 2 else None
+    if beside and _origin(rewriter, beside.inputs[0]) != _origin(rewriter, weights.inputs[0]):
+        return
+    scores, mask = _masked_scores(rewriter, weights.inputs[0], between, beside)
+    if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
+        return
+    found = _workload(scores.workload, mix, mask, guard)
+    if found is None or not accepts(found):
+        return
+    keys, values, made = scores.inputs[1], node.inputs[1], list[Node]()
+    if not scores.workload.integer("tb"):
+        keys, made = _untransposed(rewriter, scores)
+    name = mask.name if mask else ""
+    groups = None if made else grouped_queries(rewriter, found, keys, values, name)
+    if groups is not None and accepts(groups.workload):
+        found, keys, values, name = groups.workload, groups.keys, groups.values, groups.mask
+        made = list(groups.made)
+    operands = tuple(operand for operand in (scores.inputs[0], keys, values, name) if operand)
+    fused = kernel(found, operands, node.outputs[0], node.name)
+    rewriter.replace((scores, weights, *between, node), *made, fused)
+    for unread in (scores.inputs[1], node.inputs[1]):
+        drop_unread(rewriter, unread)
+
+
+def _guard(node: Node) -> int:
+    """Whether a kernel makes weights 0 that are no numbers (1), or those of scores that are minus
+    infinity (2: where other keys are left, these are 0 already)."""
+    found = node.workload
+    if found is None or not is_elementwise(node) or found.text("types"):
+        return 0
+    return _GUARDS.get(found.text("expression"), 0)
+
+
+_GUARDS = {
+    formula_text(call("where", call("is_nan", operand(0)), 0.0, operand(0))): 1,
+    formula_text(call("where", call("less", operand(0), number(LOWEST)), 0.0, operand(1))): 2,
+}
+
+
+def _origin(rewriter: Rewriter, name: str) -> str:
+    """The tensor that `name` is a view of."""
+    while (node := rewriter.producer(name)) is not None and is_view(node):
+        if node.attribute("offset", 0):
+            break
+        name = node.inputs[0]
+    return name
+
+
+def _masked_scores(
+    rewriter: Rewriter, name: str, between: list[Node], beside: Node | None
+) -> tuple[Node | None, Mask | None]:
+    """The product behind scores, and what is added to it: by a kernel, or as it is written.
+
+    Args:
+        beside: what may read the scores, too.
+    """
+    passed: list[Node] = []
+    node = _sole_producer(rewriter, name, passed, beside)
+    if node is None:
+        return None, None
+    if _is_product(node):
+        between.extend(passed)
+        mask = _written_with(node)
+        return (node, mask) if (mask is None) == (not _adds(node)) else (None, None)
+    for summand, other, axes in added(node):
+        inside: list[Node] = []
+        scores = _sole_producer(rewriter, summand, inside)
+        if scores is None or not _is_product(scores) or _adds(scores):
+            continue
+        assert scores.workload is not None
+        mask = mask_of(other, axes, scores.workload)
+        if mask is not None:
+            between.extend((*passed, node, *inside))
+            return scores, mask
+    return None, None
+
+
+def _adds(scores: Node) -> bool:
+    """Whether a product's epilogue adds a tensor."""
+    found = scores.workload
+    assert found is not None
+    return any(step.name in ("residual", "bias") for step in found.epilogue)
+
+
+def _written_with(scores: Node) -> Mask | None:
+    """The mask that is the last step of a product's epilogue."""
+    found = scores.workload
+    assert found is not None
+    if not _adds(scores):
+        return None
+    whole = tuple(found.integer(axis) for axis in ("batch", "m", "n"))
+    own = whole if found.epilogue[-1].name == "residual" else whole[-1:]
+    return mask_of(scores.inputs[-1], spread(own, whole), found)
+
+
+def _sole_producer(
+    rewriter: Rewriter, name: str, between: list[Node], beside: Node | None = None
+) -> Node | None:
+    """The kernel behind a tensor and views of it, if nothing else (but `beside`) reads what it
+    makes."""
+    while True:
+        producer = rewriter.producer(name)
+        readers = [node for node in rewriter.consumers(name) if node is not beside]
+        if producer is None or len(readers) != 1 or rewriter.is_output(name):
+            return None
+        if not is_view(producer):
+            return producer
+        if producer.attribute("offset", 0):
+            return None
+        between.append(producer)
+        name = producer.inputs[0]
+
+
+def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
+    found, normal = scores.workload, weights.workload
+    assert found is not None and normal is not None
+    if found.operator != "matmul" or found.constants or found.integer("ta") or normal.epilogue:
+        return False
+    batch, rows, keys = (found.integer(name) for name in ("batch", "m", "n"))
+    steps = [step.name for step in found.epilogue]
+    scaled = steps[:1] == ["multiply_constant"]
+    return (
+        steps[scaled:] in ([], ["residual"], ["bias"])
+        and normal.shape("shape")[-1] == keys
+        and prod(normal.shape("shape")) == batch * rows * keys
+        and (mix.integer("batch"), mix.integer("m"), mix.integer("k")) == (batch, rows, keys)
+    )
+
+
+def _workload(scores: Workload, mix: Workload, mask: Mask | None, guard: int) -> Workload | None:
+    parameters: dict[str, ParameterValue] = {name: scores.integer(name) for name in "mnk"}
+    parameters["heads"] = scores.integer("batch")
+    parameters["guard"] = guard
+    if mask is not None:
+        parameters |= {"mask": mask.kind, "batch": mask.batch, "heads": mask.heads}
+    if mix.integer("n") != scores.integer("k"):
+        parameters["v"] = mix.integer("n")
+    scales = [step for step in scores.epilogue if step.name == "multiply_constant"]
+    parameters["scale"] = f"{scales[0].arguments[0] if scales else 1.0:.9g}"
+    try:
+        return Workload.of("attention", parameters, dtype=scores.dtype)
+    except WorkloadError:
+        return None
+
+
+# -- keys ---------------------------------------------------------------------------------------
+def _untransposed(rewriter: Rewriter, scores: Node) -> tuple[str, list[Node]]:
+    """Keys as [heads, n, k] from those as [heads, k, n], and the transposition this needs."""
+    assert scores.workload is not None
+    name = scores.inputs[1]
+    info = rewriter.info(name)
+    wanted = tuple(scores.workload.integer(axis) for axis in ("batch", "k", "n"))
+    source, axes = _axes_behind(rewriter, name)
+    groups = grouped(axes, wanted)
+    if groups is None:
+        source, groups = name, grouped(dense(wanted), wanted)
+    assert groups is not None
+    order = [*groups[0], *groups[2], *groups[1]]
+    steps = sorted(range(len(order)), key=lambda axis: -order[axis][1])
+    dims = tuple(order[axis][0] for axis in steps)
+    shape, merged = merged_axes(dims, tuple(steps.index(axis) for axis in range(len(order))))
+    heads, depth, keys = wanted
+    if len(shape) == 1:  # they lie as they are wanted
+        return source, []
+    result = rewriter.add_tensor(name, info.dtype, (heads, keys, depth))
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(shape),
+        "perm": shape_text(merged),
+    }
+    workload = Workload.of("transpose", parameters, dtype=scores.workload.dtype)
+    return result, [kernel(workload, (source,), result, result)]
+
+
+def _axes_behind(rewriter: Rewriter, name: str) -> tuple[str, list[Axis]]:
+    """A tensor as axes of the tensor that a transposition made it from; else of itself."""
+    before, inner = rewriter.producer(name), name
+    while before is not None and is_view(before) and not before.attribute("offset", 0):
+        inner = before.inputs[0]
+        before = rewriter.producer(inner)
+    if before is None or before.workload is None or before.workload.operator != "transpose":
+        return name, dense(rewriter.info(name).dims)
+    source = dense(before.workload.shape("shape"))
+    return before.inputs[0], [source[axis] for axis in before.workload.shape("perm")]
+
+
+def drop_unread(rewriter: Rewriter, name: str) -> None:
+    """Remove what made a tensor that nothing reads any more."""
+    producer = rewriter.producer(name)
+    while producer is not None and producer.kind in ("kernel", "view"):
+        if rewriter.consumers(name) or rewriter.is_output(name) or len(producer.reads) != 1:
+            return
+        rewriter.remove(producer)
+        (name,) = producer.reads
+        producer = rewriter.producer(name)

@@ -1,0 +1,130 @@
+"""What is added to the scores of an attention: a tensor, and how it is spread over them.
+
+Exporters write masks and position biases as additions of broadcast tensors: [b, 1, 1, keys] for
+padding, [1, 1, queries, keys] for causality, [1, heads, queries, keys] for positions. Here such a
+tensor is read as a kind of mask of the operator `attention`, by the steps with which it walks as
+scores do: 0 where it is spread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.search_space.workloads.workload import Workload
+
+Axis = tuple[int, int]
+"""Extent, and elements that a step moves in the source."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A tensor and its kind; sequences and heads, whose product is the scores' batch."""
+
+    name: str
+    kind: str
+    batch: int
+    heads: int
+
+
+def dense(dims: tuple[int, ...]) -> list[Axis]:
+    """A row-major tensor's axes."""
+    axes: list[Axis] = []
+    step = 1
+    for extent in reversed(dims):
+        axes.insert(0, (extent, step))
+        step *= extent
+    return axes
+
+
+def grouped(axes: list[Axis], wanted: tuple[int, ...]) -> list[list[Axis]] | None:
+    """Axes split and grouped so that each group is one axis of the shape `wanted`."""
+    left = list(axes)
+    groups: list[list[Axis]] = []
+    for extent in reversed(wanted):
+        group: list[Axis] = []
+        while extent > 1:
+            if not left:
+                return None
+            size, step = left.pop()
+            if extent % size == 0:
+                group.insert(0, (size, step))
+                extent //= size
+            elif size % extent == 0:
+                group.insert(0, (extent, step))
+                left.append((size // extent, step * extent))
+                extent = 1
+            else:
+                return None
+        groups.insert(0, group)
+    return groups if all(size == 1 for size, _ in left) else None
+
+
+def added(node: Node) -> list[tuple[str, str, list[Axis]]]:
+    """(summand, other, steps of the other over the sum) of an addition of two tensors."""
+    found = node.workload
+    if found is None or found.operator != "elementwise" or len(node.inputs) != 2:
+        return []
+    if found.text("expression") not in ("add(x0,x1)", "add(x1,x0)"):
+        return []
+    shape = found.shape("shape")
+    results = []
+    for summand, other in ((0, 1), (1, 0)):
+        whole = not found.text(f"x{summand}") or found.shape(f"x{summand}") == shape
+        own = found.shape(f"x{other}") if found.text(f"x{other}") else shape
+        if whole:
+            axes = spread(own, shape)
+            results.append((node.inputs[summand], node.inputs[other], axes))
+    return results
+
+
+def spread(own: tuple[int, ...], shape: tuple[int, ...]) -> list[Axis]:
+    """Axes of `shape` with the steps of a tensor that broadcasts to it."""
+    steps = dense((1,) * (len(shape) - len(own)) + own)
+    return [
+        (extent, step if size > 1 else 0) for extent, (size, step) in zip(shape, steps, strict=True)
+    ]
+
+
+def mask_of(name: str, axes: list[Axis], scores: Workload) -> Mask | None:
+    """The mask that a tensor is, added to scores [batch, queries, keys] with these steps."""
+    batch, queries, keys = (scores.integer(axis) for axis in ("batch", "m", "n"))
+    groups = grouped(axes, (batch, queries, keys))
+    if groups is None:
+        return None
+    lead, rows, columns = (merged(group) for group in groups)
+    if columns not in ([(keys, 1)], []) or rows not in ([(queries, keys)], [(queries, 0)], []):
+        return None
+    each_row = rows != [(queries, 0)]
+    size = queries * keys if each_row else keys
+    return _kind(name, lead, batch, size, each_row)
+
+
+def _kind(name: str, lead: list[Axis], batch: int, size: int, each_row: bool) -> Mask | None:
+    """By how sequences and heads walk: all spread, sequences, heads, or each."""
+    varying = [step != 0 for _, step in lead]
+    if not any(varying):
+        return Mask(name, "shared" if each_row else "row", 1, batch)
+    if lead == [(batch, size)]:
+        return Mask(name, "each", 1, batch) if each_row else Mask(name, "row", batch, 1)
+    if len(lead) != 2 or sum(varying) != 1:
+        return None
+    (first, step), (second, other) = lead
+    if varying[0] and step == size:
+        return Mask(name, "full" if each_row else "row", first, second)
+    return Mask(name, "heads", first, second) if each_row and other == size else None
+
+
+def merged(axes: list[Axis]) -> list[Axis]:
+    """Neighbouring axes that one walks as one."""
+    found: list[Axis] = []
+    for extent, step in axes:
+        if extent == 1:
+            continue
+        if found and found[-1][1] == step * extent:
+            found[-1] = (found[-1][0] * extent, step)
+        else:
+            found.append((extent, step))
+    assert prod(e for e, _ in found) == prod(e for e, _ in axes)
+    return found

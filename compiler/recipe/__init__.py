@@ -1,0 +1,3 @@
+"""`Recipe`: a compiled model as plain data, and where each of its tensors lies: layouts,
+placement, the memory plan.
+"""

@@ -1,0 +1,200 @@
+"""Placement: where every tensor of a lowered graph lies when the graph runs.
+
+A tensor that a kernel, view or join touches lies in the arena; one that only host nodes touch is
+an array of its own; constants are arrays of the executable. Invariants: a view lies inside its
+source and the parts of a join inside its result, so neither costs a copy; a tensor stays in place
+from its write to its last read (to the end, for graph inputs, so that a bound run may be repeated,
+and graph outputs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.recipe.memory import (
+    Arena,
+    Arrange,
+    Groups,
+    Interval,
+    peak_alive,
+    plan_arena,
+)
+from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.support.errors import VerificationError
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where everything lies.
+
+    Attributes:
+        offsets: bytes from the arena's start, by tensor name.
+        nbytes: the arena's size.
+        peak_alive: the least it could be.
+        elsewhere: tensors outside the arena, by name: the graph's input that they lie in or are,
+            and their distance in bytes from its start.
+        scratch: where the memory of a control node's bodies is.
+        private: inputs and outputs whose bytes are no other tensor's at any time.
+    """
+
+    offsets: Mapping[str, int]
+    nbytes: int
+    peak_alive: int
+    elsewhere: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    scratch: Mapping[Node, int] = field(default_factory=dict)
+    private: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What a step reads and writes, by name."""
+
+    reads: Iterable[str]
+    writes: Iterable[str]
+
+
+def place(
+    graph: Graph,
+    nbytes: Mapping[str, int],
+    arrange: Arrange = plan_arena,
+    scratch: Mapping[Node, int] | None = None,
+    outside: Collection[str] = (),
+    ties: Iterable[tuple[str, str]] = (),
+) -> Placement:
+    """Plan the arena.
+
+    Args:
+        graph: lowered; view and join nodes tie tensors together.
+        nbytes: physical size of each tensor that lies in the arena (layout padding included).
+        arrange: chooses the offsets.
+        scratch: bytes that control nodes need while they run.
+        outside: inputs that have a place outside the arena, used if nothing larger is tied to them.
+        ties: tensors that are to share bytes, each to lie where the other does.
+    """
+    groups = Groups()
+    for name in nbytes:
+        groups.add(name, nbytes[name])
+    for node in graph.nodes:
+        if node.kind == "view" and node.inputs[0] not in graph.constants:
+            info = graph.info(node.inputs[0])
+            offset = int(node.attribute("offset", 0)) * size_of(info.dtype)
+            _tie(groups, node.outputs[0], node.inputs[0], offset)
+        elif node.kind == "join":
+            offset = 0
+            for name in node.inputs:
+                _tie(groups, name, node.outputs[0], offset)
+                offset += nbytes[name]
+    for name, base in ties:
+        _tie(groups, name, base, 0)
+    away: dict[str, str] = {}
+    for name in outside:
+        if groups.span(name) == (0, nbytes[name]):
+            away[groups.find(name)[0]] = name
+    intervals = [i for i in _intervals_of(graph, groups) if i.name not in away]
+    numbers = {node: step for step, node in enumerate(graph.nodes)}
+    own = {node: f"\0scratch of {numbers[node]}" for node in scratch or {}}
+    for node, size in (scratch or {}).items():
+        intervals.append(Interval(own[node], size, numbers[node], numbers[node]))
+    arena: Arena = arrange(intervals)
+    offsets: dict[str, int] = {}
+    elsewhere: dict[str, tuple[str, int]] = {}
+    for name in groups.names():
+        root, _ = groups.find(name)
+        if root in away:
+            elsewhere[name] = (away[root], -groups.span(name)[0])
+        else:
+            offsets[name] = arena.offsets[root] - groups.span(name)[0]
+    inside = {node: arena.offsets[name] for node, name in own.items()}
+    ends = [info.name for info in (*graph.inputs, *graph.outputs)]
+    private = _private(ends, groups, nbytes, intervals, arena)
+    return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside, private)
+
+
+def _private(
+    ends: Sequence[str],
+    groups: Groups,
+    nbytes: Mapping[str, int],
+    lives: Iterable[Interval],
+    arena: Arena,
+) -> frozenset[str]:
+    """Those of `ends` whose bytes are no other tensor's at any time."""
+    found = set()
+    known = [name for name in ends if name in nbytes]
+    roots = [groups.find(name)[0] for name in known]
+    for name, root in zip(known, roots, strict=True):
+        if groups.span(name) != (0, nbytes[name]) or roots.count(root) > 1:
+            continue
+        start = arena.offsets.get(root)
+        if start is not None and not any(
+            life.name != root
+            and arena.offsets[life.name] < start + nbytes[name]
+            and start < arena.offsets[life.name] + life.nbytes
+            for life in lives
+        ):
+            found.add(name)
+    return frozenset(found)
+
+
+def planned(
+    groups: Groups, touched: Sequence[Touch], inputs: Sequence[str], outputs: Sequence[str]
+) -> Placement:
+    """Plan the arena of tensors that are tied together already.
+
+    Args:
+        touched: what each step reads and writes, in order.
+        inputs, outputs: what is there before the first step, and has to be there at the end.
+    """
+    intervals = _intervals(groups, touched, inputs, outputs)
+    arena = plan_arena(intervals)
+    offsets: dict[str, int] = {}
+    for name in groups.names():
+        root, _ = groups.find(name)
+        offsets[name] = arena.offsets[root] - groups.span(name)[0]
+    return Placement(offsets, arena.nbytes, peak_alive(intervals))
+
+
+def _tie(groups: Groups, name: str, base: str, offset: int) -> None:
+    if not groups.tie(name, base, offset):  # an error, not an assertion: it guards memory
+        raise VerificationError(f"'{name}' lies elsewhere than {offset} bytes after '{base}'")
+
+
+def device_tensors(graph: Graph) -> set[str]:
+    """Tensors that kernels, views or joins touch, constants left out."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.kind != "host":
+            found.update(node.reads, node.writes)
+    return found - graph.constants.keys()
+
+
+def _intervals_of(graph: Graph, groups: Groups) -> list[Interval]:
+    touched = [Touch(node.reads, node.writes) for node in graph.nodes]
+    names = ([info.name for info in ends] for ends in (graph.inputs, graph.outputs))
+    return _intervals(groups, touched, *names)
+
+
+def _intervals(
+    groups: Groups, touched: Sequence[Touch], inputs: Sequence[str], outputs: Sequence[str]
+) -> list[Interval]:
+    """Life and size of each group."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    known = set(groups.names())
+
+    def touch(name: str, step: int) -> None:
+        if name in known:
+            root, _ = groups.find(name)
+            first[root] = min(first.get(root, step), step)
+            last[root] = max(last.get(root, step), step)
+
+    for name in inputs:
+        touch(name, -1)
+    for step, found in enumerate(touched):
+        for name in (*found.reads, *found.writes):
+            touch(name, step)
+    for name in (*inputs, *outputs):  # inputs too: a bound run may be repeated
+        touch(name, len(touched))
+    spans = {root: groups.span(root) for root in first}
+    return [Interval(r, spans[r][1] - spans[r][0], first[r], last[r]) for r in first]

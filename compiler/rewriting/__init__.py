@@ -1,0 +1,3 @@
+"""The tools that change graphs: `Pass`, `Rewriter`, and the contracts of the rule registries
+(lowering, decompositions, contrib).
+"""

@@ -1,0 +1,119 @@
+"""Inputs and outputs in the memory of whoever calls, where that can be: nothing is copied then.
+
+Kernels are called with addresses, and those of a tensor whose bytes are no other's may be another
+memory's from one call to the next. It has to begin on a cache line and hold the tensor in plain
+order, as an arena does. Left in the arena are tensors that host nodes, checks or loops touch, and
+those that are stored in another element type than the caller's. Invariant: between calls everything
+is in the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.host.memory import ALIGNMENT
+from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe, TensorRef
+from tilesmith.search_space.expressions.dtypes import to_numpy
+
+_LEAST = 1 << 12
+"""Bytes: less is copied faster than addresses are changed."""
+
+Move = Callable[[int], None]
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """Linked kernels that can be told of other memory; see `NativeProgram.movable`."""
+
+    def movable(self, start: int, stop: int) -> Move:
+        """What tells them where the memory between two addresses is by now."""
+
+
+class CallersMemory:
+    """The tensors of one executable that may lie with its caller.
+
+    Args:
+        linked: all that runs the recipe's kernels.
+        arena: the memory they were linked with.
+    """
+
+    def __init__(self, recipe: Recipe, linked: Sequence[Any], arena: NDArray[np.uint8]) -> None:
+        base = arena.ctypes.data
+        self._homes: dict[str, int] = {}
+        self._moves: dict[str, list[Move]] = {}
+        self._at: dict[str, int] = {}
+        programs = [program for program in linked if isinstance(program, Movable)]
+        if not programs or len(programs) < len(linked) or not _plain(recipe):
+            return
+        touched = [ref.place.offset for ref in _looked_at(recipe)]
+        for ref in (*recipe.inputs, *recipe.outputs):
+            name, start = ref.info.name, ref.place.offset
+            if name not in recipe.private or ref.place.region != "arena" or ref.stored:
+                continue
+            size = ref.info.nbytes
+            if size >= _LEAST and not any(start <= offset < start + size for offset in touched):
+                home = base + start
+                self._homes[name] = self._at[name] = home
+                self._moves[name] = [p.movable(home, home + size) for p in programs]
+
+    def take(self, ref: TensorRef, array: Any) -> bool:
+        """Let an input be where the array is; False where its values have to be copied instead."""
+        if ref.info.name not in self._homes or not (address := _address(array, ref)):
+            return False
+        self._move(ref.info.name, address)
+        return True
+
+    def give(self, ref: TensorRef) -> Any:
+        """Memory for the caller that an output will lie in; None where it has to be copied."""
+        if ref.info.name not in self._homes:
+            return None
+        array = _aligned(ref)
+        self._move(ref.info.name, _address(array, ref))
+        return array
+
+    def home(self) -> None:
+        """Let everything be in the arena again."""
+        for name, address in self._homes.items():
+            self._move(name, address)
+
+    def _move(self, name: str, address: int) -> None:
+        if self._at[name] != address:
+            self._at[name] = address
+            for move in self._moves[name]:
+                move(address)
+
+
+def _plain(recipe: Recipe) -> bool:
+    return all(isinstance(step, KernelStep | HostStep) for step in recipe.steps)
+
+
+def _looked_at(recipe: Recipe) -> Iterable[TensorRef]:
+    """What others than kernels touch of the arena."""
+    for step in recipe.steps:
+        refs: Iterable[TensorRef] = ()
+        if isinstance(step, HostStep):
+            refs = (*step.inputs, *step.outputs)
+        elif isinstance(step, KernelStep):
+            refs = [check.indices for check in step.checks]
+        yield from (ref for ref in refs if ref.place.region == "arena")
+
+
+def _address(array: Any, ref: TensorRef) -> int:
+    """Where the array's memory is, if kernels can take it as it is; else 0."""
+    if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+        return 0
+    held: Mapping[str, Any] = array.__array_interface__
+    address = int(held["data"][0])
+    return address if address % ALIGNMENT == 0 and array.nbytes == ref.info.nbytes else 0
+
+
+def _aligned(ref: TensorRef) -> NDArray[Any]:
+    """Memory for an output, whose values do not matter yet."""
+    raw = np.empty(ref.info.nbytes + ALIGNMENT, dtype=np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    flat = raw[start : start + ref.info.nbytes]
+    return flat.view(to_numpy(ref.info.dtype)).reshape(ref.info.dims)

@@ -1,0 +1,93 @@
+"""`InputCheck`: what a caller gives a model is what the model takes, before anything runs.
+
+Arrays of other frameworks become numpy's over the same memory here, so that whatever comes after
+knows one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilesmith.compiler.graph.value_types import fits, is_value_type
+from tilesmith.compiler.recipe.program import Recipe
+from tilesmith.compiler.runtime.foreign_arrays import array_of, is_foreign
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import ModelError
+from tilesmith.search_space.workloads.workload import shape_text
+
+
+class InputCheck:
+    """Called with arrays by name, it gives them as numpy's; inputs that a recipe is not for it
+    refuses in a sentence (`ModelError`)."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._name = recipe.name
+        self._known = {ref.info.name: ref.info for ref in recipe.inputs}
+        self._keys = self._known.keys()
+        self._usual = tuple(
+            (name, info.shape, None if is_value_type(info.dtype) else to_numpy(info.dtype))
+            for name, info in self._known.items()
+        )
+        self._updated = tuple(update.input for update in recipe.updates)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See the class's docstring."""
+        given = inputs
+        try:
+            complete = inputs.keys() == self._keys
+        except AttributeError as error:
+            raise unnamed(self._name, inputs, self._known) from error
+        if not complete:
+            self._check_names(inputs)
+        for name, shape, dtype in self._usual:
+            value = inputs[name]
+            if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype:
+                continue  # the others are looked at more closely, which takes a microsecond
+            if is_foreign(value):
+                value = array_of(value, f"input '{name}' of '{self._name}'")
+                given = {**given, name: value}
+            self._check(name, value)
+        for name in self._updated:
+            self._check_updated(name, given[name])
+        return given
+
+    def _check_names(self, inputs: Mapping[str, Any]) -> None:
+        names = ", ".join(self._known)
+        for name in inputs:
+            if name not in self._known:
+                raise ModelError(f"'{self._name}' has no input '{name}'; its inputs are {names}")
+        for name in self._known:
+            if name not in inputs:
+                raise ModelError(f"input '{name}' of '{self._name}' is missing; it takes {names}")
+
+    def _check(self, name: str, value: Any) -> None:
+        info = self._known[name]
+        if info.shape is not None and np.shape(value) != info.shape:
+            raise ModelError(
+                f"input '{name}' of '{self._name}' has the shape {shape_text(np.shape(value))}; "
+                f"{shape_text(info.shape)} is expected"
+            )
+        if not fits(value, info.dtype):
+            held = isinstance(value, list | tuple) or value is None
+            kind = type(value).__name__ if held else f"dtype {np.asarray(value).dtype}"
+            raise ModelError(
+                f"input '{name}' of '{self._name}' is of {kind}; {info.dtype} is expected"
+            )
+
+    def _check_updated(self, name: str, array: Any) -> None:
+        if not isinstance(array, np.ndarray) or not array.flags.writeable:
+            raise ModelError(
+                f"input '{name}' of '{self._name}' is updated by a run; an array that can be "
+                "written is expected"
+            )
+
+
+def unnamed(model: str, inputs: object, known: Iterable[str]) -> ModelError:
+    """The error for inputs that are given without their names."""
+    form = ", ".join(f'"{name}": ...' for name in known)
+    return ModelError(
+        f"inputs of '{model}' are given by name, {{{form}}}, and not as {type(inputs).__name__}"
+    )

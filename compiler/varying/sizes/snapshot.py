@@ -1,0 +1,157 @@
+"""A model at one choice of its sizes: what of it is data, and what follows from the sizes alone.
+
+    position = Range(0, Shape(ids)[1])      follows from the sizes: computed once for each of them
+    hidden = Gather(table, ids)             data: computed in every run
+
+Invariants: nodes that follow from the sizes read only each other and constants, in order; what the
+model computes is the same as `import_model` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.host.nodes import HostFunction, foldable
+from tilesmith.compiler.onnx.files.file import ModelFile
+from tilesmith.compiler.onnx.importer import Imported, import_file
+from tilesmith.compiler.varying.sizes.declared import Declared
+from tilesmith.compiler.varying.sizes.fitting import Point, text_of
+from tilesmith.search_space.support.errors import JobError, ModelError
+
+_STRUCTURE: Mapping[str, tuple[int, ...]] = {
+    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,), "ConstantOfShape": (0,),
+    "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Pad": (1, 3), "Resize": (1, 2, 3),
+    "Upsample": (1,), "TopK": (1,), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,),
+    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,),
+    "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
+    "ReduceSumSquare": (1,), "MaxUnpool": (2,), "CenterCropPad": (1,), "AffineGrid": (1,),
+    "Col2Im": (1, 2),
+}  # fmt: skip
+"""Inputs that say what shape a result has, which the compiler has to know, by operator.
+
+Whatever is missing here is computed right all the same, on the host."""
+
+_COMPARED = 1 << 20
+"""Elements up to which values are computed to see whether they vary with the sizes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """See the module's docstring.
+
+    Attributes:
+        point: the sizes.
+        imported: the model as read there.
+    """
+
+    point: Point
+    imported: Imported
+
+    @cached_property
+    def sized(self) -> dict[str, Node]:
+        """The node that gives each tensor that follows from the sizes alone, in order."""
+        found: dict[str, Node] = {}
+        for node in self.imported.evaluated:
+            if node.is_onnx("Shape", "Size") or any(name in found for name in node.reads):
+                found |= dict.fromkeys(node.writes, node)
+        fixed = set(self.imported.values)
+        for node in self.graph.nodes:
+            if not foldable(node) or any(not self.graph.info(n).known for n in node.writes):
+                continue
+            if all(name in found or name in fixed for name in node.reads):
+                if any(name in found for name in node.reads):
+                    found |= dict.fromkeys(node.writes, node)
+                else:
+                    fixed.update(node.writes)
+        return found
+
+    @property
+    def graph(self) -> Graph:
+        return self.imported.graph
+
+    @cached_property
+    def data(self) -> tuple[Node, ...]:
+        """What every run computes, and what follows from constants alone."""
+        return tuple(n for n in self.graph.nodes if n.writes[0] not in self.sized)
+
+    @cached_property
+    def frontier(self) -> tuple[str, ...]:
+        """Tensors that follow from the sizes and are read by data, or given to the caller."""
+        read = (name for node in self.data for name in node.reads)
+        names = (*read, *(info.name for info in self.graph.outputs))
+        return tuple(name for name in dict.fromkeys(names) if name in self.sized)
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return dict(self.imported.values)
+
+    def value(self, name: str) -> NDArray[Any] | None:
+        """What a tensor that follows from the sizes holds; None for a large one.
+
+        Raises:
+            JobError: it cannot be computed.
+        """
+        if name not in self._values:
+            info = self.graph.tensors.get(name)
+            if info is None or not info.known or info.elements > _COMPARED:
+                return None
+            node = self.sized.get(name) or self.graph.producers[name]
+            given = {read: self.value(read) for read in node.reads}
+            if any(value is None for value in given.values()):
+                return None
+            self._values.update(HostFunction.of(node, self.graph.opsets).run(given))
+        found = self._values[name]
+        return found if isinstance(found, np.ndarray) else None
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        info = self.graph.tensors.get(name)
+        if info is not None:
+            return info.shape
+        return tuple(self.imported.values[name].shape) if name in self.imported.values else None
+
+
+def taken(file: ModelFile, declared: Declared, point: Point) -> Snapshot:
+    """The model at some sizes.
+
+    Raises:
+        ModelError: the model does not fit them, or is wrong.
+    """
+    try:
+        return Snapshot(dict(point), import_file(file, declared.shapes(point)))
+    except ModelError as error:
+        raise ModelError(f"'{file.name}' does not work at {text_of(point)}: {error}") from error
+
+
+def is_structure(node: Node, position: int, snapshot: Snapshot) -> bool:
+    """Whether an input of a node decides about shapes, so that the compiler has to know it."""
+    if node.is_onnx("Gather") and position == 1:
+        return snapshot.shape(node.inputs[1]) in ((), (1,))
+    return node.domain == "" and position in _STRUCTURE.get(node.operator, ())
+
+
+def varying(snapshots: tuple[Snapshot, ...]) -> frozenset[str]:
+    """Tensors of the frontier that are not the same at all snapshots."""
+    return frozenset(n for n in snapshots[0].frontier if not _is_same(n, snapshots))
+
+
+def _is_same(name: str, snapshots: tuple[Snapshot, ...]) -> bool:
+    if len({snapshot.shape(name) for snapshot in snapshots}) > 1:
+        return False
+    try:
+        values = [snapshot.value(name) for snapshot in snapshots]
+    except JobError:
+        return False
+    first = values[0]
+    return first is not None and all(
+        value is not None
+        and value.dtype == first.dtype
+        and np.array_equal(value, first, equal_nan=value.dtype.kind == "f")
+        for value in values
+    )

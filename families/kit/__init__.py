@@ -1,0 +1,1 @@
+"""What families of targets share, and the next one starts from."""

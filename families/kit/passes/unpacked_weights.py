@@ -1,0 +1,69 @@
+"""Weights quantised by blocks, for targets that multiply by floats only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.graph.graph import Graph, Node, kernel
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.workload import Workload
+
+_OPERATOR = "block_quantised_matmul"
+
+
+@dataclass(frozen=True)
+class UnpackWeights(Pass):
+    """Products by packed weights that a target has no schedule for become products by matrices.
+
+        c = Kernel(block_quantised_matmul ... const=q,scale)(a, q, scale)      before
+        c = Kernel(matmul ... const=b)(a, b)                                   after
+
+    Contract: a lowered graph in; values equal up to roundings, those of activations to 8 bits left
+    out.
+    """
+
+    name = "unpack-weights"
+
+    target: Target
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            found = node.workload
+            if found is None or found.operator != _OPERATOR or is_scheduled(found, self.target):
+                continue
+            rewriter.replace(node, _unpacked(rewriter, node, found))
+        return rewriter.finish()
+
+
+def _unpacked(rewriter: Rewriter, node: Node, found: Workload) -> Node:
+    count = 4 if found.integer("zeros") else 3
+    a, *packed = node.inputs[:count]
+    weights = _weights(found, [rewriter.constants[name] for name in packed])
+    b = rewriter.add_constant(packed[0], weights, "float32")
+    workload = Workload.of(
+        "matmul",
+        {name: found.integer(name) for name in "mnk"},
+        constants=("b", *(name for name in found.constants if name not in ("q", "scale", "zero"))),
+        epilogue=found.epilogue,
+    )
+    return kernel(workload, (a, b, *node.inputs[count:]), node.outputs[0], node.name)
+
+
+def _weights(found: Workload, packed: list[NDArray[np.generic]]) -> NDArray[np.float32]:
+    """The matrix [k, n] that codes, scales and zero points stand for."""
+    n, k, bits = (found.integer(name) for name in ("n", "k", "bits"))
+    q, scale = np.asarray(packed[0], np.uint8), np.asarray(packed[1], np.float32)
+    codes = q if bits == 8 else np.stack([q & 15, q >> 4], axis=-1).reshape(*q.shape[:2], -1)
+    zero: NDArray[np.float32] = np.full((1, 1), 1 << bits - 1, np.float32)
+    if len(packed) > 2:
+        zero = np.asarray(packed[2], np.float32)
+    shifted = codes - zero[..., None]
+    rows = (shifted * scale[..., None]).reshape(n, -1)[:, :k]
+    return np.ascontiguousarray(rows.T, np.float32)

@@ -1,0 +1,1 @@
+"""What families' code generators and checkers ask of a bound program."""

@@ -1,0 +1,3 @@
+"""What several families' simulators share: accounting, roofline's traffic, timeline lanes and
+pages.
+"""

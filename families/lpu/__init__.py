@@ -1,0 +1,1 @@
+"""LPU-like chips: chains over vectors, placed in space and time, simulated (see README.md)."""

@@ -1,0 +1,1 @@
+"""A model on several chips: sharded, or a pipeline of stages."""

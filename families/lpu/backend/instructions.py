@@ -1,0 +1,149 @@
+"""The first burst of a kernel step whose output differs from its loop program's.
+
+Two questions, one after the other: do the kernel's chains compute what the loop program means, and
+does their schedule compute what the chains do? A wrong chain is found among the bursts that do its
+work. What the host does as it hands tensors over has no bursts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.programs.structures import lowered
+from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
+from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.program import KernelStep, Recipe
+from tilesmith.families.kit.programs.in_arrays import nest_of
+from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode
+from tilesmith.families.lpu.backend.programs.program import Program, linked
+from tilesmith.families.lpu.codegen.dataflow import Compute, Product, Read, Shuffle
+from tilesmith.families.lpu.codegen.isa.bursts import Op
+from tilesmith.families.lpu.codegen.isa.text import burst_text
+from tilesmith.families.lpu.codegen.selection.from_program import single_numbers
+from tilesmith.families.lpu.codegen.selection.layout.images import in_rows
+from tilesmith.families.lpu.codegen.selection.tracing import Instance, Traced, trace
+from tilesmith.families.lpu.simulator.execution.first_difference import first_difference
+from tilesmith.families.lpu.simulator.execution.first_step import WrongStep, first_step
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workloads.workload import Workload
+
+Arrays = Mapping[str, NDArray[Any]]
+_OPS = {Compute: Op.ALU, Shuffle: Op.SHUFFLE, Read: Op.READ, Product: Op.MOVE}
+
+
+def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> WrongInstruction | None:
+    """See `Backend.wrong_instruction`."""
+    made = linked(recipe, [step])
+    if not made.steps:
+        return None
+    code = KernelCode.from_bytes(recipe.codes[step.code].code)
+    workload = Workload.parse(step.workload)
+    program = lowered(workload, recipe.target, Config.from_json(step.config))
+    later = frozenset(buffer.name for buffer in single_numbers(program))
+    traced = trace(program, frozenset(workload.constants), later)
+    arrays: dict[str, NDArray[Any]] = {
+        parameter.name: np.array(memory.view(place, to_numpy(parameter.dtype), parameter.shape))
+        for parameter, place in zip(code.parameters[:-1], step.arguments, strict=False)
+        if place.region != "none"
+    }
+    contents: dict[str, NDArray[Any]] = dict(made.joined.literals)
+    for held in made.joined.inputs:
+        view = memory.view(held.place, np.dtype(to_numpy(held.dtype)), held.shape)
+        contents[held.tensor] = in_rows(held.shape, held.dtype, view)
+    found = first_step(made.joined.flow, contents, _renamed(traced), program, arrays)
+    if found is not None:
+        return _of_chain(found, made, step)
+    return _of_burst(made, contents, step)
+
+
+def _renamed(traced: Traced) -> Traced:
+    """Chains as they are called in the program of one kernel (`joining`)."""
+    instances = (
+        Instance(one.statement, one.around, one.buffer, f"0.{one.chain}", one.step)
+        for one in traced.instances
+    )
+    return Traced(tuple(instances), traced.statements)
+
+
+def _of_burst(made: Program, contents: Arrays, step: KernelStep) -> WrongInstruction | None:
+    """A burst that differs from its chain."""
+    placed = made.schedule
+    found = first_difference(made.joined.flow, placed, contents, made.matching)
+    if found is None:
+        return None
+    burst = placed.table[found.row]
+    return WrongInstruction(
+        found.row,
+        burst_text(placed, found.row),
+        placed.chip.queues[int(burst["queue"])],
+        int(burst["cycle"]),
+        (found.row,),
+        step.name,
+        step.sources,
+        f"chain '{placed.chains[int(burst['chain'])]}'",
+        "vector",
+        (found.vector, found.lane),
+        found.found,
+        found.wanted,
+        found.reason,
+    )
+
+
+def _of_chain(found: WrongStep, made: Program, step: KernelStep) -> WrongInstruction:
+    """A chain that differs from the loop program: the bursts that do the work of its step."""
+    rows = [row for one in found.among for row in _bursts(made, *one)]
+    placed, chain = made.schedule, made.joined.flow.chains[found.among[0][0]]
+    first = rows[0] if rows else 0
+    burst = placed.table[first]
+    nest = nest_of(found.instance.statement)
+    assert nest is not None, "an instance is of a nest"
+    where = ", ".join(f"{name} = {value}" for name, value in found.instance.around.items())
+    part = f"chain '{chain.name}', stage '{nest[1].stage}' of the loop program"
+    return WrongInstruction(
+        first,
+        burst_text(placed, first),
+        placed.chip.queues[int(burst["queue"])],
+        int(burst["cycle"]),
+        tuple(dict.fromkeys(rows)) or (first,),
+        step.name,
+        step.sources,
+        part + (f" at {where}" if where else ""),
+        found.instance.buffer.name,
+        found.index,
+        found.found,
+        found.wanted,
+        found.repair,
+    )
+
+
+def _bursts(made: Program, chain: int, at: int, operation: int) -> list[int]:
+    """Rows of the schedule that do a step of a chain, by cycle."""
+    placed, whole = made.schedule, made.joined.flow.chains[chain]
+    if whole.name not in placed.chains:
+        return []
+    table, step = placed.table, whole.steps[at]
+    mine = (table["chain"] == placed.chains.index(whole.name)) & (
+        table["op"] == _OPS.get(type(step), Op.ALU)
+    )
+    rows = np.flatnonzero(mine).tolist()
+    if isinstance(step, Compute) and operation >= 0:
+        wanted = step.operations[operation]
+        rows = [row for row in rows if _operation(made, row) == wanted] or rows
+    elif isinstance(step, Shuffle):
+        units = placed.units
+        rows = [r for r in rows if units[int(table["unit"][r])].lanes == step.lanes] or rows
+    elif isinstance(step, Read):
+        names = [place.name for place in placed.places]
+        number = names.index(step.rows.tensor) if step.rows.tensor in names else -1
+        rows = [row for row in rows if table["tensor"][row] == number] or rows
+    return sorted(rows, key=lambda row: int(table["cycle"][row]))
+
+
+def _operation(made: Program, row: int) -> Any:
+    burst = made.schedule.table[row]
+    return made.schedule.units[int(burst["unit"])].operations[int(burst["step"])]

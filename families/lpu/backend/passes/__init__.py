@@ -1,0 +1,1 @@
+"""Graph passes for LPU alone, one a file."""

@@ -1,0 +1,1 @@
+"""What of the chip is taken, when and where."""

@@ -1,0 +1,1 @@
+"""Chains to equal chains, before any is placed."""

@@ -1,0 +1,410 @@
+"""Chains of a program placed in space and time: a list scheduler.
+
+Chains are taken one by one, of those whose predecessors are placed the one with the longest way to
+the end; each is given units, slices, streams and the earliest start at which no law is broken. What
+a chain needs of MXM's planes is appended to them; all else may go into gaps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from tilesmith.families.lpu.codegen.chip import Chip
+from tilesmith.families.lpu.codegen.dataflow import (
+    Chain,
+    Dataflow,
+    Product,
+    Read,
+    Receive,
+    Send,
+    Value,
+    types_of,
+)
+from tilesmith.families.lpu.codegen.isa.bursts import BURST, Place, Schedule
+from tilesmith.families.lpu.codegen.scheduling.copies import ClashError, with_copy
+from tilesmith.families.lpu.codegen.scheduling.emission import Emitter, region
+from tilesmith.families.lpu.codegen.scheduling.readiness import earliest
+from tilesmith.families.lpu.codegen.scheduling.requests import (
+    ChainRequest,
+    LoadRequest,
+    chain_request,
+    load_request,
+)
+from tilesmith.families.lpu.codegen.scheduling.residents import check_room, place_constants
+from tilesmith.families.lpu.codegen.scheduling.resources.board import Board, Plane
+from tilesmith.families.lpu.codegen.scheduling.resources.dependences import (
+    heights,
+    predecessors,
+    progress,
+    touched,
+)
+from tilesmith.families.lpu.codegen.scheduling.rewriting.normal_form import normalised, zeros_of
+from tilesmith.families.lpu.codegen.scheduling.rigid import (
+    Choice,
+    Rigid,
+    UnfitError,
+    interval_of,
+    rigid,
+)
+from tilesmith.families.lpu.codegen.scheduling.settling import commit, probe, settle
+from tilesmith.families.lpu.codegen.scheduling.units import When, choices, weights_key
+from tilesmith.search_space.support.errors import CodegenError, NoRoomError
+
+Order = Literal["critical", "program"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the scheduler goes about it.
+
+    Attributes:
+        order: by the longest way to the end, or as given.
+        window: chains looked at for one that may start at once.
+        ranks: of every chain, the smallest first, in place of `order`.
+        units: of chains, by number, if they are not to be searched for.
+        constants_first: place constants before all else, however little of MEM they take.
+    """
+
+    order: Order = "critical"
+    window: int = 8
+    ranks: tuple[int, ...] = ()
+    units: Mapping[int, Choice] = field(default_factory=dict)
+    constants_first: bool = False
+
+
+Entry = tuple[tuple[int, float], int]
+"""A chain that may be placed: what it is ordered by, and its number."""
+
+SLACK, LOADING = 64, 24
+"""Cycles: that a plane may idle before another chain is looked for; that a load takes, about."""
+
+
+Plan = tuple[dict[tuple[str, int, bool | None], tuple[bool, ...]], Rigid, ChainRequest]
+"""A chain's times and its request, with the sides of tensors that they rest on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A chain with its units.
+
+    Attributes:
+        start: about when it may start.
+        idle: cycles that its planes are free before.
+    """
+
+    number: int
+    types: dict[Value, str]
+    plan: Rigid
+    request: ChainRequest
+    start: int
+    idle: int
+
+
+def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedule:
+    """Place a program on a chip.
+
+    By the longest way, tiles of a product grow side by side; what does not fit MEM that way is
+    tried once more with constants placed first, and as given, one tile after the other.
+
+    Raises:
+        CodegenError: a chain fits no unit, tensors do not fit into MEM.
+    """
+    return ordered(flow, chip, options)[0]
+
+
+def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+    """A schedule, and the options by which a program that is alike (`likeness`) has the same one
+    without a search.
+
+    Raises:
+        CodegenError: as `schedule`.
+    """
+    check_room(flow, chip)
+    try:
+        scheduler = _Scheduler(flow, chip, options)
+        found = scheduler.run()
+    except UnfitError:
+        raise
+    except CodegenError as error:
+        if options.ranks:
+            raise
+        if isinstance(error, NoRoomError) and not options.constants_first:
+            return ordered(flow, chip, replace(options, constants_first=True))
+        if options.order == "program":
+            raise
+        return ordered(flow, chip, replace(options, order="program"))
+    turns = {number: turn for turn, number in enumerate(scheduler.chosen)}
+    ranks = tuple(turns[number] for number in range(len(flow.chains)))
+    return found, replace(options, window=1, ranks=ranks, units=scheduler.chosen)
+
+
+class _Scheduler:
+    def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
+        chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
+        self.flow = Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
+        self.chains, self.order = list(chains), list(range(len(chains)))
+        self.chip, self.options = chip, options
+        self.board = Board.of(self.flow, chip)
+        place_constants(self.board, always=options.constants_first)
+        self.emitter = Emitter(self.board)
+        self.users = dict.fromkeys(self.flow.tensors, 0)
+        self.counted: dict[int, set[str]] = {}
+        self.sent: dict[tuple[str, int], int] = {}
+        self.types: dict[int, dict[Value, str]] = {}
+        self.chosen: dict[int, Choice] = {}
+        self.plans: dict[int, dict[tuple[int, ...], Plan]] = {}
+        for chain in chains:
+            for name in touched(chain):
+                self.users[name] += 1
+
+    def run(self) -> Schedule:
+        chains = self.flow.chains
+        before = predecessors(self.flow)
+        durations = [
+            chain.count * interval_of(chain, types_of(chain, self.flow.tensors), self.chip)
+            for chain in chains
+        ]
+        height = heights(self.flow, before, durations)
+        after: list[list[int]] = [[] for _ in chains]
+        for number, earlier in enumerate(before):
+            for other in earlier:
+                after[other].append(number)
+        missing = [len(earlier) for earlier in before]
+        keys = [(-way, progress(c, self.flow)) for way, c in zip(height, chains, strict=True)]
+        if self.options.ranks:
+            keys = [(rank, 0.0) for rank in self.options.ranks]
+        elif self.options.order == "program":
+            keys = [(0, 0.0)] * len(keys)
+        waiting = [(keys[n], n) for n, m in enumerate(missing) if not m]
+        heapq.heapify(waiting)
+        while waiting:
+            chosen = self.next(waiting)
+            self.chosen[chosen.number] = chosen.plan.choice
+            self.place(chosen)
+            for other in after[chosen.number]:
+                missing[other] -= 1
+                if not missing[other]:
+                    heapq.heappush(waiting, (keys[other], other))
+        return self.finished()
+
+    def next(self, waiting: list[Entry]) -> Candidate:
+        """Of the foremost chains the first that starts as soon as its planes are free; if none
+        does, the one that starts first."""
+        seen: list[Entry] = []
+        best: Candidate | None = None
+        while waiting and len(seen) < self.options.window:
+            entry = heapq.heappop(waiting)
+            seen.append(entry)
+            found = self.candidate(entry[1], self.options.units.get(entry[1]))
+            slack = min(SLACK, found.plan.span // 4)
+            if best is None or found.idle <= slack or found.start < best.start - slack:
+                best = found
+            if found.idle <= slack:
+                break
+        assert best is not None, "somebody waits"
+        for entry in seen:
+            if entry[1] != best.number:
+                heapq.heappush(waiting, entry)
+        return best
+
+    def place(self, candidate: Candidate) -> None:
+        """Give one chain its place."""
+        chain, emitter = self.chains[candidate.number], self.emitter
+        emitter.chain = candidate.number
+        types, plan, request = candidate.types, candidate.plan, candidate.request
+        start = earliest(self.board, request)
+        for step_number, step in enumerate(chain.steps):
+            if isinstance(step, Product):
+                held = self.flow.tensors[step.weights.tensor].dtype
+                ready = self.install(plan, step_number, step, held)
+                start = max(start, ready - (plan.times[step_number] or 0))
+        try:
+            settled = settle(self.board, request, start)
+        except ClashError as clash:
+            self.copied(candidate.number, clash)
+            return
+        commit(self.board, request, settled)
+        emitter.emit(plan, request, settled)
+        self.plans.pop(candidate.number, None)
+        for step_number, step in enumerate(chain.steps):
+            if isinstance(step, Send):
+                self.sent[chain.name, step.link] = settled.start + (plan.times[step_number] or 0)
+            if isinstance(step, Product):
+                end = settled.start + (plan.times[step_number] or 0) + plan.span
+                for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
+                    plane.free = end
+        for name in self.counted.pop(candidate.number, ()) or touched(chain):
+            self.users[name] -= 1
+            if not self.users[name]:
+                self.release(name)
+
+    def copied(self, number: int, clash: ClashError) -> None:
+        """Place a chain that reads a copy of what it cannot read where it lies."""
+        before, turn = self.chains[number], len(self.chains)
+        copying, reading, name = with_copy(self.board, before, clash, turn)
+        self.flow.tensors[name] = self.board.layouts[name].tensor
+        self.users[name] = 2
+        types = types_of(copying, self.flow.tensors)
+        self.chains.append(normalised(copying, types))
+        self.order.insert(self.order.index(number) + clash.written, turn)
+        self.users[clash.tensor] += 1
+        counted = self.counted.get(number) or touched(before)
+        self.counted[number] = counted | {name}
+        self.chains[number] = reading
+        self.plans.pop(number, None)
+        self.types.pop(number, None)
+        for each in (number, turn) if clash.written else (turn, number):
+            self.place(self.candidate(each, known=None))
+
+    def candidate(self, number: int, known: Choice | None) -> Candidate:
+        """A chain with the choice of units under which it may be done first, or that is known."""
+        chain, types = self.chains[number], self.typed(number)
+        best: tuple[int, Candidate] | None = None
+        reason: UnfitError | None = None
+        for choice in [known] if known else choices(chain, types, self.when(chain, types)):
+            try:
+                plan, request = self.planned(number, choice)
+            except UnfitError as error:
+                reason = error
+                continue
+            request.floor = max(chain.not_before, self.comes(plan, request))
+            free = self.free(plan, types)
+            start = max(*free, earliest(self.board, request))
+            start = start if known else probe(self.board, request, start)
+            reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
+            if best is None or start + reach < best[0]:
+                idle = start - min(free) if plan.choice.planes else 0
+                best = start + reach, Candidate(number, types, plan, request, start, idle)
+        if best is None:
+            raise reason or UnfitError(
+                f"chain '{chain.name}' has more products than there are planes"
+            )
+        return best[1]
+
+    def typed(self, number: int) -> dict[Value, str]:
+        """Types of what flows in a chain."""
+        if number not in self.types:
+            self.types[number] = types_of(self.chains[number], self.flow.tensors)
+        return self.types[number]
+
+    def planned(self, number: int, choice: Choice) -> tuple[Rigid, ChainRequest]:
+        """A chain's times and what it asks for, kept from one look at it to the next: as long as
+        tensors are on the sides that they were found on."""
+        key, side = (choice.east, *choice.planes.values()), self.board.side
+        known = self.plans.get(number, {}).get(key)
+        if known and all(side(*which) == answer for which, answer in known[0].items()):
+            return known[1:]
+        answers: dict[tuple[str, int, bool | None], tuple[bool, ...]] = {}
+
+        def noted(tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
+            answers[tensor, row, wanted] = side(tensor, row, wanted)
+            return answers[tensor, row, wanted]
+
+        plan = rigid(self.chains[number], self.typed(number), self.chip, choice, noted)
+        request = chain_request(self.board, plan)
+        self.plans.setdefault(number, {})[key] = answers, plan, request
+        return plan, request
+
+    def comes(self, plan: Rigid, request: ChainRequest) -> int:
+        """The floor by which nothing is received before its like has been sent and flown."""
+        starts = [
+            self.sent[step.sender, step.sent_on] + step.flight - (plan.times[number] or 0)
+            for number, step in enumerate(plan.chain.steps)
+            if isinstance(step, Receive) and step.sender
+        ]
+        return max(starts) + request.first if starts else 0
+
+    def when(self, chain: Chain, types: dict[Value, str]) -> When:
+        """About when a chain's products may begin on planes, once its rows are there."""
+        rows = 0
+        for step in chain.steps:
+            if isinstance(step, Read) and step.rows.tensor in self.board.ready:
+                ready = self.board.ready[step.rows.tensor][step.rows.numbers]
+                rows = max(rows, int(ready[0]), int(ready.max()) - chain.count)
+
+        def found(step: Product, first: int) -> tuple[int, bool]:
+            key, planes = weights_key(step), self.planes(first, types[step.moving])
+            held = all(plane.installed and plane.installed[0] == key for plane in planes)
+            return max(rows, *(self.plane_ready(plane, key) for plane in planes)), not held
+
+        return found
+
+    def plane_ready(self, plane: Plane, key: object) -> int:
+        """About when a plane is free with some weights."""
+        if plane.installed and plane.installed[0] == key:
+            return plane.free
+        return max(plane.buffer_free + LOADING, plane.free) + self.chip.install
+
+    def free(self, plan: Rigid, types: dict[Value, str]) -> list[int]:
+        """About when each plane of a chain is free, with its weights, as a start of the chain."""
+        found = []
+        for number, step in enumerate(plan.chain.steps):
+            if not isinstance(step, Product):
+                continue
+            key = weights_key(step)
+            for plane in self.planes(plan.choice.planes[number], types[step.moving]):
+                found.append(max(0, self.plane_ready(plane, key) - (plan.times[number] or 0)))
+        return found or [0]
+
+    def planes(self, first: int, dtype: str) -> list[Plane]:
+        """Planes of a product: both of a hemisphere in float16."""
+        return self.board.planes[first : first + (2 if dtype == "float16" else 1)]
+
+    def install(self, plan: Rigid, number: int, step: Product, dtype: str) -> int:
+        """Have a product's weights in its planes; gives the cycle from which it may begin."""
+        planes = self.planes(plan.choice.planes[number], dtype)
+        key = (weights_key(step), dtype, self.version(step))
+        if all(plane.installed == key for plane in planes):
+            return max(plane.free for plane in planes)
+        request: LoadRequest = load_request(self.board, plan, number, dtype)
+        start = max(earliest(self.board, request), *(plane.buffer_free for plane in planes))
+        settled = settle(self.board, request, start)
+        commit(self.board, request, settled)
+        install = max(settled.start + request.count, *(plane.free for plane in planes))
+        self.emitter.load(request, settled, step.k, install)
+        for plane in planes:
+            plane.free = plane.buffer_free = install + self.chip.install
+            plane.installed = key
+        return install + self.chip.install
+
+    def version(self, step: Product) -> int:
+        """Weights that were written anew are others."""
+        ready = self.board.ready.get(step.weights.tensor)
+        return 0 if ready is None else int(ready[step.weights.numbers].max())
+
+    def release(self, name: str) -> None:
+        """Words of a temporary that no chain will touch any more."""
+        tensor = self.flow.tensors[name]
+        if tensor.role != "temporary" or tensor.zeros or name not in self.board.ready:
+            return
+        until = max(int(self.board.ready[name].max()), int(self.board.read_until[name].max()))
+        for key in [key for key in self.board.homes if key[0] == name]:
+            for homes in self.board.homes.pop(key):
+                words = [words for stripe in homes for words in stripe]
+                self.board.homes_held[key[2]] -= len(words)
+                self.board.memory.give(words, until + 1, self.board.layouts[name].outer)
+
+    def finished(self) -> Schedule:
+        """The program as placed."""
+        flow, board = self.flow, self.board
+        table = np.array(self.emitter.rows, BURST)
+        number = {name: n for n, name in enumerate(flow.tensors)}
+        named = np.array([*map(number.__getitem__, self.emitter.tensors), -1])
+        table["tensor"] = named[table["tensor"]]
+        regions = tuple(
+            region(board, name, block, homes)
+            for (name, block, _), several in sorted(board.homes.items(), key=lambda item: item[0])
+            for homes in several
+        )
+        places = tuple(
+            Place(t.name, t.rows, t.dtype, t.role, t.parts) for t in flow.tensors.values()
+        )
+        return Schedule(
+            flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
+            tuple(chain.name for chain in self.chains), tuple(np.argsort(self.order).tolist()),
+        )  # fmt: skip

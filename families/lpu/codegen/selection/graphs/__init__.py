@@ -1,0 +1,1 @@
+"""Graphs of vectors, and chains made of them."""

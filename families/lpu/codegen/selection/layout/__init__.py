@@ -1,0 +1,1 @@
+"""How nests of the loop IR lie in rows and lanes."""

@@ -1,0 +1,1 @@
+"""One algorithm that a scheduler of the room above chooses a file."""

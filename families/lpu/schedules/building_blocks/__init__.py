@@ -1,0 +1,1 @@
+"""Used by schedulers of several operators: the machine, blocks of pixels, functions of VXM."""

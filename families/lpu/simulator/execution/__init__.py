@@ -1,0 +1,1 @@
+"""What chains and bursts compute, and the first that computes something else."""

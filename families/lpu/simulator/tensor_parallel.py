@@ -1,0 +1,141 @@
+"""A product over chips of a node, tensor-parallel, as one program that all of them run.
+
+    columns   every chip has some columns of the weights and all of x; what it makes goes to all
+    rows      every chip has some rows of the weights and the columns of x that meet them; what it
+              makes is a term of a sum, which all chips get
+    batch     every chip has all of the weights and some rows of x, and what it makes stays there
+
+A chip's part of the product is scheduled as the same product of fewer columns (rows) is; sends
+follow as soon as rows are made, so that they go on beside the product. Partial sums travel in the
+type of the result, as they would from kernel to kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, get_args
+
+from tilesmith.codegen.programs.structures import default_of
+from tilesmith.families.lpu.codegen.chip import Chip
+from tilesmith.families.lpu.codegen.dataflow import Dataflow
+from tilesmith.families.lpu.codegen.exchange import Exchange, Part, exchange
+from tilesmith.families.lpu.codegen.fabric import Fabric, aligned, check_links
+from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.scheduling.together import together
+from tilesmith.families.lpu.codegen.selection.from_program import Selection
+from tilesmith.families.lpu.codegen.verification.together import Together, check_together
+from tilesmith.families.lpu.simulator.selected import selected
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.workload import Workload
+
+Split = Literal["columns", "rows", "batch"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+EXTENTS: Mapping[Split, str] = {"columns": "n", "rows": "k", "batch": "m"}
+"""The parameter of a product that each cuts."""
+
+_WHAT = {"columns": "columns of the weights", "rows": "rows of the weights",
+         "batch": "rows of what meets the weights, which all chips have,"}  # fmt: skip
+
+
+def part_of(workload: Workload, chips: int, split: Split) -> Workload:
+    """What one chip computes of a product.
+
+    Raises:
+        WorkloadError: the product does not divide so.
+    """
+    name = EXTENTS[split]
+    extent = workload.integer(name)
+    if extent % chips:
+        raise WorkloadError(
+            f"workload '{workload}': {name} = {extent} does not divide among {chips} chips"
+        )
+    return Workload.of(
+        workload.operator,
+        {**dict(workload.parameters), name: extent // chips},
+        dtype=workload.dtype,
+        constants=workload.constants,
+        epilogue=workload.epilogue,
+    )
+
+
+def tensor_parallel(
+    workload: Workload, chip: Chip, chips: int, flight: int, split: Split
+) -> tuple[Together, Selection]:
+    """A product over chips, scheduled and proved; and the selection of a chip's part.
+
+    Args:
+        flight: cycles from chip to chip.
+
+    Raises:
+        WorkloadError: the product, or the rows of its result, do not divide so.
+        CodegenError: it cannot be placed.
+    """
+    part = part_of(workload, chips, split)
+    chosen = selected(part, chip.target, default_of(part, chip.target))
+    flow, name = chosen.dataflow, chosen.operands[-1].name
+    made, fabric = flow.tensors[name], Fabric((chips,))
+    group = fabric.group()
+    if split == "columns":
+        made = replace(made, copies=2)  # sent to both sides
+        found = exchange("all_gather", "gathered", [Part(made, 0, made.rows)], group, flight)
+    elif split == "batch":
+        found = Exchange((), (), (Part(made, 0, made.rows),))
+    else:
+        if made.rows % chips:
+            raise WorkloadError(
+                f"workload '{workload}': the {made.rows} vectors of its result do not divide among "
+                f"{chips} chips"
+            )
+        each = made.rows // chips
+        parts = [Part(made, each * far, each) for far in range(chips)]
+        found = exchange("all_reduce", "summed", parts, group, flight)
+    tensors = {**flow.tensors, name: made, **{t.name: t for t in found.tensors}}
+    whole = Dataflow(f"{workload.operator} over {chips}", tensors, (*flow.chains, *found.chains))
+    program = together(whole, chip, fabric, flight)
+    check_together(program)
+    return program, chosen
+
+
+def best_split(
+    workload: Workload, target: Target, chips: int, alone: int
+) -> tuple[Schedule, tuple[str, ...]]:
+    """The fastest way to cut a product over chips, and a note on every way.
+
+    Args:
+        alone: cycles of one chip.
+
+    Raises:
+        WorkloadError: it is no product, or divides neither way.
+        TargetError: so many chips are not linked each to each other.
+    """
+    if workload.operator != "matmul":
+        raise WorkloadError(
+            f"workload '{workload}': operator '{workload.operator}' is not cut over chips; "
+            "'matmul' is, and whole models are cut into pipelines"
+        )
+    chip = Chip.of(target)
+    check_links(chips, chip)
+    flight = aligned(chip.delay("link"), chip)
+    found: list[Schedule] = []
+    notes: list[str] = []
+    refused: WorkloadError | None = None
+    for split in SPLITS:
+        try:
+            made, _ = tensor_parallel(workload, chip, chips, flight, split)
+        except WorkloadError as error:
+            refused = error
+            notes.append(f"by {split}: {error}")
+            continue
+        found.append(made.schedule)
+        cycles = made.schedule.cycles
+        notes.append(
+            f"by {_WHAT[split]} over {chips} chips: {cycles:,} cycles, "
+            f"{alone / cycles:.2f} times as fast as one"
+        )
+    if not found:
+        assert refused is not None, "there are ways to cut it"
+        raise refused
+    return min(found, key=lambda schedule: schedule.cycles), tuple(notes)

@@ -1,0 +1,1 @@
+"""A schedule as picture, trace and utilisation."""

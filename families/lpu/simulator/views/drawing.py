@@ -1,0 +1,58 @@
+"""A schedule as the file that was asked for, with lanes of the operators it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.families.kit.simulation.operator_lane import Span
+from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.simulator.views.picture import write_picture
+from tilesmith.families.lpu.simulator.views.trace import write_trace
+
+COMPUTING = (Op.MOVE, Op.ACCUMULATE, Op.ALU, Op.SHUFFLE, Op.TRANSPOSE)
+"""What computes; the others move rows, or install weights."""
+
+
+def span_of(
+    found: Schedule, mine: NDArray[np.bool_], name: str, told: Mapping[str, Any]
+) -> Span | None:
+    """When an operator is worked on: from its first computing burst to its last burst; where it
+    only moves rows, all of them. Weights may be installed before.
+
+    Args:
+        mine: of every burst whether it is the operator's; None comes of none.
+        told: what else a reader may want to know.
+    """
+    if not mine.any():
+        return None
+    table, us = found.table, found.chip.ghz * 1e3
+    computing = mine & np.isin(table["op"], COMPUTING)
+    working = computing if computing.any() else mine
+    begin, end = float(table["cycle"][working].min()), float(ends(found)[mine].max())
+    first = {"first_burst_us": float(table["cycle"][mine].min()) / us}
+    return Span(name, begin / us, end / us, {**told, **first})
+
+
+def ends(found: Schedule) -> NDArray[np.int64]:
+    """The cycle after each burst's last instruction."""
+    table = found.table
+    lasting = (table["count"].astype(np.int64) - 1) * table["interval"] + 1
+    return np.asarray(table["cycle"] + lasting)
+
+
+def draw(placed: Schedule, path: Path, operators: Sequence[Span]) -> tuple[str, ...]:
+    """Write a schedule: HTML where the path says so, else Perfetto JSON; a notice if it was cut.
+
+    Raises:
+        InputError, JobError: as `search_space.files.written`.
+    """
+    if path.suffix == ".html":
+        write_picture(placed, path, operators)
+        return ()
+    notice = write_trace(placed, path, operators=operators)
+    return (notice,) if notice else ()

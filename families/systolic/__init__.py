@@ -1,0 +1,1 @@
+"""Plain systolic arrays: single products, simulated (see README.md)."""

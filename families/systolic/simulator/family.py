@@ -1,0 +1,198 @@
+"""A plain systolic array: compute cycles of a tiled matrix product, fold by fold.
+
+The array of R x C processing elements holds one operand still (`dataflow`: weight-, input- or
+output-stationary) and streams the others through. What does not fit is cut into folds, one after
+the other; each fills the array, streams, and drains diagonally. Summed over the folds this is the
+closed form of SCALE-Sim 3.0's compute cycles (ideal memory), which the tests compare with.
+
+    weight-stationary   rows hold K, columns N, M streams
+    input-stationary    rows hold K, columns M, N streams
+    output-stationary   rows hold M, columns N, K streams
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.families.systolic.simulator.hardware_cost import hardware_cost
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator.designs.hardware_cost import HardwareCost
+from tilesmith.simulator.dispatch import (
+    FamilySimulator,
+    Fidelity,
+    Judgement,
+    OperatorCost,
+    SimulationResult,
+    simulators,
+)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One pass of the array, in cycles.
+
+    Attributes:
+        fill: loading what is held still, one row a cycle (0 where results are held).
+        stream: one element of the streamed axis a cycle.
+        skew: the diagonal wave through rows and columns, in and out.
+    """
+
+    fill: int
+    stream: int
+    skew: int
+
+    @property
+    def cycles(self) -> int:
+        return self.fill + self.stream + self.skew
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of processing elements with a dataflow ("ws", "is" or "os")."""
+
+    rows: int
+    cols: int
+    dataflow: str
+
+    @classmethod
+    def of(cls, target: Target) -> Array:
+        """The array a target of family "systolic" describes."""
+        return cls(
+            target.integer("array.rows"), target.integer("array.cols"), target.text("dataflow")
+        )
+
+    def mapping(self, m: int, n: int, k: int) -> tuple[int, int, int]:
+        """(what rows hold, what columns hold, what streams) of an m x n x k product."""
+        return {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[self.dataflow]
+
+    def folds(self, m: int, n: int, k: int) -> list[Fold]:
+        """Every fold of one product. The array works at full size in each, as SCALE-Sim's does."""
+        held_rows, held_cols, stream = self.mapping(m, n, k)
+        count = -(-held_rows // self.rows) * -(-held_cols // self.cols)
+        fill = 0 if self.dataflow == "os" else self.rows
+        return [Fold(fill, stream, self.rows + self.cols - 2)] * count
+
+    def cycles(self, m: int, n: int, k: int) -> int:
+        """Compute cycles of one product (SCALE-Sim counts the first as cycle 0)."""
+        folds = self.folds(m, n, k)
+        return len(folds) * folds[0].cycles - 1
+
+
+@dataclass(frozen=True)
+class Products:
+    """`count` matrix products of m x n x k, one after the other."""
+
+    count: int
+    m: int
+    n: int
+    k: int
+
+
+def products_of(workload: Workload) -> tuple[Products, ...]:
+    """The matrix products that an operator is on such an array.
+
+    A convolution is one of pixels x filters x window elements for each image and group (SCALE-Sim's
+    mapping), a depthwise one for each channel; attention is two for each head.
+
+    Raises:
+        WorkloadError: it is none.
+    """
+    integer = workload.integer
+    match workload.operator:
+        case "matmul":
+            return (Products(integer("batch"), integer("m"), integer("n"), integer("k")),)
+        case "conv2d" | "depthwise_conv2d":
+            depthwise = workload.operator == "depthwise_conv2d"
+            groups = integer("c") if depthwise else integer("groups")
+            filters = groups if depthwise else integer("oc")
+            height, width = template_of(workload.operator).output(workload).shape[2:4]
+            window = integer("c") // groups * integer("kh") * integer("kw")
+            count = integer("n") * groups
+            return (Products(count, height * width, filters // groups, window),)
+        case "attention":
+            m, n, k, v = (integer(name) for name in "mnkv")
+            heads = integer("batch") * integer("heads")
+            return Products(heads, m, n, k), Products(heads, m, v or k, n)
+    raise WorkloadError(
+        f"a systolic array simulates matrix products; operator '{workload.operator}' is none, "
+        "use matmul, conv2d, depthwise_conv2d or attention"
+    )
+
+
+class SystolicSimulator(FamilySimulator):
+    """Simulates targets of family "systolic". Every fidelity is the same: the closed form is
+    exact.
+    """
+
+    def check(self, target: Target) -> None:
+        """Raise `TargetError` unless the target has all that is read of it."""
+        Array.of(target)
+        target.number("array.ghz")
+
+    def hardware_cost(self, target: Target) -> HardwareCost:
+        return hardware_cost(target)
+
+    def covers(self, workload: Workload) -> bool:
+        """Whether an operator can be simulated (a schedule is not needed)."""
+        try:
+            return bool(products_of(workload))
+        except WorkloadError:
+            return False
+
+    def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """All configurations cost the same: dataflow and size belong to the target."""
+        cycles = _cycles(workload, Array.of(target))
+        seconds = cycles / (target.number("array.ghz") * 1e9)
+        features = np.full((len(configs), 1), np.log2(cycles + 1), dtype=np.float32)
+        return Judgement(np.full(len(configs), seconds), features, ["array"] * len(configs), (0,))
+
+    def simulate(
+        self,
+        workload: Workload,
+        target: Target,
+        config: Config | None,
+        fidelity: Fidelity,
+        trace: Path | None,
+    ) -> SimulationResult:
+        """Compute cycles with ideal memory; a trace is not written."""
+        array = Array.of(target)
+        products = products_of(workload)
+        cycles = _cycles(workload, array)
+        latency = cycles / (target.number("array.ghz") * 1e3)
+        folds = sum(p.count * len(array.folds(p.m, p.n, p.k)) for p in products)
+        useful = sum(p.count * p.m * p.n * p.k for p in products) / (array.rows * array.cols)
+        details = {
+            "dataflow": array.dataflow,
+            "folds": folds,
+            "utilization": useful / cycles,
+        }
+        notes: tuple[str, ...] = ("memory is ideal: cycles are compute cycles",)
+        if trace is not None:
+            notes += ("no trace is written: every fold of a systolic array is alike",)
+        return SimulationResult(
+            target=target.name,
+            fidelity=fidelity,
+            cycles=cycles,
+            compute_cycles=cycles,
+            latency_us=latency,
+            bound="array",
+            engines={"array": 1.0},
+            ops=(OperatorCost(workload.key, latency, "array", {"compute_cycles": cycles}),),
+            details=details,
+            notes=notes,
+        )
+
+
+simulators.register("systolic")(SystolicSimulator())
+
+
+def _cycles(workload: Workload, array: Array) -> int:
+    return sum(p.count * array.cycles(p.m, p.n, p.k) for p in products_of(workload))

@@ -1,0 +1,1 @@
+"""Graph passes for Trainium alone, one a file."""

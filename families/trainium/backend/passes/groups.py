@@ -1,0 +1,97 @@
+"""Grouped convolutions of few channels a group, joined to fill an array of multipliers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.operator_parts.flattening import product
+from tilesmith.search_space.spaces.knobs import divisors
+from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class JoinGroups(Pass):
+    """Neighbouring groups of a convolution are one group whose weights are zero between them.
+
+        conv2d c=128 oc=128 groups=32, weight [128, 4, 3, 3]        before
+        conv2d c=128 oc=128 groups=1,  weight [128, 128, 3, 3]      after, 31 of 32 zero
+
+    A product takes as long for 4 rows and columns of the array as for 128. As many are joined as
+    makes products and the loading of weights, zeros included, take least.
+
+    Contract: a lowered graph in, the same values out; only float32 convolutions with constant
+    weights change. As where columns of a kernel are stacked, what is not a finite number in one
+    group spoils those joined with it.
+
+    Args:
+        target: gives array and bandwidths; size: bytes of a weight as it will be loaded.
+    """
+
+    name = "join-groups"
+
+    target: Target
+    size: int = 4
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            work = node.workload
+            if work is None or work.operator != "conv2d" or work.dtype != "float32":
+                continue
+            weight = rewriter.constant(node.inputs[1])
+            if work.sizes or work.integer("groups") == 1 or weight is None:
+                continue
+            together = self._together(work)
+            if together > 1:
+                rewriter.replace(node, self._joined(rewriter, node, work, weight, together))
+        return rewriter.finish()
+
+    def _together(self, work: Workload) -> int:
+        """How many groups become one."""
+        return min(divisors(work.integer("groups")), key=lambda n: (self._ns(work, n), n))
+
+    def _ns(self, work: Workload, together: int) -> float:
+        """What products and loading take with so many groups joined, about."""
+        number = self.target.number
+        groups = work.integer("groups") // together
+        inputs, outputs = work.integer("c") // groups, work.integer("oc") // groups
+        pixels = product(template_of("conv2d").output(work).shape[2:])
+        taps = work.integer("kh") * work.integer("kw")
+        tiles = -(-inputs // self.target.integer("tensor.rows"))
+        tiles *= -(-outputs // self.target.integer("tensor.cols"))
+        wide = self.target.integer("tensor.moving_free")
+        products = work.integer("n") * groups * taps * tiles * -(-pixels // wide)
+        cycles = max(number("tensor.min_ii"), min(pixels, wide))
+        if self.size == 4:
+            cycles = (cycles + number("tensor.fp32_pass_overhead")) * number("tensor.fp32_factor")
+        loaded = work.integer("oc") * inputs * taps * self.size
+        bandwidth = number("dma.gbps_practical") * number("dma.engines")
+        return products * cycles / number("tensor.ghz") + loaded / bandwidth
+
+    def _joined(
+        self,
+        rewriter: Rewriter,
+        node: Node,
+        work: Workload,
+        weight: NDArray[np.float32],
+        together: int,
+    ) -> Node:
+        groups, (outputs, inputs, *kernel) = work.integer("groups"), weight.shape
+        each = outputs // groups
+        wide = np.zeros((outputs, together * inputs, *kernel), dtype=weight.dtype)
+        for group in range(groups):
+            rows = slice(group * each, (group + 1) * each)
+            first = group % together * inputs
+            wide[rows, first : first + inputs] = weight[rows]
+        name = rewriter.add_constant(f"{node.inputs[1]}.joined", wide, "float32")
+        parameters = {**dict(work.parameters), "groups": groups // together}
+        joined = Workload.of("conv2d", parameters, constants=work.constants, epilogue=work.epilogue)
+        return replace(node, workload=joined, inputs=(node.inputs[0], name, *node.inputs[2:]))

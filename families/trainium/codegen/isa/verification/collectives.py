@@ -1,0 +1,192 @@
+"""Collectives: what one stream may say of them, and that the streams of several cores meet.
+
+Each core takes its collectives in order, and one is done when all of its group have come to it. So
+streams of a mesh fit each other if they can be gone through together: again and again some group
+whose members all have the same collective next. If none has while some are left, they wait for each
+other for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.families.trainium.codegen.isa.core import COLLECTIVE_QUEUE
+from tilesmith.families.trainium.codegen.isa.instructions import (
+    COLLECTIVES,
+    InstructionStream,
+    Ints,
+    Op,
+    Space,
+)
+from tilesmith.families.trainium.codegen.isa.text import instruction_text
+from tilesmith.families.trainium.codegen.isa.verification.report import column, fail
+from tilesmith.search_space.support.errors import VerificationError
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective that several streams come to.
+
+    Args:
+        rows: its instruction in the stream of each core of its group, in the group's order.
+    """
+
+    kind: str
+    group: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+def verify_collectives(stream: InstructionStream) -> None:
+    """Check the collectives of one stream: queue, places, sizes.
+
+    Raises:
+        VerificationError: naming the instruction, the limit and the value that breaks it.
+    """
+    rows = stream.rows
+    mine = rows["op"] == Op.COLLECTIVE
+    fail(
+        stream,
+        mine != (rows["queue"] == COLLECTIVE_QUEUE),
+        lambda _: "collectives, and nothing else, stand in their queue",
+    )
+    if not mine.any():
+        return
+    for operand in ("out", "in0"):
+        space = column(stream, operand, "space", int(Space.HBM))
+        fail(
+            stream,
+            mine & (space != Space.HBM),
+            lambda r, o=operand, s=space: (  # type: ignore[misc]
+                f"{o} is in {Space(int(s[r])).name}; collectives go from HBM to HBM"
+            ),
+        )
+    given, made = _elements(stream, "in0"), _elements(stream, "out")
+    kind = np.where(mine, rows["function"], 0)
+    members = np.array([len(group) for group in stream.groups], dtype=np.int64)
+    p = np.where(mine, members[np.where(mine, rows["function2"], 0)], 1)
+    number = {name: i for i, name in enumerate(COLLECTIVES)}
+    smaller = np.where(kind == number["reduce_scatter"], made, given)
+    larger = np.where(kind == number["reduce_scatter"], given, made)
+    parts = np.isin(kind, [number["all_gather"], number["reduce_scatter"]])
+    both = (rows["in0"] >= 0) & (rows["out"] >= 0)
+    fail(
+        stream,
+        mine & both & (larger != smaller * np.where(parts, p, 1)),
+        lambda r: (
+            f"makes {made[r]} elements of {given[r]} over {p[r]} cores; "
+            + ("the one must be a core's part of the other" if parts[r] else "they must be equal")
+        ),
+    )
+    fail(
+        stream,
+        mine & (kind == number["all_to_all"]) & (given % p != 0),
+        lambda r: f"{given[r]} elements do not divide among {p[r]} cores",
+    )
+    one, other = column(stream, "in0", "dtype"), column(stream, "out", "dtype")
+    fail(stream, mine & both & (one != other), lambda _: "its operands have different dtypes")
+
+
+def _elements(stream: InstructionStream, operand: str) -> Ints:
+    index = stream.rows[operand]
+    counts = stream.accesses["count"].prod(axis=1)
+    return np.where(index >= 0, counts[index], 0)
+
+
+def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, ...]:
+    """The collectives of several cores' streams, in an order in which they can take place.
+
+    Args:
+        streams: by the number of the core.
+
+    Raises:
+        VerificationError: cores would wait for each other for ever; the message names a collective
+            and who does not come to it.
+    """
+    ahead = {
+        core: np.flatnonzero(stream.rows["op"] == Op.COLLECTIVE).tolist()
+        for core, stream in streams.items()
+    }
+    at = dict.fromkeys(streams, 0)
+    found: list[Meeting] = []
+    waiting = list(streams)
+    while waiting:
+        core = waiting.pop()
+        if at[core] == len(ahead[core]):
+            continue
+        row = ahead[core][at[core]]
+        group = _group(streams[core], row)
+        here = [
+            ahead[member][at[member]] if member in ahead and at[member] < len(ahead[member]) else -1
+            for member in group
+        ]
+        if not _same(streams, group, here):
+            continue
+        found.append(Meeting(COLLECTIVES[_said(streams[core], row)[0]], group, tuple(here)))
+        for member in group:
+            at[member] += 1
+        waiting += group
+    stuck = [core for core in streams if at[core] < len(ahead[core])]
+    if stuck:
+        raise VerificationError(_deadlock(streams, ahead, at, stuck[0]))
+    return tuple(found)
+
+
+def _group(stream: InstructionStream, row: int) -> tuple[int, ...]:
+    return stream.groups[int(stream.rows["function2"][row])]
+
+
+def _said(stream: InstructionStream, row: int) -> tuple[int, ...]:
+    """What all members of a collective must say alike: kind, sum, dtype, elements."""
+    rows, table = stream.rows, stream.accesses
+    kind = int(rows["function"][row])
+    send, receive = COLLECTIVES.index("send"), COLLECTIVES.index("receive")
+    access = int(rows["out"][row] if kind == receive else rows["in0"][row])
+    elements = int(table["count"][access].prod())
+    kind = send if kind == receive else kind
+    return kind, int(rows["accumulate"][row]), int(table["dtype"][access]), elements
+
+
+def _same(
+    streams: Mapping[int, InstructionStream], group: tuple[int, ...], here: list[int]
+) -> bool:
+    """Whether the members of a group all have the same collective next."""
+    if -1 in here:
+        return False
+    pairs = [(streams[core], row) for core, row in zip(group, here, strict=True)]
+    return (
+        len({_said(stream, row) for stream, row in pairs}) == 1
+        and len({_group(stream, row) for stream, row in pairs}) == 1
+        and (COLLECTIVES[_said(*pairs[0])[0]] != "send" or _sends(pairs))
+    )
+
+
+def _sends(pairs: list[tuple[InstructionStream, int]]) -> bool:
+    kinds = [COLLECTIVES[int(stream.rows["function"][row])] for stream, row in pairs]
+    return kinds == ["send", "receive"]
+
+
+def _deadlock(
+    streams: Mapping[int, InstructionStream],
+    ahead: Mapping[int, list[int]],
+    at: Mapping[int, int],
+    core: int,
+) -> str:
+    row = ahead[core][at[core]]
+    group = _group(streams[core], row)
+    what = f"core {core} waits in instruction {row} ({instruction_text(streams[core], row)})"
+    rule = "; the cores of a group must come to the same collectives in the same order"
+    for member in group:
+        if member not in streams:
+            return f"{what} for core {member}, which has no stream{rule}"
+        if at[member] == len(ahead[member]):
+            return f"{what} for core {member}, which has no collective left{rule}"
+        other = ahead[member][at[member]]
+        if _group(streams[member], other) != group or _said(streams[member], other) != _said(
+            streams[core], row
+        ):
+            text = instruction_text(streams[member], other)
+            return f"{what} for core {member}, whose next is instruction {other} ({text}){rule}"
+    return f"{what}, which both of its cores are to send, or to receive{rule}"

@@ -1,0 +1,124 @@
+"""Results that an instruction writes: each byte once, and none that it still has to read.
+
+An engine takes the elements of a partition one after the other, in the order of its operands'
+axes, and writes each result as it goes (A1: the free axis is streamed). So an instruction may
+write where it reads, as long as every element is read before its place is written:
+
+    copy t <- t                    may: element i is read, then written
+    copy t[:, :-1] <- t[:, 1:]     may: what is written was read one element before
+    copy t[:, 1:] <- t[:, :-1]     may not: element 1 is written before it is read
+    reduce t[:, :1] <- t           may: the sum is written when all is read
+
+Scalars of one element a partition are read before the first element. Sources: A1 = NKI
+architecture guide for Trainium.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.families.trainium.codegen.isa.footprints import extents
+from tilesmith.families.trainium.codegen.isa.instructions import (
+    DTYPE_BYTES,
+    InstructionStream,
+    Ints,
+    Op,
+    Space,
+)
+from tilesmith.families.trainium.codegen.isa.verification.report import Mask, column, fail
+
+_AT_THE_END = (Op.BN_STATS, Op.BN_AGGR, Op.MAX8, Op.FIND_INDEX8)
+"""Instructions that write when all is read."""
+
+
+def verify_results(stream: InstructionStream) -> None:
+    """Check what instructions write against itself and against what they read.
+
+    Raises:
+        VerificationError: naming the instruction and the operands that meet.
+    """
+    table = stream.accesses
+    again = ((table["count"] > 1) & (table["stride"] == 0)).any(axis=1)
+    for operand in ("out", "out2"):
+        index = stream.rows[operand]
+        fail(
+            stream,
+            (index >= 0) & again[index] if len(again) else np.zeros(len(stream), dtype=bool),
+            lambda _, o=operand: (  # type: ignore[misc]
+                f"{o} is broadcast: the same element would be written several times"
+            ),
+        )
+    low, high = extents(stream)
+    for operand in ("out2", "in0", "in1", "in2"):
+        meets = _suspects(stream, operand, low, high)
+        pairs = {
+            (int(stream.rows["op"][r]), int(stream.rows["out"][r]), int(stream.rows[operand][r]))
+            for r in np.flatnonzero(meets)
+        }
+        wrong = {pair for pair in pairs if _clash(stream, operand, *pair)}
+        fail(stream, _among(stream, operand, meets, wrong), lambda _, o=operand: _why(o))  # type: ignore[misc]
+
+
+def _why(operand: str) -> str:
+    if operand == "out2":
+        return "out and out2 share elements; each result needs a place of its own"
+    return (
+        f"out takes the place of elements of {operand} before they are read; elements are read "
+        "and written one after the other"
+    )
+
+
+def _suspects(stream: InstructionStream, operand: str, low: Ints, high: Ints) -> Mask:
+    """Rows whose result and `operand` may have bytes on chip in common and are not the same."""
+    out, other = stream.rows["out"], stream.rows[operand]
+    there = (out >= 0) & (other >= 0) & ~np.isin(stream.rows["op"], _AT_THE_END)
+    meets = there & ((out != other) | (operand == "out2"))
+    if not meets.any():
+        return np.zeros(len(stream), dtype=bool)
+    space, tile = (column(stream, "out", name) for name in ("space", "allocation"))
+    meets &= (space == column(stream, operand, "space")) & (space != Space.HBM)
+    meets &= tile == column(stream, operand, "allocation")
+    meets &= (low[out] < high[other]) & (low[other] < high[out])
+    first, count = stream.accesses["partition"], stream.accesses["count"][:, 0]
+    last = first + count
+    meets &= (first[out] < last[other]) & (first[other] < last[out])
+    found: Mask = meets & ((stream.access_elements[other] > 1) | (operand == "out2"))
+    return found
+
+
+def _clash(stream: InstructionStream, operand: str, op: int, out: int, other: int) -> bool:
+    """Whether bytes of a result are written before they are read, or twice."""
+    written, read = _places(stream, out), _places(stream, other)
+    if operand == "out2":
+        return bool(np.isin(written, read).any())
+    elements = max(len(read), len(written))
+    when_written = (np.arange(len(written)) + 1) * elements // len(written) - 1
+    if op == Op.LOCAL_GATHER:
+        when_written = np.zeros(len(written), dtype=np.int64)  # any element may be read last
+    first = int(min(written.min(), read.min()))
+    size = int(max(written.max(), read.max())) - first + 1
+    earliest = np.full(size, elements, dtype=np.int64)
+    np.minimum.at(earliest, written - first, when_written[:, None])
+    return bool((earliest[read - first] < np.arange(len(read))[:, None]).any())
+
+
+def _places(stream: InstructionStream, access: int) -> Ints:
+    """The bytes of each element of an access in its partition, in order, [elements, bytes]."""
+    table = stream.accesses
+    size = int(DTYPE_BYTES[table["dtype"][access]])
+    places = np.full(1, table["offset"][access], dtype=np.int64)
+    axes = zip(table["count"][access, 1:], table["stride"][access, 1:], strict=True)
+    for count, stride in axes:
+        places = (places[:, None] + np.arange(count) * stride * size).reshape(-1)
+    return places[:, None] + np.arange(size)
+
+
+def _among(
+    stream: InstructionStream, operand: str, meets: Mask, wrong: set[tuple[int, int, int]]
+) -> Mask:
+    """Rows of `meets` whose operation and accesses are in `wrong`."""
+    found = np.zeros(len(stream), dtype=bool)
+    for row in np.flatnonzero(meets) if wrong else ():
+        key = (stream.rows["op"][row], stream.rows["out"][row], stream.rows[operand][row])
+        found[row] = tuple(map(int, key)) in wrong
+    return found

@@ -1,0 +1,1 @@
+"""A loop nest by itself: its extents, operands, expression patterns."""

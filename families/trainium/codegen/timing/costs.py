@@ -1,0 +1,214 @@
+"""What one instruction costs: issue time, latency, DMA work. The scheduling model of the
+instruction set.
+
+All formulas are evaluated for a whole stream at once, as numpy arrays. Sources are those of the
+target files: ISA = NKI instruction reference 2.26, A1 = NKI architecture guide, DMA = NKI DMA
+guides.
+
+- tensor: `max(min_ii, N)` cycles for N moving columns (A1; the ISA's `min(64, stationary columns)`
+  differs only for narrow stationaries); fp32 takes four passes (transposes on Trainium2 two, A2),
+  each a little longer (fitted). A new stationary tile loads in the background, 4 times as fast as
+  it would move; it shows only where it takes longer than what it hides behind.
+- vector, scalar, gpsimd: `engine_costs`.
+- collectives: what their mesh says (the immediates), of which they take all DMA engines a part.
+- DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run, runs spread evenly over
+  the engines (long ones cut), plus a start time that overlaps with earlier transfers. A run ends
+  with its partition: partitions are apart in the address map, so each is a DMA buffer of its own
+  (A1, "Data movement between HBM and SBUF"), and throughput goes by bytes a partition (DMA).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tilesmith.families.trainium.codegen.isa.core import (
+    ENGINES,
+    FIRST_DMA_QUEUE,
+    ROW_MINIMUM_BYTES,
+    Core,
+)
+from tilesmith.families.trainium.codegen.isa.instructions import (
+    DTYPE_BYTES,
+    Floats,
+    InstructionStream,
+    Ints,
+    Op,
+)
+from tilesmith.families.trainium.codegen.timing.engine_costs import (
+    dtype_of,
+    elements,
+    engine_cycles,
+)
+
+TENSOR = ENGINES.index("tensor")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of each instruction of a stream; ns unless said otherwise, shape (n,).
+
+    Attributes:
+        issue: how long the engine is occupied (0 for DMA).
+        latency: from the end of issue until the result is visible (DMA: the start time, before
+            data).
+        stationary: load time of a new stationary tile (0 where it is the one already there).
+        dma_engines: DMA engines a transfer uses (0 for others).
+        dma_work: time each of these is busy.
+        hbm: time HBM itself is busy.
+        bytes: bytes moved between HBM and the chip.
+        flops: floating-point operations of the tensor engine's matmuls.
+    """
+
+    issue: Floats
+    latency: Floats
+    stationary: Floats
+    dma_engines: Ints
+    dma_work: Floats
+    hbm: Floats
+    bytes: Ints
+    flops: Floats
+
+    @cached_property
+    def total_bytes(self) -> int:
+        return int(self.bytes.sum())
+
+
+def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
+    """Costs of every instruction, on the stream's own core or on `core` (a what-if)."""
+    core = core or stream.core
+    rows = stream.rows
+    n = len(stream)
+    collective = rows["op"] == Op.COLLECTIVE
+    is_dma = (rows["queue"] >= FIRST_DMA_QUEUE) & ~collective
+    engines, work, moved = _dma(stream, core, is_dma)
+    clocks = np.array([*core.clocks, 1.0])
+    lanes = np.minimum(rows["queue"], len(ENGINES))
+    cycles = np.where(is_dma | collective, 0.0, _cycles(stream, core))
+    engines = np.where(collective, core.dma_engines, engines)
+    work = np.where(collective, stream.immediates[:, 1], work)
+    latency = np.array([*core.latencies, 0.0])[lanes] / clocks[lanes]
+    stationary, flops = _tensor(stream, core)
+    return Costs(
+        issue=cycles / clocks[lanes],
+        latency=np.where(
+            collective, stream.immediates[:, 0], np.where(is_dma, core.dma_start_ns, latency)
+        ),
+        stationary=stationary,
+        dma_engines=engines,
+        dma_work=work,
+        hbm=np.where(is_dma, moved / core.hbm_bytes_per_ns, np.zeros(n)),
+        bytes=moved,
+        flops=flops,
+    )
+
+
+def _cycles(stream: InstructionStream, core: Core) -> Floats:
+    """Issue cycles of every row, as if it ran on its compute engine."""
+    op = stream.rows["op"]
+    turns = op == Op.TRANSPOSE
+    columns = elements(stream, "in1") // values_a_row(stream)
+    moving = np.where(turns, _partitions(stream, "in0"), columns)
+    tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
+    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)  # the slower decides
+    passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
+    tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * passes, tensor)
+    return np.where(stream.rows["queue"] == TENSOR, tensor, engine_cycles(stream, core))
+
+
+def values_a_row(stream: InstructionStream) -> Ints:
+    """2 for matmuls of two fp8 values in each row of the array, else 1."""
+    double = (stream.rows["op"] == Op.MATMUL) & (stream.rows["function"] == 1)
+    return np.where(double, 2, 1)
+
+
+def _partitions(stream: InstructionStream, operand: str) -> Ints:
+    index = stream.rows[operand]
+    return np.where(index >= 0, stream.accesses["count"][index, 0], 0)
+
+
+def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
+    """Exposable load time of each row's stationary tile, and flops of each matmul."""
+    rows = stream.rows
+    stationary, flops = np.zeros(len(stream)), np.zeros(len(stream))
+    mine = np.flatnonzero(rows["queue"] == TENSOR)
+    if not len(mine):
+        return stationary, flops
+    held = rows["in0"][mine]
+    fresh = np.ones(len(mine), dtype=bool)
+    fresh[1:] = (held[1:] != held[:-1]) | (rows["op"][mine][1:] != rows["op"][mine][:-1])
+    columns = (elements(stream, "in0") // values_a_row(stream))[mine]
+    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)
+    passes = np.where(fp32[mine], core.fp32_factor, 1)
+    load = columns / core.load_stationary_speedup * passes / core.clocks[TENSOR]
+    stationary[mine] = np.where(fresh, load, 0.0)
+    product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
+    product = product / values_a_row(stream)
+    return stationary, np.where(rows["op"] == Op.MATMUL, product, 0.0)
+
+
+def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Ints, Floats, Ints]:
+    """DMA engines used, work of each in ns, and bytes of every row."""
+    rows, n = stream.rows, len(stream)
+    engines, work = np.zeros(n, dtype=np.int64), np.zeros(n)
+    moved = np.zeros(n, dtype=np.int64)
+    mine = np.flatnonzero(is_dma)
+    if not len(mine):
+        return engines, work, moved
+    store = rows["op"][mine] == Op.STORE
+    hbm = np.where(store, rows["out"][mine], rows["in0"][mine])
+    chip = np.where(store, rows["in0"][mine], rows["out"][mine])
+    scattered = _scattered(stream, chip)
+    distinct, back = np.unique(2 * hbm + scattered, return_inverse=True)
+    runs, length = contiguous_runs(stream, distinct // 2, distinct % 2 == 1)
+    count, time = transfer_time(runs, length, core)
+    engines[mine], work[mine] = count[back], time[back]
+    moved[mine] = (runs * length)[back]
+    return engines, work, moved
+
+
+def _scattered(stream: InstructionStream, chip: Ints) -> np.ndarray:
+    """Whether the elements of accesses on chip lie apart along their innermost axis."""
+    steps = stream.access_steps
+    apart: np.ndarray = (steps != 0) & (steps != 1)
+    return apart[chip]
+
+
+def contiguous_runs(
+    stream: InstructionStream, accesses: Ints, scattered: np.ndarray | bool = False
+) -> tuple[Ints, Ints]:
+    """Number and bytes of the contiguous runs of each access to HBM.
+
+    Its first axis goes over partitions, where every run ends. Where the other side of a transfer is
+    `scattered`, every element is a run of its own.
+    """
+    table = stream.accesses
+    counts, strides = table["count"][accesses], table["stride"][accesses]
+    run = np.ones(len(accesses), dtype=np.int64)
+    growing = np.ones(len(accesses), dtype=bool) & ~np.asarray(scattered)
+    for axis in range(counts.shape[1] - 1, 0, -1):
+        single = counts[:, axis] == 1
+        joins = (strides[:, axis] == run) & growing
+        run = np.where(joins & ~single, run * counts[:, axis], run)
+        growing &= joins | single
+    total = counts.prod(axis=1)
+    return total // run, run * DTYPE_BYTES[table["dtype"][accesses]]
+
+
+def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:
+    """DMA engines that transfers of `runs` runs of `length` bytes use, and the time each takes
+    (ns).
+
+    A run is cut into pieces for several engines, none shorter than what a row costs anyway: shorter
+    ones end no sooner and keep engines from other transfers.
+    """
+    pieces = np.clip(core.dma_engines // np.maximum(runs, 1), 1, None)
+    payload = max(core.dma_row_floor - core.dma_row_overhead, ROW_MINIMUM_BYTES)
+    pieces = np.minimum(pieces, np.maximum(np.ceil(length / payload), 1)).astype(np.int64)
+    rows = runs * pieces
+    size = length / pieces
+    engines = np.minimum(rows, core.dma_engines)
+    row_time = np.maximum(core.dma_row_floor, size + core.dma_row_overhead) / core.dma_bytes_per_ns
+    return engines, rows / engines * row_time

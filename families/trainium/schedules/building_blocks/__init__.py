@@ -1,0 +1,3 @@
+"""Used by schedulers of several operators: the family's machine, layouts, functions the engines
+have.
+"""

@@ -1,0 +1,1 @@
+"""Schedules that only copy, and the boxes they copy."""

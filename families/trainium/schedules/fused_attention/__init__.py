@@ -1,0 +1,1 @@
+"""Stages and schedules of fused attention."""

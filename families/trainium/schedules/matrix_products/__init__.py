@@ -1,0 +1,1 @@
+"""Space and schedules of matrix products, and what PSUM's sums begin with."""

@@ -1,0 +1,1 @@
+"""Algorithms for rows (maps, reductions, normalisations), by the rows' length."""

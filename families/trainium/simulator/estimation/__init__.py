@@ -1,0 +1,1 @@
+"""Closed forms for many configurations at once, without a stream."""

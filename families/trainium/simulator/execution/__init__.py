@@ -1,0 +1,1 @@
+"""What instructions compute, and the first one that computes something else."""

@@ -1,0 +1,190 @@
+"""Which change of one instruction makes a nest right again.
+
+Where several instructions make an element and it is wrong, each of them is changed in one place
+(its function, a number, the order of its operands, where an operand lies) and the stretch is run
+again. A change after which the nest is right names the instruction, and says what is wrong with it.
+
+Invariant: numbers that are tried are those of the nest's own expression, or are fitted to what it
+should give; operands are those of other instructions of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.families.trainium.codegen.isa.instructions import (
+    ACTIVATIONS,
+    OPERATIONS,
+    Access,
+    Instruction,
+    InstructionStream,
+    Op,
+)
+from tilesmith.families.trainium.codegen.isa.text import access_text
+from tilesmith.families.trainium.simulator.execution.replaying import Replay
+from tilesmith.search_space.expressions.scalar import constants
+from tilesmith.search_space.ir.program import Block
+
+Array = NDArray[Any]
+Looks = tuple[Replay, Callable[[], bool], Callable[[], Array]]
+"""The memory; whether the nest is right now; how far its wrong elements are away."""
+
+TRIES = 400
+"""Changes that are tried in all."""
+
+PLACES = 24
+"""Other places of an operand that are tried."""
+
+_OPERATING = (
+    Op.TENSOR_TENSOR, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.REDUCE, Op.SCAN,
+    Op.TENSOR_SCALAR_REDUCE,
+)  # fmt: skip
+_TWO = (Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN, Op.TENSOR_SCALAR_REDUCE)
+_NUMBERS = {
+    Op.ACTIVATION: 2, Op.TENSOR_SCALAR: 2, Op.SCALAR_TENSOR_TENSOR: 1, Op.MEMSET: 1, Op.SELECT: 1,
+    Op.TENSOR_SCALAR_REDUCE: 1,
+}  # fmt: skip
+_FITTED = 4
+"""Steps of a secant."""
+
+
+def repairs(
+    stream: InstructionStream,
+    stretch: Sequence[Instruction],
+    among: Sequence[int],
+    block: Block,
+    looks: Looks,
+) -> list[tuple[int, str]]:
+    """The rows of `among` that a change makes right, in order, with the change in words."""
+    replay, right, _ = looks
+    found: dict[int, str] = {}
+    left = TRIES
+    for number in among:
+        place = next(i for i, row in enumerate(stretch) if row.index == number)
+        whole = list(stretch)
+        for changed, words in _changes(stream, stretch[place], block, (place, stretch, looks)):
+            left -= 1
+            if left <= 0:
+                return list(found.items())
+            whole[place] = changed
+            try:
+                replay.again(whole)
+            except (ValueError, KeyError, IndexError):  # outside its memory, or no such operation
+                continue
+            if right():
+                found[number] = words
+                break
+    return list(found.items())
+
+
+def _changes(
+    stream: InstructionStream,
+    row: Instruction,
+    block: Block,
+    context: tuple[int, Sequence[Instruction], Looks],
+) -> Iterator[tuple[Instruction, str]]:
+    """An instruction changed in one place, the likeliest first."""
+    if row.op == Op.ACTIVATION:
+        for code, name in enumerate(ACTIVATIONS):
+            if code != row.function:
+                yield replace(row, function=code), f"right with '{name}'"
+    if row.op in _OPERATING:
+        for code, name in enumerate(OPERATIONS):
+            if code != row.function:
+                yield replace(row, function=code), f"right with '{name}'"
+            if row.op in _TWO and code != row.function2:
+                yield replace(row, function2=code), f"right with '{name}' second"
+    if row.op in (Op.TENSOR_TENSOR, Op.SCALAR_TENSOR_TENSOR, Op.MATMUL, Op.SCAN):
+        swapped = {**row.operands, "in0": row.operands["in1"], "in1": row.operands["in0"]}
+        yield replace(row, operands=swapped), "right with its operands swapped"
+    if row.op == Op.MATMUL:
+        other = 0 if row.accumulate else 1
+        words = "right if it adds to what is there" if other else "right if it adds to nothing"
+        yield replace(row, accumulate=other), words
+    for slot in range(_NUMBERS.get(row.op, 0)):
+        for value in _numbers(row, slot, block, context):
+            numbers = tuple(value if n == slot else x for n, x in enumerate(row.immediates))
+            yield replace(row, immediates=numbers), f"right with {value:.9g} in place of a number"
+    for name, access in row.operands.items():
+        for other_place in _places(stream, row, access):
+            operands = {**row.operands, name: other_place}
+            yield replace(row, operands=operands), f"right with {access_text(stream, other_place)}"
+
+
+def _numbers(
+    row: Instruction, slot: int, block: Block, context: tuple[int, Sequence[Instruction], Looks]
+) -> Iterator[float]:
+    """Numbers of the nest's expression, and one that fits."""
+    known = {0.0, 1.0, -1.0, *constants(block.value)}
+    known |= {-value for value in known} | {1 / value for value in known if value}
+    old = row.immediates[slot]
+    yield from sorted(value for value in known if value != old)
+    place, stretch, (replay, _, gap) = context
+    whole = list(stretch)
+
+    def at(value: float) -> Array:
+        numbers = tuple(value if n == slot else x for n, x in enumerate(row.immediates))
+        whole[place] = replace(row, immediates=numbers)
+        replay.again(whole)
+        return gap()
+
+    value, step = old, max(1e-3, 0.01 * abs(old))
+    for _ in range(_FITTED):
+        here = at(value)
+        slope = (at(value + step) - here) / step
+        size = float(np.sum(slope**2))
+        if not np.isfinite(size) or size == 0.0:
+            return
+        move = -float(np.sum(slope * here)) / size
+        value += move
+        if not np.isfinite(value):
+            return
+        yield value
+        step = max(abs(move) * 0.1, 1e-6 * max(1.0, abs(value)))
+
+
+def _places(stream: InstructionStream, row: Instruction, access: Access) -> list[Access]:
+    """Operands of other instructions of the same shape, those nearest by first."""
+    rows = stream.rows
+    known: dict[Access, None] = dict.fromkeys(_between(stream, row, access))
+    numbers = range(len(stream))
+    for number in sorted(numbers, key=lambda n: abs(n - row.index))[: 40 * PLACES]:
+        for name in ("in0", "in1", "in2", "out"):
+            other = int(rows[name][number])
+            if other < 0:
+                continue
+            found = stream.access(other)
+            alike = found.shape == access.shape and found.dtype == access.dtype
+            if alike and found.space == access.space and found != access:
+                known[found] = None
+        if len(known) >= PLACES:
+            break
+    return list(known)[:PLACES]
+
+
+def _between(stream: InstructionStream, row: Instruction, access: Access) -> list[Access]:
+    """Where an operand would lie if it went on as in the instructions beside it."""
+    name = next(name for name, found in row.operands.items() if found == access)
+    column = stream.rows[name]
+    alike = [
+        number
+        for number in np.flatnonzero((stream.rows["op"] == row.op) & (column >= 0)).tolist()
+        if stream.access(int(column[number])).shape == access.shape or number == row.index
+    ]
+    at = alike.index(row.index)
+    offsets = {
+        n - at: stream.access(int(column[alike[n]])).offset
+        for n in range(max(0, at - 2), min(len(alike), at + 3))
+    }
+    found = []
+    for one, two, times in ((-1, 1, 0.5), (-2, -1, 2.0), (2, 1, 2.0)):
+        if one in offsets and two in offsets:
+            place = offsets[one] + times * (offsets[two] - offsets[one])
+            if place >= 0 and place == int(place) and place != access.offset:
+                found.append(replace(access, offset=int(place)))
+    return found

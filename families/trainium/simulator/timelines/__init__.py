@@ -1,0 +1,1 @@
+"""When each instruction runs, and pictures of it."""

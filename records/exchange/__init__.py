@@ -1,0 +1,1 @@
+"""Trials as JSON Lines, in and out of a database."""

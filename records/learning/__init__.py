@@ -1,0 +1,1 @@
+"""Trials that cost models are trained on, and the trained models kept in the database."""

@@ -1,0 +1,146 @@
+"""What tuning gained: the one definition of it, and what jobs tell of it.
+
+The gain of a workload is its default's latency over that of its best on record, both measured alone
+and in the same way. The default is a candidate like any other, so that no gain is below one: a best
+that ties with it (`bests.NEAR_TIE`) gains nothing. The gain of several workloads is that of their
+sums, each as often as the model runs it, over those whose two latencies are known. What schedules
+gain inside the whole model is another measurement, of the model, and always called so.
+
+A job tells its tasks in `jobs.progress` (docs/database.md), which is anybody's text: whatever of it
+does not read as expected is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.records.trials.record import Best, Job
+
+_ASKED = re.compile(r" --threads (\d+)\b.*  # (\S+), workloads ")
+
+Subject = tuple[str, str, int]
+"""Workload's key, target's identity, threads."""
+
+
+Part = tuple[float, float | None, float | None]
+"""How often a model runs a workload, seconds of its default, and of its best; None: not known."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What tuning gained. See the module's docstring.
+
+    Attributes:
+        default_s, best_s: sums over the workloads of which both are known, weighted, in seconds.
+        missing: workloads that are left out.
+    """
+
+    default_s: float
+    best_s: float
+    missing: int = 0
+
+    @property
+    def times(self) -> float:
+        """How many times as fast."""
+        return self.default_s / self.best_s
+
+    @property
+    def seconds(self) -> float:
+        """What a run of the model gains."""
+        return self.default_s - self.best_s
+
+
+def gain_of(parts: Iterable[Part]) -> Gain | None:
+    """The gain of some workloads, measured in one way; None where nothing is known."""
+    default = best = 0.0
+    missing = 0
+    for weight, default_s, best_s in parts:
+        if default_s and best_s:
+            default, best = default + weight * default_s, best + weight * min(default_s, best_s)
+        else:
+            missing += 1
+    return Gain(default, best, missing) if best > 0 else None
+
+
+def times_of(default_s: float | None, best_s: float | None) -> float | None:
+    """How many times as fast a workload's best is; None where that is not known."""
+    found = gain_of([(1.0, default_s, best_s)])
+    return None if found is None else found.times
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload as a job saw it.
+
+    Attributes:
+        weight: how often the job's model runs it.
+        default_s: seconds of the untuned schedule; None where it was not measured.
+        best_s: of the best that the job knew.
+        measured_by: how both were measured.
+        flops: operations of the workload, in direct form; None where the job does not tell.
+    """
+
+    weight: float
+    default_s: float | None
+    best_s: float | None
+    measured_by: str
+    flops: float | None = None
+
+    @property
+    def told_s(self) -> float:
+        """Seconds gained, as the job itself saw it; nothing where it does not tell."""
+        found = gain_of([(self.weight, self.default_s, self.best_s)])
+        return 0.0 if found is None else found.seconds
+
+    def gained_s(self, best: Best) -> float | None:
+        """Seconds a model gains by a best; None where it cannot be told."""
+        found = self._gain(best)
+        return None if found is None else found.seconds
+
+    def gain(self, best: Best) -> float | None:
+        """How many times as fast a best is; likewise."""
+        found = self._gain(best)
+        return None if found is None else found.times
+
+    def _gain(self, best: Best) -> Gain | None:
+        if best.record.result.measured_by != self.measured_by:
+            return None
+        return gain_of([(self.weight, self.default_s, best.latency)])
+
+
+def tasks_of(jobs: Iterable[Job]) -> dict[Subject, Task]:
+    """What the newest job that tells of it says of each subject.
+
+    Args:
+        jobs: the newest first.
+    """
+    found: dict[Subject, Task] = {}
+    for job in jobs:
+        asked = _ASKED.search(job.command)
+        if asked is None:
+            continue
+        for key, task in _tasks(job.progress):
+            found.setdefault((key, asked[2], int(asked[1])), task)
+    return found
+
+
+def _tasks(progress: Mapping[str, Any]) -> Iterable[tuple[str, Task]]:
+    told = progress.get("tasks")
+    way = str(progress.get("measured_by"))
+    for entry in told if isinstance(told, list) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("workload"), str):
+            weight = _number(entry.get("weight")) or 1.0
+            times = (_number(entry.get(name)) for name in ("default_us", "best_us"))
+            default_s, best_s = (None if us is None else us * 1e-6 for us in times)
+            flops = _number(entry.get("flops"))
+            yield entry["workload"], Task(weight, default_s, best_s, way, flops)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None

@@ -1,0 +1,3 @@
+"""The database as SQL: tables, connections, drivers' faults, the server's clock, migration to the
+current schema.
+"""

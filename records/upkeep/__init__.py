@@ -1,0 +1,1 @@
+"""Changes of a database as a whole: compaction, pruning, verification, merging and its report."""

@@ -1,0 +1,1 @@
+"""A chip as data: the target, its instruction set, its matrix registers, its on-chip memories."""

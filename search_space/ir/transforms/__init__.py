@@ -1,0 +1,1 @@
+"""Program -> Program: passes between a bound program and code."""

@@ -1,5 +1,0 @@
-"""Schedules for plain systolic arrays."""
-
-from tilesmith.search_space.schedules.systolic.machine import SYSTOLIC
-
-__all__ = ["SYSTOLIC"]

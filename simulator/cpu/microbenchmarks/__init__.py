@@ -1,0 +1,1 @@
+"""Numbers of a CPU that are measured on this one: clock, peaks, bandwidths."""

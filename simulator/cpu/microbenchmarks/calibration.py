@@ -1,0 +1,149 @@
+"""Microbenchmarks of the CPU we sit on: its clock, what one core reads from each memory level, and
+how many dot products it begins in a cycle.
+
+Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds
+them to a target as calibratable facts, so that its identity (and every key made from it) stays the
+same. A target without them is simulated with `machine.DEFAULTS`: never measured behind one's back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.codegen.native.kernel import concrete_shape
+from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.hardware.instruction_set import vector_width
+from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
+from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
+from tilesmith.simulator.cpu.microbenchmarks.shared_machine import (
+    between_threads,
+    beyond_caches,
+    knows_threads,
+    reading,
+)
+
+ENVIRONMENT = "TILESMITH_CALIBRATION"
+"""Where calibrations are kept, instead of the user's cache folder; "off": nowhere."""
+ROUNDS = 40
+PATIENCE_S = 0.2
+"""No more rounds after so long, but `LEAST_ROUNDS`."""
+LEAST_ROUNDS = 5
+UNITS = {
+    "clock.ghz": "GHz", "ports": "operations/cycle", "cores": "cores", "barrier.cycles": "cycles",
+}  # fmt: skip
+
+
+def calibrated(target: Target, measure: bool = False) -> Target:
+    """The target with its kept calibration as facts, or as it is if there is none.
+
+    Args:
+        measure: take the microbenchmarks now (a second or two; only for the CPU we sit on) if they
+            have not been kept yet, or by a version that knew fewer; what was kept stays.
+    """
+    if os.environ.get(ENVIRONMENT) == "off":
+        return target
+    kept = _read(target)
+    if measure and (kept is None or not knows_threads(kept)):
+        kept = {**microbenchmarks(target), **(kept or {})}
+        _write(target, kept)
+    return with_calibration(target, kept) if kept else target
+
+
+def with_calibration(target: Target, values: dict[str, float]) -> Target:
+    """The target with the given calibratable facts added or replaced."""
+    facts = dict(target.facts)
+    for name, value in values.items():
+        unit = UNITS.get(name, UNITS.get(name.rpartition(".")[2], "bytes/cycle"))
+        facts[name] = Fact(value, "microbenchmark", "F", unit, calibratable=True, minimum=0.01)
+    return Target.of(target.name, target.family, facts, target.doc)
+
+
+def microbenchmarks(target: Target) -> dict[str, float]:
+    """Measure this machine: facts by name, `clock.ghz`, `*.bytes_per_cycle`, `dot.*.ports`,
+    `*.cores`, `barrier.cycles`."""
+    kernel, flops = peak_kernel(target)
+    lanes = vector_width(target)
+    ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in kernel.inputs}
+    run = kernel.bind({**ones, kernel.output.name: kernel.allocate_output()})
+    hertz = flops / (2 * lanes * target.number("fma.ports")) / _fastest(run)
+    sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
+    found = {"clock.ghz": round(hertz / 1e9, 3)}
+    for name, size in (
+        ("l2", (sizes[0] + sizes[1]) // 2),
+        ("l3", min(4 * sizes[1], (sizes[1] + sizes[2]) // 2)),
+        ("memory", beyond_caches(sizes[2])),
+    ):
+        seconds, read = _read_once(target, size)
+        found[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
+    return found | _dot_products(target, hertz) | between_threads(target, hertz)
+
+
+def _dot_products(target: Target, hertz: float) -> dict[str, float]:
+    """Instructions that multiply and add neighbours, a cycle: facts `dot.uint8.ports`, ..."""
+    found: dict[str, float] = {}
+    for left, right in (("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")):
+        peak = dot_peak_kernel(target, left, right)
+        if peak is None:
+            continue
+        kernel, operations = peak
+        arrays = {b.name: np.ones(concrete_shape(b), to_numpy(b.dtype)) for b in kernel.inputs}
+        run = kernel.bind({**arrays, kernel.output.name: kernel.allocate_output()})
+        each = 2 * vector_width(target) * group_of(target, left, right)
+        found[f"dot.{left}.ports"] = round(operations / each / _fastest(run) / hertz, 2)
+    return found
+
+
+def _read_once(target: Target, size: int) -> tuple[float, int]:
+    """(seconds, bytes) of reading `size` bytes in order, everything warm that fits."""
+    run, nbytes = reading(target, size)
+    return _fastest(run), nbytes
+
+
+def _fastest(run: Callable[[], None]) -> float:
+    """Least seconds of one call, over `ROUNDS` calls, fewer of long ones."""
+    best, begun = float("inf"), time.perf_counter()
+    for number in range(ROUNDS):
+        if number >= LEAST_ROUNDS and time.perf_counter() - begun > PATIENCE_S:
+            break
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _path(target: Target) -> Path:
+    chosen = os.environ.get(ENVIRONMENT)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(chosen) if chosen else base / "tilesmith" / "calibration"
+    return folder / f"{target.identity}.json"
+
+
+def _read(target: Target) -> dict[str, float] | None:
+    """A kept calibration; one that cannot be read counts as none."""
+    try:
+        found = json.loads(_path(target).read_text())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or not all(
+        isinstance(value, int | float) and value > 0 for value in found.values()
+    ):
+        return None
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def _write(target: Target, values: dict[str, float]) -> None:
+    """Keep a calibration; a disk that cannot be written costs the next run a second."""
+    path = _path(target)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(values, indent=1, sort_keys=True))
+        temporary.replace(path)

@@ -1,0 +1,76 @@
+"""Programs whose chains find no room in MEM once they are joined are placed with chains apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests.compiler.model_builder import model_of, random
+from tilesmith.compiler.driver.build import build
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.families.lpu.backend.programs import program as programs
+from tilesmith.families.lpu.backend.programs.program import Program, segments
+from tilesmith.families.lpu.codegen.chip import Chip
+from tilesmith.families.lpu.codegen.dataflow import Dataflow
+from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, ordered
+from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.support.errors import CodegenError, ModelError, NoRoomError
+
+TARGET = load_target("lpu1")
+MODEL = model_of(
+    "net (float[40, 320] x) => (float[40, 320] y) "
+    "{ h = MatMul(x, w) s = Sigmoid(h) t = Mul(s, h) y = Softmax(t) }",
+    w=random(320, 320) / 18,
+)
+
+
+def built() -> Executable:
+    return build(import_model(MODEL), TARGET)
+
+
+def linked(executable: Executable) -> Program:
+    (found,) = segments(executable.recipe)
+    assert isinstance(found, Program)
+    return found
+
+
+def room_for(
+    monkeypatch: pytest.MonkeyPatch, chains: range, error: type[CodegenError]
+) -> list[int]:
+    """Let only programs of so many chains have a schedule; notes how many others have."""
+    asked: list[int] = []
+
+    def limited(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+        asked.append(len(flow.chains))
+        if len(flow.chains) not in chains:
+            raise error(f"nothing holds {len(flow.chains)} chains")
+        return ordered(flow, chip, options)
+
+    monkeypatch.setattr(programs, "ordered", limited)
+    return asked
+
+
+def test_chains_stay_apart_where_joined_ones_find_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = len(linked(built()).joined.flow.chains)
+    asked = room_for(monkeypatch, range(joined + 1, 2 * joined), NoRoomError)
+    executable = built()
+    assert len(linked(executable).joined.flow.chains) > joined
+    assert asked.count(joined) == 1  # other ways to schedule them hardly ever find room
+    x = random(40, 320)
+    (want,) = ReferenceEvaluator(MODEL).run(None, {"x": x})
+    assert np.abs(executable.run({"x": x})["y"] - want).max() <= 4e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(("error", "forms"), [(NoRoomError, 2), (CodegenError, 1)])
+def test_what_has_no_schedule_says_so_of_chains_joined(
+    monkeypatch: pytest.MonkeyPatch, error: type[CodegenError], forms: int
+) -> None:
+    """Chains apart are tried for want of room alone."""
+    joined = len(linked(built()).joined.flow.chains)
+    asked = room_for(monkeypatch, range(0), error)
+    with pytest.raises(ModelError, match=f"nothing holds {joined} chains"):
+        linked(built())
+    assert len(set(asked)) == forms

@@ -1,0 +1,43 @@
+"""Chains say what they take and give, and of what type."""
+
+import numpy as np
+
+from tilesmith.families.lpu.codegen.dataflow import (
+    ChainBuilder,
+    Operation,
+    Rows,
+    Tensor,
+    Value,
+    inputs_of,
+    outputs_of,
+    types_of,
+)
+
+
+def test_rows_of_nested_loops() -> None:
+    rows = Rows.of("x", 5, (2, 10), (3, 1))
+    np.testing.assert_array_equal(rows.numbers, [5, 6, 7, 15, 16, 17])
+    np.testing.assert_array_equal(Rows.of("x", 4, (3, 0)).numbers, [4, 4, 4])
+
+
+def test_a_chain_is_typed_step_by_step() -> None:
+    tensors = {
+        "x": Tensor("x", 8, "int8", "input"),
+        "w": Tensor("w", 320, "int8", "constant"),
+        "b": Tensor("b", 1, "int32", "constant"),
+        "y": Tensor("y", 8, "int8", "output"),
+    }
+    chain = ChainBuilder("fc", 8)
+    x = chain.read(Rows.of("x", 0, (8, 1)))
+    y = chain.product(x, Rows.of("w", 0, (320, 1)), 320)
+    bias = chain.read(Rows.of("b", 0, (8, 0)))
+    y = chain.compute(
+        (y, bias), Operation("add", (0, 1), "int32"), Operation("convert", (2,), "int8")
+    )
+    chain.write(y, Rows.of("y", 0, (8, 1)))
+    built = chain.chain()
+    assert types_of(built, tensors) == {
+        Value(0): "int8", Value(1): "int32", Value(2): "int32", Value(3): "int8",
+    }  # fmt: skip
+    assert [outputs_of(step) for step in built.steps] == [1, 1, 1, 1, 0]
+    assert inputs_of(built.steps[3]) == (Value(1), Value(2))

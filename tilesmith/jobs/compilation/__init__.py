@@ -1,0 +1,1 @@
+"""The job `compile`, what others ask of it, and its reports."""

@@ -1,0 +1,151 @@
+"""Which kernels of a compiled model were not tuned, why, and the command that tunes them.
+
+A kernel runs a schedule that no search of its own found for one of few reasons: there is no
+database, it was never tuned, too little was tried to call it a search, or it was tuned for
+something else: other threads, another processor, or by an older version. What is on record of it
+says which.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.search_space.results.origin import SEARCH, Origin
+from tilesmith.search_space.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.recipe.program import Recipe
+    from tilesmith.compiler.varying.recipe import VaryingRecipe
+    from tilesmith.jobs.requests.request import Request, Resolved
+    from tilesmith.records import Best, Database
+
+_CONVERSION = "layout_transform"
+
+
+@dataclass(frozen=True)
+class Untuned:
+    """A workload without a schedule of its own.
+
+    Attributes:
+        workload: its key.
+        kernels: how many kernels of the model it is.
+        schedule: the `Origin` of what they run.
+        why: a phrase.
+    """
+
+    workload: str
+    kernels: int
+    schedule: str
+    why: str
+
+    def __str__(self) -> str:
+        times = f" ({self.kernels} times)" if self.kernels > 1 else ""
+        return f"{self.workload}{times}: {self.schedule}; {self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def untuned_in(
+    recipe: Recipe | VaryingRecipe, asked: Resolved, sizes: Mapping[str, int] | None = None
+) -> tuple[Untuned, ...]:
+    """The workloads that were not tuned, those that most kernels are first.
+
+    Args:
+        sizes: those that kernels are tuned at, of a model whose sizes vary.
+    """
+    found = Counter(_kernels(recipe, sizes or {}))
+    if not found:
+        return ()
+    if asked.database is None:
+        return _sorted(Untuned(*kernel, "there is no database") for kernel in _flat(found))
+    from tilesmith.records.database import Database
+
+    with Database.open(asked.database, create=False) as opened:
+        known = _known(opened, [key for key, _ in found])
+    return _sorted(
+        Untuned(key, count, origin, _why(known.get(key, []), asked, origin))
+        for key, count, origin in _flat(found)
+    )
+
+
+def tuning_command(asked: Request) -> str:
+    """The command line that tunes a model as it was asked to be compiled."""
+    from tilesmith.jobs.requests.words import option_words
+    from tilesmith.jobs.subjects.subject import subject_words
+    from tilesmith.records.schema.urls import without_password
+    from tilesmith.search_space.hardware.target import HOST
+
+    words = ["tilesmith", "tune", *subject_words(asked.subject)]
+    words += ["--target", str(asked.target)] if asked.target != HOST else []
+    if asked.database is not None:
+        words += ["--database", without_password(str(asked.database))]
+    words += ["--threads", str(asked.threads)] if asked.threads not in (None, 1) else []
+    return shlex.join([*words, *option_words(asked)])
+
+
+def _flat(found: Counter[tuple[str, str]]) -> Iterable[tuple[str, int, str]]:
+    return ((key, count, origin) for (key, origin), count in found.items())
+
+
+def _sorted(found: Iterable[Untuned]) -> tuple[Untuned, ...]:
+    return tuple(sorted(found, key=lambda one: (-one.kernels, one.workload)))
+
+
+def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterable[tuple[str, str]]:
+    """Workload and origin of every kernel that is not tuned, at the sizes it would be tuned at."""
+    from tilesmith.compiler.recipe.program import Recipe, kernels_of
+    from tilesmith.compiler.varying.recipe import KernelPart
+
+    if isinstance(recipe, Recipe):
+        pairs = [(step.workload, step.origin) for step in kernels_of(recipe.steps)]
+    else:
+        parts = [part for variant in recipe.variants for part in variant.parts]
+        pairs = [
+            (Workload.parse(part.workload).at(sizes).key, part.origin)
+            for part in parts
+            if isinstance(part, KernelPart)
+        ]
+    return [(k, o) for k, o in pairs if o != Origin.SEARCHED and k.split()[0] != _CONVERSION]
+
+
+def _known(database: Database, keys: Sequence[str]) -> dict[str, list[Best]]:
+    """What is on record of each workload, whatever it was tuned for."""
+    found: dict[str, list[Best]] = {}
+    for best in database.overview(workloads=sorted(set(keys))):
+        found.setdefault(best.record.workload_key, []).append(best)
+    return found
+
+
+def _why(known: Sequence[Best], asked: Resolved, origin: str) -> str:
+    """Why what is on record was not taken."""
+    mine = asked.target.identity
+    here = [best for best in known if best.record.target_identity == mine]
+    same = [best for best in here if best.record.threads == asked.threads]
+    if stale := [best for best in same if best.stale]:
+        return f"tuned, but {', '.join(stale[0].stale_because) or 'by another version'}"
+    if same and origin == Origin.MEASURED:
+        return f"fewer than {SEARCH} configurations were tried beside its default"
+    if same:
+        return "tuned in other layouts than this model has around it"
+    if here:
+        counts = sorted({best.record.threads for best in here})
+        plural = "" if counts == [1] else "s"
+        return f"tuned for {_listed(counts)} thread{plural}, not for {asked.threads}"
+    if others := sorted({best.record.target_identity for best in known}):
+        what = "another processor" if asked.target.name in _names(others) else "another target"
+        return f"tuned for {what} ({_listed(others)}), not for {mine}"
+    return "never tuned"
+
+
+def _names(identities: Iterable[str]) -> set[str]:
+    return {identity.rpartition("-")[0] for identity in identities}
+
+
+def _listed(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:4]))
+    return f"{shown} and {len(values) - 4} more" if len(values) > 4 else shown

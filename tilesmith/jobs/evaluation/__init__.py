@@ -1,0 +1,1 @@
+"""The jobs `bench` and `simulate`: a compiled subject's latency and accuracy."""

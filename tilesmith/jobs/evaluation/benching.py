@@ -1,0 +1,142 @@
+"""Timing a model, alone or in turns with other runtimes: what `tilesmith bench` and `bench` do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tilesmith.jobs.compilation.compiling import at_one_size, executable_of
+from tilesmith.jobs.compilation.seeded_inputs import FILLS, given_or_filled
+from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.evaluation.accuracy import beside_fp32
+from tilesmith.jobs.evaluation.comparison import Pace, source_of
+from tilesmith.jobs.evaluation.comparison import compare as compared
+from tilesmith.jobs.keywords import takes
+from tilesmith.jobs.measures.peers import PEERS
+from tilesmith.jobs.requests.request import Asked, Request
+from tilesmith.jobs.subjects.origins import model_of
+from tilesmith.jobs.subjects.subject import executable_words, is_compiled, is_model
+from tilesmith.search_space.hardware.target import HOST, Target
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.compilation.reports import Comparison
+    from tilesmith.jobs.subjects.subject import Compiled, Model
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How a model is timed.
+
+    Attributes:
+        inputs: arrays by name; what is missing is filled.
+        fill: one of `FILLS`; None: random, where no inputs are given.
+        against: names in `PEERS`.
+        source: the ONNX file that peers run, where it is not known.
+        time_limit: seconds to measure, where `pace` has no number of runs.
+    """
+
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    fill: str | None = None
+    against: Sequence[str] = ()
+    source: str | Path | None = None
+    time_limit: float = 3.0
+    pace: Pace = field(default_factory=Pace)
+
+
+class AskedOfBench(Asked, total=False):
+    """What a bench may be told; see `bench`."""
+
+    fill: str | None
+    source: str | Path | None
+    time_limit: float
+    runs: int | None
+    warm_up: int
+    concurrency: int
+
+
+_PACE = ("warm_up", "runs", "concurrency")
+
+
+@takes(AskedOfBench)
+def bench(
+    model: Model | Compiled,
+    target: str | Target = HOST,
+    database: Named = BY_DEFAULT,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    against: Sequence[str] = (),
+    **asked: Unpack[AskedOfBench],
+) -> Comparison:
+    """Time a model, alone or in turns with other runtimes on the same inputs, threads and cores.
+
+        ts.bench("model.onnx", against=["onnxruntime"], threads=2).own.median_ms
+
+    Args:
+        model: as `compile`; or an executable, or the path of an artifact.
+        inputs: arrays by name; seeded random ones if None.
+        against: "onnxruntime", "openvino".
+        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`, and
+
+            fill: "random", "zeros", "ones" or "iota": what inputs hold that have no array.
+            source: the ONNX file that others run, where an artifact's own is gone or was moved.
+            time_limit: seconds to measure, 3 unless given, where `runs` does not say.
+            runs: timed runs of each.
+            warm_up: untimed runs before.
+            concurrency: runs in flight at the same time, each on threads of its own.
+
+    Raises:
+        InputError: model, inputs, target, database or an option are wrong; a machine that is only
+            described.
+        DependencyError: a peer is not installed.
+    """
+    rest: dict[str, Any] = {**asked}
+    pace = {name: rest.pop(name) for name in _PACE if name in rest}
+    own = {name: rest.pop(name) for name in ("fill", "source", "time_limit") if name in rest}
+    options = BenchOptions(inputs or {}, against=tuple(against), pace=Pace(**pace), **own)
+    return benched(Request(model, target, here(database), **rest), options)
+
+
+def benched(request: Request, options: BenchOptions) -> Comparison:
+    """Time a request's model; errors as `bench`."""
+    from tilesmith.compiler.backends.backend import measures_models
+
+    _check(request, options)
+    executable = at_one_size(executable_of(request), request.shapes or {})
+    words = executable_words(request.subject)
+    if not measures_models(executable.recipe.target, "hardware"):
+        raise InputError(
+            f"target '{executable.recipe.target.name}' is not in this machine, so nothing can be "
+            f"timed; 'tilesmith simulate {words}' tells what the model costs on it"
+        )
+    path = None
+    if options.against:
+        known = model_of(request.subject) if is_compiled(request.subject) else None
+        path = source_of(executable, words, options.source or known)
+    arrays = given_or_filled(request, executable, options.inputs, options.fill)
+    result = compared(
+        executable, arrays, options.against, path, options.time_limit, request.precision,
+        options.pace,
+    )  # fmt: skip
+    return replace(result, beside_fp32=beside_fp32(request, executable))
+
+
+def _check(request: Request, options: BenchOptions) -> None:
+    if not is_model(request.subject):
+        raise InputError("a bench is of a model; 'tilesmith measure' times single operators")
+    for kind, given, known in (
+        ("peer", options.against, PEERS), ("fill", filter(None, [options.fill]), FILLS)
+    ):  # fmt: skip
+        for name in given:
+            if name not in known:
+                there = did_you_mean(name, known) or f"; one of {', '.join(known)} is expected"
+                raise InputError(f"unknown {kind} '{name}'{there}")
+    pace = options.pace
+    for name, number, least in (
+        ("runs", pace.runs, 1), ("warm-up", pace.warm_up, 0), ("concurrency", pace.concurrency, 1)
+    ):  # fmt: skip
+        if number is not None and number < least:
+            raise InputError(f"--{name} = {number} is out of range; at least {least}")

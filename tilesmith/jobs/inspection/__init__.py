@@ -1,0 +1,1 @@
+"""One operator's space, configuration or record looked at."""

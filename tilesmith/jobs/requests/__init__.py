@@ -1,0 +1,1 @@
+"""A request resolved once: graph, sizes, precision, and its words."""

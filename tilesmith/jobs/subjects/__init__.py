@@ -1,0 +1,1 @@
+"""What users name: models, operators, targets, meshes, data."""

@@ -1,0 +1,1 @@
+"""The jobs `tune`, `tune --replay` and `models`: put together, run, told."""

@@ -1,0 +1,1 @@
+"""Proposals made outside the process that runs the job."""

@@ -1,0 +1,189 @@
+"""`DatabaseLedger`: a tuning job's reading and writing, on `records.Database`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tilesmith.records.database import Database
+from tilesmith.records.jobs.job import LeaseLost
+from tilesmith.records.questions.queries import Filter
+from tilesmith.records.schema.faults import GoneError
+from tilesmith.records.trials.record import TuningRecord
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import DatabaseError, JobError
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.ledgers.saving import save, sentence
+from tilesmith.tuner.tasks.ledger import Candidate, Entry, JobEnd
+from tilesmith.tuner.tasks.strategy import Json
+from tilesmith.tuner.tasks.task import Trial
+
+
+class DatabaseLedger:
+    """One job in a database. See `tuner.ledger.Ledger` for the guarantees.
+
+    A server that is away is waited for, as the database is told to (`Database.be_patient`). If it
+    stays away, the disk is full, or the database was deleted, replaced or made read-only, what only
+    this process knows is saved as a file (`tuner.saving`), and the error says where.
+
+    Args:
+        database: open and writable.
+        target: what is tuned for; its facts are kept with the job.
+        job: number of the job, from `start` or `resume`.
+    """
+
+    def __init__(self, database: Database, target: Target, threads: int, job: int) -> None:
+        self._database = database
+        self._target = target
+        self._threads = threads
+        self.job = job
+        self._mine: list[TuningRecord] = []
+        self._saved = False
+        self._ended = False
+        self._borrowed: dict[int, MeasureResult] = {}
+
+    @classmethod
+    def start(
+        cls,
+        database: Database,
+        target: Target,
+        threads: int,
+        *,
+        command: str,
+        seed: int,
+        strategy: str,
+    ) -> DatabaseLedger:
+        """Register a new job; `command` is what asks for it again and finds it to resume."""
+        job = database.start_job(command, seed=seed, strategy=strategy, targets=[target])
+        return cls(database, target, threads, job)
+
+    @classmethod
+    def resume(
+        cls, database: Database, target: Target, threads: int, *, command: str
+    ) -> DatabaseLedger | None:
+        """The newest unfinished job of that command, from its start if it never got to a trial.
+
+        None if there is none to go on with.
+
+        Raises:
+            JobError: somebody is at work on it.
+        """
+        for job in database.patiently(lambda: database.jobs(command=command)):
+            if job.status != "finished":
+                database.take_over(job.id)
+                return cls(database, target, threads, job.id)
+        return None
+
+    def saved_state(self) -> Json:
+        text = self._database.patiently(lambda: self._database.job_state(self.job))
+        return None if text is None else json.loads(text)
+
+    def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
+        """All of them, or where there are very many a sample (`records.warm_up`)."""
+        database, target, threads = self._database, self._target, self._threads
+        records = database.patiently(
+            lambda: database.known(workload, target, threads, measured_by=measured_by, job=self.job)
+        )
+        return [Trial(record.config, record.result) for record in records]
+
+    def of_job(self) -> list[Entry]:
+        records = self._mine = self._all(Filter(job=self.job))
+        return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
+
+    def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        database, target, threads = self._database, self._target, self._threads
+        found = database.patiently(
+            lambda: database.elsewhere(workload, target, threads, measured_by=measured_by)
+        )
+        return [best.record.config for best in found]
+
+    def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        """Of this workload with other thread counts, then of other workloads."""
+        return self._database.patiently(lambda: self._similar(workload, measured_by))
+
+    def _similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        own = self._database.layout_bests([workload], self._target, None, measured_by=measured_by)
+        bests = [
+            best
+            for found in own.values()
+            for best in found.values()
+            if best.record.threads != self._threads
+        ]
+        bests += self._database.nearest(
+            workload, self._target, self._threads, measured_by=measured_by
+        )
+        return [best.record.config for best in bests]
+
+    def meanwhile(
+        self, batch: Sequence[Candidate], measured_by: MeasuredBy
+    ) -> Mapping[Candidate, MeasureResult]:
+        wanted: dict[Workload, list[Config]] = {}
+        for workload, config in batch:
+            wanted.setdefault(workload, []).append(config)
+        found: dict[Candidate, MeasureResult] = {}
+        for workload, configs in wanted.items():
+            for record in self._measured_by_others(workload, configs, measured_by):
+                found[workload, record.config] = replace(record.result, elapsed=0.0)
+        self._borrowed |= {id(result): result for result in found.values()}
+        return found
+
+    def _measured_by_others(
+        self, workload: Workload, configs: Sequence[Config], measured_by: MeasuredBy
+    ) -> list[TuningRecord]:
+        database, target, threads = self._database, self._target, self._threads
+        return database.patiently(
+            lambda: database.measured_meanwhile(
+                self.job, workload, target, threads, configs, measured_by=measured_by
+            )
+        )
+
+    def quarantined(self, workload: Workload) -> list[Config]:
+        database, target = self._database, self._target
+        return database.patiently(lambda: database.quarantined_configs(workload, target))
+
+    def commit(self, entries: Sequence[Entry], state: Json) -> None:
+        records = [
+            TuningRecord.of(
+                entry.workload,
+                self._target,
+                entry.trial.config,
+                entry.trial.result,
+                threads=self._threads,
+            )
+            for entry in entries
+            if self._borrowed.pop(id(entry.trial.result), None) is None
+        ]
+        self._mine += records
+        with self._saving(records):
+            self._database.add(records, job=self.job, job_state=json.dumps(state))
+
+    def finish(self, end: JobEnd, message: str) -> None:
+        if self._ended:
+            return
+        with self._saving([]):
+            self._database.finish_job(self.job, end, message)
+        self._ended = True
+
+    @contextmanager
+    def _saving(self, pending: Sequence[TuningRecord]) -> Iterator[None]:
+        """Save the job's trials if the database is gone, or `pending` ones if it takes none."""
+        try:
+            yield
+        except LeaseLost:  # somebody else goes on with the job, and measures them
+            raise
+        except (JobError, DatabaseError) as error:
+            lost = self._mine if isinstance(error, GoneError) else pending
+            self._database.be_patient(0.0)
+            if self._saved or not lost:
+                raise
+            self._saved = True
+            path = save(self._database, self.job, lost)
+            raise type(error)(sentence(error, path, len(lost))) from error
+
+    def _all(self, where: Filter) -> list[TuningRecord]:
+        database = self._database
+        return database.patiently(lambda: database.query(where, sort="oldest", limit=None))

@@ -1,0 +1,1 @@
+"""Which of many machines are believed: control kernels, statistical evidence, standing, watch."""

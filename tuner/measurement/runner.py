@@ -1,0 +1,192 @@
+"""`Runner`: measures configurations and never raises for what a configuration does.
+
+One class in one file of `runners/`, registered under its name with a factory taking
+`RunnerOptions`. Contract, checked for every registered runner: `measure` returns one result for
+each configuration, in order; a bad configuration gives a result with its kind of failure and a
+message; only cancelling shortens the list (to the results of a prefix). `begin` and `finish` are
+`measure` in two steps, with other batches begun in between: the results are the same, and only
+cancelling or a deadline shortens them. A runner that measures here has them from this class, and
+measures in `finish`; one that measures elsewhere begins at once, and what its batches come to may
+be asked for in any order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from tilesmith.records.trials.record import WorkerReport
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.registry import Registry
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.measurement.costs import TrialCosts
+from tilesmith.tuner.tasks.cancel import CancelToken
+
+if TYPE_CHECKING:
+    from tilesmith.tuner.tasks.choosing import Choosers
+    from tilesmith.tuner.tasks.feature_source import Judge
+
+Candidate = tuple[Workload, Config]
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A batch that a runner was told to measure; each is itself. Runners may derive from it."""
+
+    batch: tuple[Candidate, ...]
+
+
+class Runner(Protocol):
+    """See the module's docstring.
+
+    Attributes:
+        measured_by: the label of its results.
+        deterministic: whether a configuration always measures the same, so that repeating is idle
+            and trials, not seconds, are the budget that schedulers count.
+        batch: how many configurations it likes to get at once.
+        drift: largest relative change seen of a baseline measured again and again; 0 if it
+            cannot vary.
+        looks: how often that baseline was looked at.
+        pace: its time at the last look, relative to the first; 1 before any.
+        moved: how far it was at the last look from where it was at the one before, relative.
+        costs: what its trials cost so far; nothing where that is not told.
+    """
+
+    measured_by: MeasuredBy
+    deterministic: bool
+    batch: int
+    costs: TrialCosts
+
+    @property
+    def drift(self) -> float: ...
+    @property
+    def looks(self) -> int: ...
+    @property
+    def pace(self) -> float: ...
+    @property
+    def moved(self) -> float: ...
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        """One result for each candidate, in order; a prefix if cancelled."""
+        ...
+
+    def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
+        """Start measuring, if that is done elsewhere; does not wait for any result."""
+        return Begun(tuple(batch))
+
+    def finish(
+        self, begun: Begun, cancel: CancelToken | None = None, deadline: float | None = None
+    ) -> list[MeasureResult]:
+        """What `measure` gives for a batch that was begun; it is over with then.
+
+        Args:
+            deadline: moment of `time.monotonic()` when no more is waited for, and a prefix given:
+                of what varies, so that repeating it is no use.
+        """
+        if deadline is None or self.deterministic:
+            return self.measure(begun.batch, cancel)
+        results: list[MeasureResult] = []
+        for candidate in begun.batch:
+            if time.monotonic() >= deadline or not (found := self.measure([candidate], cancel)):
+                break
+            results += found
+        return results
+
+    def abandon(self, begun: Begun) -> None:
+        """Nobody will ask for the results of this batch."""
+        return
+
+    def choosers(self) -> Choosers | None:
+        """Who makes proposals where that is done elsewhere too; None: nobody."""
+        return None
+
+    def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
+        """Told what will be measured next, it may prepare some of it."""
+        return
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        """Measure rivals again in turns, so that drift hits all alike; else as `measure`."""
+        ...
+
+    def workers(self) -> Sequence[WorkerReport]:
+        """Who measures, where that is several."""
+        return ()
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        """Tell it the best latency known (seconds): far slower candidates may be aborted."""
+
+    def doubtful(self) -> list[Candidate]:
+        """Candidates whose results are not to be believed any more, told once: the machine that
+        gave them was set aside."""
+        return []
+
+    def close(self) -> None:
+        """Free workers and files; the runner is not used again."""
+
+
+@dataclass(frozen=True)
+class RunnerOptions:
+    """What a runner is made from.
+
+    Attributes:
+        target: the hardware to measure for.
+        threads: threads a kernel may use.
+        timeout_s: longest a single trial may take, seconds.
+        memory_mib: memory a trial may use beyond what an idle worker has.
+        recorded: for replay: results by workload key.
+        judge: for simulation: what judges; None means the `simulator` package.
+        backend: for hardware: the module that compiles and runs candidates (tests bring their
+            own).
+        cores: for hardware: hardware threads that the measuring process is bound to, which its
+            owner has claimed; () where it goes wherever the system puts it. Code is then made on
+            them, too, before it is measured.
+        control: for hardware: the kernel that is run beside every trial; None: a quick one that
+            the trials come across.
+    """
+
+    target: Target
+    threads: int = 1
+    timeout_s: float = 20.0
+    memory_mib: int = 8192
+    recorded: Mapping[str, Mapping[Config, MeasureResult]] = field(default_factory=dict)
+    judge: Judge | None = None
+    backend: str = "tilesmith.tuner.measurement.native_backend"
+    cores: tuple[int, ...] = ()
+    control: Candidate | None = None
+
+
+RunnerFactory = Callable[[RunnerOptions], Runner]
+
+runners: Registry[RunnerFactory] = Registry("runner", "tilesmith.tuner.runners", InputError)
+
+
+class DeterministicRunner(Runner):
+    """What runners share whose results never vary: nothing drifts, nothing is aborted or held."""
+
+    deterministic = True
+    batch = 64
+    drift = 0.0
+    looks = 0
+    pace = 1.0
+    moved = 0.0
+    costs = TrialCosts()
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        return self.measure(batch, cancel)
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        """Nothing to abort."""
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,122 @@
+"""`TaskSearch`: one task inside a `Search`: what is under way, spent and found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.search.strata import Stratum
+from tilesmith.tuner.tasks.scheduler import RECENT, TaskProgress
+from tilesmith.tuner.tasks.strategy import Json, Strategy, generator_state, restored_generator
+from tilesmith.tuner.tasks.task import Trial, TuningState
+
+_IMPROVEMENT = 1e-3
+"""Relative gain that counts as one for early stopping."""
+_SEEDS_SERVE = 32
+"""Trials after which a task's own results serve as starting points and seeds are dropped."""
+
+
+@dataclass
+class TaskSearch:
+    """One task's search: the state strategies read, and the session's own account of it.
+
+    Attributes:
+        rounds, under_way: how many of its rounds are under way, and trials in them; as far as
+            they are chosen, those are in `state.pending`.
+        placed: schedules known by what they take inside the model alone. They have had no trial,
+            and get one before any other of the task: the two do not quite compare.
+    """
+
+    state: TuningState
+    strategy: Strategy
+    strata: list[Stratum]
+    flops: int
+    rounds: int = 0
+    under_way: int = 0
+    batches: int = 0
+    recent: list[float] = field(default_factory=list)
+    trials: int = 0
+    cost: float = 0.0
+    since_best: int = 0
+    done: bool = False
+    placed: list[Config] = field(default_factory=list)
+
+    def progress(self) -> TaskProgress:
+        """What the scheduler sees: what is under way counts as spent, and has found nothing."""
+        task, pending = self.state.task, self.under_way
+        each = self.cost / self.trials if self.trials else 1.0
+        return TaskProgress(
+            task.weight,
+            task.workload.operator,
+            self.flops,
+            self.trials + pending,
+            self.cost + each * pending if pending else self.cost,
+            self.batches + self.rounds,
+            tuple(self.recent),
+            self.done,
+            pending,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """What the model spends on it, as far as is known."""
+        best = self.state.best
+        return self.state.task.weight * (best[1] if best is not None else 0.0)
+
+    @property
+    def untuned_latency(self) -> float | None:
+        """Of the default; before its trial, of what stands in its place in the untuned model."""
+        known = self.state.default_latency
+        if known is None and self.placed:
+            return self.state.results[self.placed[0]].latency
+        return known
+
+    def note(self, trials: Sequence[Trial], cost: float) -> None:
+        """Count trials that were measured, and what they cost."""
+        self.trials += len(trials)
+        self.cost += cost
+        if self.trials >= _SEEDS_SERVE:
+            self.state.seeds = ()
+
+    def note_gain(self, trials: Sequence[Trial], before: float, patience: int | None) -> float:
+        """What trials brought over a latency of `before` seconds; the best latency after them.
+
+        The task is done if nothing has come of `patience` trials.
+        """
+        best = min((t.result.latency or math.inf for t in trials), default=math.inf)
+        improved = best < before * (1 - _IMPROVEMENT)
+        self.since_best = 0 if improved else self.since_best + len(trials)
+        self.done |= patience is not None and self.since_best >= patience
+        return min(before, best)
+
+    def note_batch(self) -> None:
+        """Remember the best so far at the end of a batch; nothing before the first success."""
+        if (best := self.state.best) is not None:
+            self.batches += 1
+            self.recent = [*self.recent, best[1]][-RECENT:]
+
+    def save(self) -> Json:
+        return {
+            "rng": generator_state(self.state.rng),
+            "strategy": self.strategy.save(),
+            "seeds": [dict(config) for config in self.state.seeds],
+            "batches": self.batches,
+            "recent": self.recent,
+            "trials": self.trials,
+            "cost": self.cost,
+            "since_best": self.since_best,
+            "done": self.done,
+            "placed": [dict(config) for config in self.placed],
+        }
+
+    def load(self, saved: Json) -> None:
+        self.state.rng = restored_generator(saved["rng"])
+        self.strategy.load(saved["strategy"])
+        self.state.seeds = tuple(Config.of(values) for values in saved["seeds"])
+        self.batches = saved["batches"]
+        self.recent = [float(latency) for latency in saved["recent"]]
+        self.trials, self.cost = saved["trials"], saved["cost"]
+        self.since_best, self.done = saved["since_best"], saved["done"]
+        self.placed = [Config.of(values) for values in saved.get("placed", ())]

@@ -1,0 +1,62 @@
+"""What a search came to, for people."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilesmith.search_space.results.origin import origin_of
+from tilesmith.tuner.confirmation.publish import NEAR_TIE, canonical_best
+from tilesmith.tuner.measurement.timing import spread
+from tilesmith.tuner.search.search import Search
+from tilesmith.tuner.search.task_search import TaskSearch
+from tilesmith.tuner.tasks.options import TaskReport
+
+
+def report(search: Search, task: TaskSearch) -> TaskReport:
+    """One task's state."""
+    state = task.state
+    config, latency = state.best or (None, None)
+    return TaskReport(
+        state.task.workload,
+        state.task.weight,
+        task.untuned_latency,
+        latency,
+        config,
+        state.layouts(config) if config is not None else ("", ""),
+        search.runner.measured_by,
+        task.trials,
+        search.predictor.accuracy(state),
+        state.default,
+        origin_of(len(state.results), lambda tried: tried >= state.space.size),
+    )
+
+
+def final_report(search: Search, task: TaskSearch) -> TaskReport:
+    """A task's report with the canonical choice among near-ties."""
+    found, state = report(search, task), task.state
+    best = canonical_best(state.results, 0.0 if search.runner.deterministic else NEAR_TIE)
+    if best is None:
+        return found
+    config, latency = best
+    return replace(found, config=config, best_s=latency, layouts=state.layouts(config))
+
+
+def noise(search: Search, chosen: Iterable[TaskReport]) -> float:
+    """How far apart the samples of what was chosen are, of the middle task (`timing.spread`); 0
+    where results cannot vary."""
+    known = {task.state.task.workload: task.state.results for task in search.tasks}
+    results = (known[one.workload].get(one.config) for one in chosen if one.config is not None)
+    spreads = [spread(found.samples) for found in results if found is not None and found.ok]
+    return 0.0 if search.runner.deterministic or not spreads else statistics.median(spreads)
+
+
+def failures(search: Search) -> dict[str, int]:
+    """Failed trials of all tasks by status, earlier jobs' included."""
+    found: dict[str, int] = {}
+    for task in search.tasks:
+        for result in task.state.results.values():
+            if not result.ok:
+                found[result.status] = found.get(result.status, 0) + 1
+    return found
