@@ -14,7 +14,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci
 PYTEST_WORKERS := -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-extras made-up lint types layers docs tests format golden wheel clean
+.PHONY: help venv demo test test-extras made-up left-out lint types layers docs tests format golden wheel clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ made-up: $(STAMP)  ## the tests of CPUs again, as if this machine were each of t
 		TILESMITH_CPU=tests/hosts/$$host.toml $(PYTEST) $(BIN)/python $(PYTEST_WORKERS) tests/simulator/cpu tests/codegen \
 			--ignore tests/families/lpu/codegen --ignore tests/families/trainium/codegen || exit; \
 	done
+
+left-out: $(STAMP)  ## the tests again in copies, each without one family or capability
+	$(PYTEST) $(BIN)/python -m pytest -n $(JOBS) -m apart tests/packaging
 
 format: $(STAMP)  ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

@@ -15,7 +15,13 @@ import time
 try:
     import onnx
 
-    from tests.compiler.sharded_models import convolutions, experts, graph_of, mlp, transformer
+    from tests.capabilities.sharding.sharded_models import (
+        convolutions,
+        experts,
+        graph_of,
+        mlp,
+        transformer,
+    )
     from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
     from tilesmith.capabilities.sharding.layouts.specs import parse
     from tilesmith.capabilities.sharding.partitioning.costs import Costs

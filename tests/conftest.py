@@ -49,8 +49,34 @@ EXTRA_FIXTURES = frozenset({"browser", "cluster", "postgres", "server"})
 """Fixtures that need a server or a package which `make test-extras` installs."""
 
 
+_ROOT = Path(__file__).parents[1]
+
+SUBJECTS = {
+    "families/trainium": (
+        "capabilities/exploration/test_explore.py", "capabilities/exploration/test_variation.py",
+        "capabilities/fault_finding/test_bisection.py",
+        "capabilities/fault_finding/test_iterations.py",
+        "capabilities/planning/test_serving_page.py", "capabilities/planning/test_sweep.py",
+        "capabilities/planning/test_windows.py", "capabilities/sharding/test_shard.py",
+        "capabilities/sharding/test_sharded_streams.py", "capabilities/sharding/test_sharding.py",
+        "capabilities/sharding/test_sharding_optimum.py",
+        "capabilities/sharding/test_sharding_pipeline.py",
+    ),
+    "families/lpu": (
+        "capabilities/fault_finding/test_bisection.py",
+        "capabilities/fault_finding/test_iterations.py",
+    ),
+    "capabilities/sharding": ("families/lpu/backend/test_sharded.py",),
+}  # fmt: skip
+"""Tests in the folder of one family or capability whose subject is a machine or a model of another,
+by that other: they are not collected where it was left out."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where only what needs extras is asked for, no other file is imported."""
+    for subject, files in SUBJECTS.items():
+        if not (_ROOT / subject).exists() and str(collection_path).endswith(files):
+            return True
     if config.option.markexpr != "extra" or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text()

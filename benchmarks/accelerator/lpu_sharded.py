@@ -18,8 +18,8 @@ try:
     import onnx
 
     import tilesmith as ts
+    from tests.capabilities.sharding.sharded_models import graph_of, mlp, transformer
     from tests.compiler.model_builder import inputs_of
-    from tests.compiler.sharded_models import graph_of, mlp, transformer
     from tilesmith.compiler.backends.backend import backend_of
     from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.host.reference import run_reference

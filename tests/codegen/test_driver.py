@@ -137,7 +137,7 @@ def test_a_process_ends_with_its_threads(tmp_path: Path) -> None:
         "from tilesmith.codegen.native.programs.driver import Call, NativeProgram, Move\n"
         "import numpy as np\n"
         "a, b = np.arange(9), np.zeros(9, np.int64)\n"
-        "from tilesmith.codegen.native import driver\n"
+        "from tilesmith.codegen.native.programs import driver\n"
         "move = Move(b.ctypes.data, a.ctypes.data, a.nbytes)\n"
         "branch = Call(driver._driver().addresses['branch'], (b.ctypes.data, 0, 0, 0, 0))\n"
         "program = NativeProgram([move, branch], 2)\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.compiler.c_libraries import loaded, needs_compiler, recipe
+from tests.capabilities.c_library.c_libraries import loaded, needs_compiler, recipe
 from tests.compiler.model_builder import assert_close, inputs_of, model_of, random
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.runtime.executable import Executable

@@ -112,7 +112,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_nothing_is_taken_for_what_has_no_room(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine of eight gigabytes, whatever this one has."""
-    for module in ("codegen.memory", "compiler.executable"):
+    for module in ("codegen.host.memory", "compiler.runtime.executable"):
         monkeypatch.setattr(f"tilesmith.{module}.machine_bytes", lambda: 1 << 33)
     inputs, body, shape = LARGE[name]
     weights = {"s": np.array(shape)} if shape else {}

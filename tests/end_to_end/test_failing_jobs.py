@@ -116,7 +116,7 @@ def test_native_code_that_does_not_come_back_is_ended(number: signal.Signals) ->
     stuck = """
 import ctypes
 from tilesmith.command_line import main
-from tilesmith.jobs import targets
+from tilesmith.jobs.subjects import targets
 def stuck():
     lock = ctypes.create_string_buffer(256)
     print("in native code", flush=True)
@@ -138,7 +138,7 @@ def test_a_database_that_another_holds_does_not_keep_a_stopped_job(tmp_path: Pat
     """A commit waits for the other writer and cannot be torn; the process ends all the same."""
     waiting = """
 from tilesmith.command_line import main
-from tilesmith.records import engine
+from tilesmith.records.schema import engine
 def told(driver, statement, waits=engine._patiently):
     print("waiting", flush=True)
     waits(driver, statement)

@@ -21,7 +21,11 @@ def test_stages_are_told_in_detail(model: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["artifact"], "stdout is the result's alone"
     told = done.stderr
     assert f"imported {model}" in told or f"imported {model.stem}" in told
-    assert "pass fuse-" in told and " nodes, " in told and "DEBUG compiler.build: code of " in told
+    assert (
+        "pass fuse-" in told
+        and " nodes, " in told
+        and "DEBUG compiler.driver.build: code of " in told
+    )
     words = ("--trials", 8, "--measure", "simulator", "--database", database)
     told = invoke("tune", "--op", SMALL, *words, "-vv").stderr
     assert f"opened database {database}" in told and "trials 7 ok; best" in told

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import tilesmith as ts
-from tests.compiler.defects import cleared, code_without_a_tail
+from tests.capabilities.fault_finding.defects import cleared, code_without_a_tail
 from tests.compiler.model_builder import model_of, random
 from tests.end_to_end.command import SMALL, save_model
 from tilesmith.command_line import command_line

@@ -36,7 +36,7 @@ def test_migrations_build_exactly_the_models(database):
 def test_every_migration_is_listed_in_order():
     config = AlembicConfig()
     config.set_main_option(
-        "script_location", str(resources.files("tilesmith.records") / "migrations")
+        "script_location", str(resources.files("tilesmith.records.schema") / "migrations")
     )
     scripts = ScriptDirectory.from_config(config)
     chain = [script.revision for script in scripts.walk_revisions()][::-1]

@@ -202,7 +202,7 @@ def test_no_comparison_begins_that_would_end_after_the_time_limit(
     """Comparisons of four seconds in ten: two fit."""
     clock = [0.0]
     watch = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: clock[0])
-    for module in ("session", "search", "whole_model"):
+    for module in ("session.session", "search.search", "confirmation.whole_model"):
         monkeypatch.setattr(f"tilesmith.tuner.{module}.time", watch)
 
     class FourSeconds(Conversions):

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 import tilesmith as ts
+from tests.capabilities.sharding.sharded_models import ModelBuilder, graph_of, mlp, transformer
 from tests.compiler.model_builder import inputs_of
-from tests.compiler.sharded_models import ModelBuilder, graph_of, mlp, transformer
 from tilesmith.capabilities.sharding.cores.exchanges import Held, Seat, exchanges, needs_spare
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape, parse, part

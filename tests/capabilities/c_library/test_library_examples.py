@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import tilesmith as ts
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "library"
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compiler.stablehlo_modules import compare, compiled, run
+from tests.capabilities.stablehlo.stablehlo_modules import compare, compiled, run
 from tilesmith.search_space.support.errors import ModelError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import tilesmith.families.trainium.meshes
-from tests.compiler.sharded_models import mlp
+from tests.capabilities.sharding.sharded_models import mlp
 from tests.end_to_end.command import invoke, refuse, succeed
 
 MESHES = Path(tilesmith.families.trainium.meshes.__path__[0])

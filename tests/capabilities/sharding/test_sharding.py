@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.compiler.model_builder import inputs_of
-from tests.compiler.sharded_models import (
+from tests.capabilities.sharding.sharded_models import (
     ModelBuilder,
     convolutions,
     dispatched,
@@ -21,6 +20,7 @@ from tests.compiler.sharded_models import (
     routed,
     transformer,
 )
+from tests.compiler.model_builder import inputs_of
 from tilesmith.capabilities.sharding.cores.execution import compiled_for, execute
 from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh

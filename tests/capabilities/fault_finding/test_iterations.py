@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
-from tests.compiler.defects import cleared, lowering_without_a_tail
+from tests.capabilities.fault_finding.defects import cleared, lowering_without_a_tail
 from tests.compiler.model_builder import model_of, random
 from tilesmith.capabilities.fault_finding.comparison_table import comparison_text
 from tilesmith.compiler.backends.cpu.backend import CpuBackend

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tilesmith as ts
-from tests.compiler.c_libraries import emitted, recipe
+from tests.capabilities.c_library.c_libraries import emitted, recipe
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tests.compiler.test_control import CASES, X
 from tilesmith.codegen.host.machine import cpu_target

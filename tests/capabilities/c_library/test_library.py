@@ -13,7 +13,13 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.c_libraries import LoadedLibrary, emitted, loaded, needs_compiler, recipe
+from tests.capabilities.c_library.c_libraries import (
+    LoadedLibrary,
+    emitted,
+    loaded,
+    needs_compiler,
+    recipe,
+)
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tests.compiler.test_control import CASES, X
 from tilesmith.capabilities.c_library.code.weights import sums_of

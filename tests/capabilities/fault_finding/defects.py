@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.accelerator_defects import (
+from tests.capabilities.fault_finding.accelerator_defects import (
     another_function,
     another_function_of_chains,
     another_number,
@@ -21,7 +21,7 @@ from tests.compiler.accelerator_defects import (
     relu_for_tanh,
     tiles_over_each_other,
 )
-from tests.compiler.defect_models import (
+from tests.capabilities.fault_finding.defect_models import (
     CROSSED,
     FOLDED,
     GATED,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compiler.stablehlo_modules import compiled, run
+from tests.capabilities.stablehlo.stablehlo_modules import compiled, run
 
 pytest.importorskip("jaxlib", reason="jaxlib is not installed")
 pytestmark = pytest.mark.extra

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.compiler.defect_models import GATED, LAYERS
-from tests.compiler.defects import (
+from tests.capabilities.fault_finding.defect_models import GATED, LAYERS
+from tests.capabilities.fault_finding.defects import (
     DEFECTS,
     Defect,
     another_function,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilesmith
-from tests.compiler.stablehlo_modules import compiled, module_of, run
+from tests.capabilities.stablehlo.stablehlo_modules import compiled, module_of, run
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytestmark = pytest.mark.extra

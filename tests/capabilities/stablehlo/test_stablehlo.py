@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilesmith
-from tests.compiler.stablehlo_modules import check, compare, interpreted, module_of
+from tests.capabilities.stablehlo.stablehlo_modules import check, compare, interpreted, module_of
 from tilesmith.search_space.support.errors import ModelError
 
 pytest.importorskip("jaxlib", reason="jaxlib is not installed")

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import tilesmith as ts
-from tests.compiler.c_libraries import LoadedLibrary, needs_compiler
+from tests.capabilities.c_library.c_libraries import LoadedLibrary, needs_compiler
 from tests.end_to_end.command import invoke, refuse, save_model, succeed
 
 

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import tilesmith as ts
+from tests.capabilities.sharding.sharded_models import ModelBuilder, graph_of, mlp, transformer
+from tests.capabilities.sharding.test_sharding import assert_same
 from tests.compiler.model_builder import inputs_of
-from tests.compiler.sharded_models import ModelBuilder, graph_of, mlp, transformer
-from tests.compiler.test_sharding import assert_same
 from tilesmith.capabilities.sharding.cores import streams
 from tilesmith.capabilities.sharding.cores.exchanges import Held, Seat, exchanges, needs_spare
 from tilesmith.capabilities.sharding.cores.execution import execute

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.capabilities.sharding.sharded_models import (
+    ModelBuilder,
+    experts,
+    graph_of,
+    mlp,
+    transformer,
+)
 from tests.compiler.model_builder import inputs_of
-from tests.compiler.sharded_models import ModelBuilder, experts, graph_of, mlp, transformer
 from tilesmith.capabilities.sharding.cores.execution import execute
 from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh

@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.compiler.c_libraries import LoadedLibrary, Workspace, emitted, needs_compiler
+from tests.capabilities.c_library.c_libraries import (
+    LoadedLibrary,
+    Workspace,
+    emitted,
+    needs_compiler,
+)
 from tests.compiler.model_builder import assert_close, expected, model_of
 from tests.compiler.varying_models import CASES, Case, compiled
 from tilesmith.capabilities.c_library.plans.varying_library import plan_of_varying

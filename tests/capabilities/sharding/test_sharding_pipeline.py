@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from tests.capabilities.sharding.sharded_models import graph_of, mlp, transformer
 from tests.compiler.model_builder import inputs_of
-from tests.compiler.sharded_models import graph_of, mlp, transformer
 from tilesmith.capabilities.sharding.cores.execution import execute
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import parse

@@ -10,8 +10,8 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
+from tests.capabilities.c_library.c_libraries import LoadedLibrary, emitted, needs_compiler, recipe
 from tests.codegen.test_dot_products import target_of
-from tests.compiler.c_libraries import LoadedLibrary, emitted, needs_compiler, recipe
 from tests.compiler.model_builder import model_of, random
 from tilesmith.capabilities.c_library.code.processor import ARM, X86, needed, processor_text
 from tilesmith.capabilities.c_library.code.status import CODES

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compiler.stablehlo_modules import check, compare, compiled, interpreted, run
+from tests.capabilities.stablehlo.stablehlo_modules import (
+    check,
+    compare,
+    compiled,
+    interpreted,
+    run,
+)
 from tilesmith.search_space.support.errors import ModelError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
