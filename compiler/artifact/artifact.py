@@ -246,22 +246,22 @@ class Reader:
                 f"artifact '{self.name}' is of a model whose sizes vary; load it with "
                 "tilesmith.load"
             )
-        found = self.manifest
+        manifest = self.manifest
         codes = self.codes()
-        numbers = iter(range(len(found["steps"])))
-        steps = tuple(self._outer_step(step, numbers, codes) for step in found["steps"])
-        inputs, outputs = (tuple(map(self._ref, found[end])) for end in ("inputs", "outputs"))
+        numbers = iter(range(len(manifest["steps"])))
+        steps = tuple(self._outer_step(step, numbers, codes) for step in manifest["steps"])
+        inputs, outputs = (tuple(map(self._ref, manifest[end])) for end in ("inputs", "outputs"))
         self._check_made(outputs, inputs, steps)
         return Recipe(
-            str(found["name"]), Target.from_json(json.dumps(found["target"])),
-            max(1, self.natural(found["threads"], "threads", THREADS)),
+            str(manifest["name"]), Target.from_json(json.dumps(manifest["target"])),
+            max(1, self.natural(manifest["threads"], "threads", THREADS)),
             inputs, outputs, steps, codes, self.weights(),
-            self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]),
-            self.report(found["report"]), str(found["source"]),
-            private=frozenset(map(str, found.get("private", ()))),
-            updates=read_updates(found, inputs, outputs, self.damaged),
-            tensors=read_tensors(found, self.place, self.damaged),
-            chips=max(1, self.natural(found.get("chips", 1), "chips", CHIPS)),
+            self.arena, tuple((str(d), int(v)) for d, v in manifest["opsets"]),
+            self.report(manifest["report"]), str(manifest["source"]),
+            private=frozenset(map(str, manifest.get("private", ()))),
+            updates=read_updates(manifest, inputs, outputs, self.damaged),
+            tensors=read_tensors(manifest, self.place, self.damaged),
+            chips=max(1, self.natural(manifest.get("chips", 1), "chips", CHIPS)),
         )  # fmt: skip
 
     def damaged(self, what: str) -> ModelError:
@@ -292,9 +292,9 @@ class Reader:
         return self.archive.read(name)
 
     def _check_size(self, name: str, size: int) -> None:
-        found = self.archive.getinfo(name).file_size
-        if found != size:
-            raise self.damaged(f"{name} has {found} bytes where {size} are declared")
+        nbytes = self.archive.getinfo(name).file_size
+        if nbytes != size:
+            raise self.damaged(f"{name} has {nbytes} bytes where {size} are declared")
 
     def weights(self) -> Any:
         """The constants; see `artifact_file.constants_of`."""
@@ -354,30 +354,30 @@ class Reader:
         self, outputs: Sequence[TensorRef], inputs: Sequence[TensorRef], steps: Sequence[Step]
     ) -> None:
         """Refuse inputs that lie nowhere, and outputs that nothing on the host makes."""
-        made = {ref.info.name for ref in inputs} | {
+        written = {ref.info.name for ref in inputs} | {
             ref.info.name for step in steps if isinstance(step, HostStep) for ref in step.outputs
         }
         for ref in (*inputs, *outputs):
-            lost = ref.place.region == "value" and ref.info.name not in made
+            lost = ref.place.region == "value" and ref.info.name not in written
             if lost or ref.place.region == "none":
                 raise self.damaged(f"the tensor '{ref.info.name}' lies nowhere")
 
     def _control(self, raw: Any, codes: Sequence[CodeObject]) -> DeviceStep:
         def inner(part: Any) -> DeviceStep:
-            found = None if "host" in part else self._step(part, None, codes)
-            looked_at = isinstance(found, KernelStep) and found.checks
-            if found is None or isinstance(found, HostStep) or looked_at:
+            step = None if "host" in part else self._step(part, None, codes)
+            looked_at = isinstance(step, KernelStep) and step.checks
+            if step is None or isinstance(step, HostStep) or looked_at:
                 raise self.damaged("a loop or branch has steps on the host")
-            return found
+            return step
 
         regions = {"arena": self.arena, "constant": self.constants}
         return ControlReader(regions, self.damaged, inner).step(raw)
 
     def _outer_step(self, raw: Any, numbers: Any, codes: Sequence[CodeObject]) -> Step:
-        found = self._step(raw, numbers, codes)
-        if isinstance(found, MoveStep) and found.counter != NOWHERE:
+        step = self._step(raw, numbers, codes)
+        if isinstance(step, MoveStep) and step.counter != NOWHERE:
             raise self.damaged("a move counts with no loop")
-        return found
+        return step
 
     def _step(self, raw: Any, numbers: Any, codes: Sequence[CodeObject]) -> Step:
         if "kernel" in raw:

@@ -101,11 +101,11 @@ def write_archive(
 
 def digest(archive: zipfile.ZipFile) -> str:
     """Of every member by name, size and checksum (which reading a member verifies)."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for member in archive.infolist():
         if member.filename != DIGEST:
-            found.update(f"{member.filename} {member.file_size} {member.CRC:08x}\n".encode())
-    return found.hexdigest()
+            sha256.update(f"{member.filename} {member.file_size} {member.CRC:08x}\n".encode())
+    return sha256.hexdigest()
 
 
 def _on_a_page(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
@@ -129,9 +129,9 @@ def constants_of(archive: zipfile.ZipFile, mapped: bool) -> NDArray[np.uint8]:
     info = archive.getinfo(CONSTANTS)
     if mapped and info.file_size >= _MAPPED and archive.fp is not None:
         with contextlib.suppress(OSError):  # what is read from is no file, or has no pages
-            found = _mapped_of(archive.fp, info)
-            if found is not None:
-                return found
+            mapped_pages = _mapped_of(archive.fp, info)
+            if mapped_pages is not None:
+                return mapped_pages
     return _read(archive, info)
 
 
@@ -164,21 +164,21 @@ def _mapped_of(file: IO[bytes], info: zipfile.ZipInfo) -> NDArray[np.uint8] | No
     if start + info.file_size > state.st_size:
         raise zipfile.BadZipFile(f"{CONSTANTS} ends behind the file")
     identity = _identity(state, info, start)
-    found = _shared.get(identity)
-    if found is None:
+    member = _shared.get(identity)
+    if member is None:
         before = start % mmap.ALLOCATIONGRANULARITY
         size = info.file_size + before
         pages = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=start - before)
         with contextlib.suppress(AttributeError, OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
-        found = np.frombuffer(pages, dtype=np.uint8, count=info.file_size, offset=before)
+        member = np.frombuffer(pages, dtype=np.uint8, count=info.file_size, offset=before)
     recent = time.time() - max(state.st_mtime, state.st_ctime) < _RECENT_S
     if recent or not _seen(identity):
-        if _checksum(found) != info.CRC:
+        if _checksum(member) != info.CRC:
             raise zipfile.BadZipFile(f"Bad CRC-32 for file '{CONSTANTS}'")
         if not recent:
             object_cache.store(_mark(identity), b"")
-    return _shared.setdefault(identity, found)
+    return _shared.setdefault(identity, member)
 
 
 def _contents(file: IO[bytes], info: zipfile.ZipInfo) -> int:
@@ -212,7 +212,7 @@ def _mark(identity: tuple[int, ...]) -> str:
 
 
 def _checksum(memory: NDArray[np.uint8]) -> int:
-    found = 0
+    checksum = 0
     for start in range(0, memory.size, _CHUNK):
-        found = zlib.crc32(memory[start : start + _CHUNK].data, found)
-    return found
+        checksum = zlib.crc32(memory[start : start + _CHUNK].data, checksum)
+    return checksum

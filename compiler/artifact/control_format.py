@@ -47,8 +47,8 @@ def control_json(
         case BranchStep():
             branches = [[write(inner) for inner in branch] for branch in step.steps]
             test = _json(step.test)
-            found = {"branch": step.name, "test": test, "steps": branches}
-            return {**found, **sources_json(step.sources)}
+            fields = {"branch": step.name, "test": test, "steps": branches}
+            return {**fields, **sources_json(step.sources)}
 
 
 def sources_json(sources: tuple[str, ...]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ def ref_json(ref: TensorRef) -> dict[str, Any]:
     """A tensor that the host or the caller sees."""
     shape = None if ref.info.shape is None else list(ref.info.shape)
     place = [ref.place.region, ref.place.offset]
-    found = {"name": ref.info.name, "dtype": ref.info.dtype, "shape": shape, "place": place}
-    return {**found, "stored": ref.stored} if ref.stored else found
+    fields = {"name": ref.info.name, "dtype": ref.info.dtype, "shape": shape, "place": place}
+    return {**fields, "stored": ref.stored} if ref.stored else fields
 
 
 def step_json(step: Step) -> dict[str, Any]:

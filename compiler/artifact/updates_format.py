@@ -36,11 +36,11 @@ def read_updates(
     """The updates of a manifest, checked against inputs and outputs as read; raises `damaged`."""
     pairs = [(str(first), str(second)) for first, second in manifest.get("updates", [])]
     given = {ref.info.name: ref for ref in inputs}
-    made = {ref.info.name: ref for ref in outputs}
+    results = {ref.info.name: ref for ref in outputs}
     for name, result in pairs:
-        if name not in given or result not in made:
+        if name not in given or result not in results:
             raise damaged(f"it updates '{name}' by '{result}'")
-        before, after = given[name].info, made[result].info
+        before, after = given[name].info, results[result].info
         if (before.dtype, before.shape) != (after.dtype, after.shape) or not before.known:
             raise damaged(f"'{result}' is of another kind than '{name}', which it updates")
     unique = {name for name, _ in pairs}, {result for _, result in pairs}

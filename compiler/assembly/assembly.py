@@ -108,9 +108,9 @@ class _Assembler:
         self._inside = {
             node: tuple(
                 _Assembler(inner, kernels, arrange, constants, self, own)
-                for inner, own in zip(found, node.bodies, strict=True)
+                for inner, own in zip(settled_bodies, node.bodies, strict=True)
             )
-            for node, found in settled.bodies.items()
+            for node, settled_bodies in settled.bodies.items()
         }
         scratch = {
             node: scratch_bytes(node, [body.nbytes for body in bodies])
@@ -141,8 +141,8 @@ class _Assembler:
             return Place("caller", self._callers[source] + distance)
         assert self._body is not None and self._node is not None
         number = next(number for number, own in self._body.shared if own == source)
-        found = self._around.where(self._node.inputs[number])
-        return Place(found.region, found.offset + distance)
+        outer = self._around.where(self._node.inputs[number])
+        return Place(outer.region, outer.offset + distance)
 
     def lies_outside(self, name: str) -> bool:
         """Whether an input is where it is outside."""
@@ -197,8 +197,10 @@ class _Assembler:
                         continue
                     checked.add(known)
                     # As early as can be: kernels that no check parts are one native call.
-                    made = not run.keys().isdisjoint(self._sources(name))
-                    first = len(steps) - 1 if made or not run else next(iter(run.values()))
+                    computed_in_run = not run.keys().isdisjoint(self._sources(name))
+                    first = (
+                        len(steps) - 1 if computed_in_run or not run else next(iter(run.values()))
+                    )
                     step = steps[first]
                     assert isinstance(step, KernelStep)
                     steps[first] = replace(step, checks=(*step.checks, check))
@@ -232,7 +234,7 @@ class _Assembler:
         assert workload is not None
         template = template_of(workload.operator)
         extents = template.index_extents(workload)
-        found: dict[str, IndexCheck] = {}
+        checks: dict[str, IndexCheck] = {}
         for operand, name in zip(template.operands(workload), node.inputs, strict=True):
             if operand.name not in extents:
                 continue
@@ -241,8 +243,8 @@ class _Assembler:
                 if fault := index_fault(self.graph.constants[name], axes):
                     raise ModelError(f"{where} {fault}")
             elif (bound := self._index_bound(name)) is None or bound > min(axes):
-                found[name] = IndexCheck(where, self._ref(self.graph.info(name)), axes)
-        return found
+                checks[name] = IndexCheck(where, self._ref(self.graph.info(name)), axes)
+        return checks
 
     def _index_bound(self, name: str) -> int | None:
         """What a tensor's elements are below, if a kernel made them as indices."""
@@ -309,10 +311,12 @@ class _Assembler:
         """The prepared buffers, where all of them are constants of the graph; else none."""
         own = {*compiled.parameters} - operands.keys() - {compiled.output}
         known = {buffer: self.settled.packed.get((node.outputs[0], buffer), "") for buffer in own}
-        found = {b: self.graph.constants[name] for b, name in known.items() if name}
-        whole = len(found) == len(own)
+        packed = {b: self.graph.constants[name] for b, name in known.items() if name}
+        whole = len(packed) == len(own)
         return (
-            found if whole and all(a.nbytes == compiled.nbytes[b] for b, a in found.items()) else {}
+            packed
+            if whole and all(a.nbytes == compiled.nbytes[b] for b, a in packed.items())
+            else {}
         )
 
     def _prepared(

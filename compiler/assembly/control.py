@@ -149,20 +149,20 @@ def _leaving(node: Node, body: Body, inside: Inside, outside: Outside) -> list[M
 def _read(
     node: Node, body: Body, inside: Inside, outside: Outside, counter: Place
 ) -> list[MoveStep]:
-    found = []
+    moves = []
     for row in body.reads:
         size = inside.graph.info(row.inside).nbytes
         source = _after(outside(node.inputs[row.outside]), row.start * size)
         target = inside.where(row.inside)
         name = f"{row.inside} into {_called(node)}"
-        found.append(MoveStep(source, target, size, row.step * size, 0, counter, name))
-    return _useful(found)
+        moves.append(MoveStep(source, target, size, row.step * size, 0, counter, name))
+    return _useful(moves)
 
 
 def _written(
     node: Node, body: Body, inside: Inside, outside: Outside, counter: Place
 ) -> list[MoveStep]:
-    found = []
+    moves = []
     for row in body.writes:
         size = inside.graph.info(row.inside).nbytes
         target = _after(outside(node.outputs[row.outside]), row.start * size)
@@ -170,8 +170,8 @@ def _written(
         step = row.step * size
         counted = counter if step else NOWHERE
         name = f"{node.outputs[row.outside]} out of {_called(node)}"
-        found.append(MoveStep(source, target, size, 0, step, counted, name))
-    return _useful(found)
+        moves.append(MoveStep(source, target, size, 0, step, counted, name))
+    return _useful(moves)
 
 
 def _handed_on(body: Body, inside: Inside) -> list[MoveStep]:

@@ -286,13 +286,13 @@ backends: Registry[Backend] = Registry(
 
 def backend_of(target: Target) -> Backend:
     """The backend of a target's family; `TargetError` if models cannot run on it."""
-    found = backends.find(target.family)
-    if found is None:
+    backend = backends.find(target.family)
+    if backend is None:
         raise TargetError(
             f"models do not run on target '{target.name}': its family '{target.family}' is for "
             f"single operators; those that run models are {', '.join(backends)}"
         )
-    return found
+    return backend
 
 
 def measures_models(target: Target, way: MeasuredBy) -> bool:

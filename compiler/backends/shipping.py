@@ -113,10 +113,10 @@ class Library:
     cmake: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        nbytes = found.pop("nbytes")
-        sizes = {name: [least, most] for name, least, most in found.pop("sizes")}
-        return {**found, "bytes": nbytes, **({"sizes": sizes} if sizes else {})}
+        fields = asdict(self)
+        nbytes = fields.pop("nbytes")
+        sizes = {name: [least, most] for name, least, most in fields.pop("sizes")}
+        return {**fields, "bytes": nbytes, **({"sizes": sizes} if sizes else {})}
 
 
 class Emitter(ABC):

@@ -20,7 +20,7 @@ class WrongInstruction:
         kernel: the step, and `sources` the model's nodes whose work it does.
         part: of the loop program that it is for.
         tensor, index: the first element of its output that is wrong.
-        found, wanted: what stands there, and what should.
+        computed, wanted: what stands there, and what should.
         repair: what would be right instead; "" if that is not known.
     """
 
@@ -34,7 +34,7 @@ class WrongInstruction:
     part: str
     tensor: str
     index: tuple[int, ...]
-    found: float
+    computed: float
     wanted: float
     repair: str = ""
 
@@ -49,8 +49,8 @@ class WrongInstruction:
         place = f"{self.tensor}[{', '.join(map(str, self.index))}]"
         sentence = (
             f"the first whose output differs is {one} on {self.engine}, cycle {self.cycle}: "
-            f"{' '.join(self.text.split())}; {place} is {self.found:.7g} where {self.wanted:.7g} "
-            f"is expected; it is for {self.part}"
+            f"{' '.join(self.text.split())}; {place} is {self.computed:.7g} where "
+            f"{self.wanted:.7g} is expected; it is for {self.part}"
         )
         return f"{sentence}; {self.repair}" if self.repair else sentence
 

@@ -79,11 +79,11 @@ def _thirds(e: Expansion, projected: str, sizes: tuple[int, ...], heads: int) ->
         apart = e.transpose(e.reshape(projected, 0, 0, 3, heads, size), 2, 0, 3, 1, 4)
         parts = [e.slice(apart, 0, i, i + 1) for i in range(3)]
         return [e.squeeze(part, 0) for part in parts]
-    found, start = [], 0
+    operands, start = [], 0
     for width in sizes:
-        found.append(in_heads(e, e.slice(projected, 2, start, start + width), heads))
+        operands.append(in_heads(e, e.slice(projected, 2, start, start + width), heads))
         start += width
-    return found
+    return operands
 
 
 def in_heads(e: Expansion, name: str, heads: int) -> str:
@@ -261,14 +261,14 @@ def _unpacked(e: Expansion, heads: int) -> tuple[str, str, str]:
         k, v = (name if whole else in_heads(e, name, heads) for name in (key, value))
     if not bias:
         return q, k, v
-    found, start = [], 0
+    operands, start = [], 0
     for name in (q, k, v):
         size = e.dims(name)[3]
         part = e.slice(bias, 0, start, start + heads * size)
         start += heads * size
         given = name in (key, value)  # in heads already: projected before
-        found.append(name if given else e.apply("Add", name, e.reshape(part, 1, heads, 1, size)))
-    return found[0], found[1], found[2]
+        operands.append(name if given else e.apply("Add", name, e.reshape(part, 1, heads, 1, size)))
+    return operands[0], operands[1], operands[2]
 
 
 def _packed(e: Expansion, name: str, position: int) -> str:

@@ -25,8 +25,8 @@ from tilesmith.compiler.rewriting.expansion import Expansion, operator
 def layer_normalization(e: Expansion) -> tuple[str, ...]:
     stated = {name: e.attribute(name) for name in ("axis", "epsilon", "stash_type")}
     count = max(i + 1 for i in range(3) if e.wants(i))
-    found = e.newest_outputs(count, "LayerNormalization", *e.node.inputs, **stated)
-    return tuple(found)
+    outputs = e.newest_outputs(count, "LayerNormalization", *e.node.inputs, **stated)
+    return tuple(outputs)
 
 
 @operator("ai.onnx.SimplifiedLayerNormalization", 2, 2, axis=-1, epsilon=1e-5, stash_type=1)

@@ -161,14 +161,14 @@ def tensor_scatter(composer: Composer, node: Node) -> str | None:
     if starts:
         from_start = composer.pointwise("GreaterOrEqual", own, zero, dtype="bool")
         inside = composer.pointwise("And", inside, from_start, dtype="bool")
-    found = update
+    rows = update
     if length > 1:
         kept = composer.pointwise(
             "Min", own, composer.constant(np.array(length - 1)), dtype="int64"
         )
         kept = composer.pointwise("Max", kept, zero, dtype="int64")
-        found = _picked(composer, update, kept, shape, axis)
-    return composer.pointwise("Where", inside, found, past)
+        rows = _picked(composer, update, kept, shape, axis)
+    return composer.pointwise("Where", inside, rows, past)
 
 
 def _written(composer: Composer, operands: tuple[str, str, str], axis: int) -> str:

@@ -44,12 +44,12 @@ def col2im(composer: Composer, node: Node) -> str | None:
     cut = (n, channels, *block, *counts)
     if min(counts) < 1 or math.prod(cut) != n * columns * length:
         return None
-    found = composer.kernel(
+    summed = composer.kernel(
         "fold", (composer.view(node.inputs[0], cut),), (n, channels, *image), n=n, c=channels,
         h=image[0], w=image[1], kh=block[0], kw=block[1], stride=pair_text(strides),
         pad=pad_text(sides), dilation=pair_text(dilations),
     )  # fmt: skip
-    return composer.view(found, composer.dims(node.writes[0]))
+    return composer.view(summed, composer.dims(node.writes[0]))
 
 
 @decompositions.register("MaxUnpool")

@@ -53,12 +53,12 @@ def deform_conv(composer: Composer, node: Node) -> str | None:
         known = composer.constant(start.reshape(1, 1, -1))
         place = composer.pointwise("Add", composer.view(move, shape), known)
         both.append(Axis(composer, extent, "linear").taps(place, "zeros"))
-    found = together(composer, both, extents)
+    samples = together(composer, both, extents)
     if mask := node.input(4):
         factor = composer.view(mask, (images, 1, 1, taps * pixels))
-        found = Taps(found.index, composer.pointwise("Mul", found.weight, factor))
+        samples = Taps(samples.index, composer.pointwise("Mul", samples.weight, factor))
     split = composer.view(node.inputs[0], (images, channels // offset_groups, *extents))
-    columns = sampled(composer, split, found, (taps, pixels))
+    columns = sampled(composer, split, samples, (taps, pixels))
     inner, outer = channels // groups * taps, result[1] // groups
     lead = (groups,) if groups > 1 else ()
     product = composer.apply(

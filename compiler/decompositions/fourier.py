@@ -33,11 +33,11 @@ def _matrix(
     angles = turns * (2 * np.pi / length) * (1 if inverse else -1)
     share = 1 / length if inverse else 1.0
     real, imaginary = np.cos(angles) * share, np.sin(angles) * share
-    found = np.empty((given, parts, count, 2))
-    found[:, 0, :, 0], found[:, 0, :, 1] = real, imaginary
+    matrix = np.empty((given, parts, count, 2))
+    matrix[:, 0, :, 0], matrix[:, 0, :, 1] = real, imaginary
     if parts == 2:
-        found[:, 1, :, 0], found[:, 1, :, 1] = -imaginary, real
-    return found.reshape(given * parts, count * 2).astype(np.float32)
+        matrix[:, 1, :, 0], matrix[:, 1, :, 1] = -imaginary, real
+    return matrix.reshape(given * parts, count * 2).astype(np.float32)
 
 
 @decompositions.register("DFT")

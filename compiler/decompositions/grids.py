@@ -50,20 +50,20 @@ def grid_sample(composer: Composer, node: Node) -> str | None:
     taps = [axis.taps(p, padding, corners) for axis, p in zip(axes, places, strict=True)]
     whole = together(composer, taps, extents)
     shape = (n, channels, extents[0], math.prod(extents[1:]))
-    found = sampled(composer, composer.view(node.inputs[0], shape), whole, (1, samples))
-    return composer.view(found, result)
+    sampled_pixels = sampled(composer, composer.view(node.inputs[0], shape), whole, (1, samples))
+    return composer.view(sampled_pixels, result)
 
 
 def _pixels(axis: Axis, place: str, corners: bool) -> str:
     """From -1 .. 1 to pixels: the ends are the centres of the last pixels, or their edges."""
     shifted = axis.of("Add", place, 1.0)
     if corners:
-        found = axis.of("Mul", axis.of("Mul", shifted, 0.5), axis.extent - 1.0)
+        pixels = axis.of("Mul", axis.of("Mul", shifted, 0.5), axis.extent - 1.0)
     else:
-        found = axis.of(
+        pixels = axis.of(
             "Mul", axis.of("Sub", axis.of("Mul", shifted, float(axis.extent)), 1.0), 0.5
         )
-    return axis.composer.pointwise("Round", found) if axis.mode == "nearest" else found
+    return axis.composer.pointwise("Round", pixels) if axis.mode == "nearest" else pixels
 
 
 @decompositions.register("AffineGrid")
@@ -79,6 +79,6 @@ def affine_grid(composer: Composer, node: Node) -> str | None:
     homogeneous = [*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(extents)]
     known = np.stack(homogeneous).reshape(count + 1, -1)
     shape = (composer.dims(node.inputs[0])[0], count, known.shape[1])
-    found = composer.apply("MatMul", node.inputs[0], composer.constant(known), shape=shape)
-    turned = composer.transpose(found, (0, 2, 1))
+    grid = composer.apply("MatMul", node.inputs[0], composer.constant(known), shape=shape)
+    turned = composer.transpose(grid, (0, 2, 1))
     return composer.view(turned, composer.dims(node.writes[0]))

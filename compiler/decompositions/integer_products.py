@@ -51,13 +51,13 @@ def _pieces(composer: Composer, node: Node, left: str, right: str) -> list[tuple
         worst = np.full(depth, other[1] - other[0] if node.input(3) else max(map(abs, other)))
     else:
         worst = np.abs(value).reshape(-1, depth, value.shape[-1]).max(axis=(0, 2))
-    found, start, total = [], 0, 0.0
+    cuts, start, total = [], 0, 0.0
     for place, weight in enumerate(worst):
         if total + most * float(weight) > EXACT:
-            found.append((start, place))
+            cuts.append((start, place))
             start, total = place, 0.0
         total += most * float(weight)
-    return [*found, (start, depth)]
+    return [*cuts, (start, depth)]
 
 
 def _product(composer: Composer, a: str, b: str, start: int, end: int) -> str:

@@ -82,7 +82,7 @@ def _resized(
         return None
     if mode == "nearest" and (composer.opset < 11 or _of_template(node, axes, coordinates)):
         return None
-    found, inside = node.inputs[0], np.ones((), bool)
+    resized, inside = node.inputs[0], np.ones((), bool)
     for number, axis in enumerate(axes):
         same = axis.extent == axis.size and axis.scale == 1.0
         if same and (coordinates != "tf_crop_and_resize" or axis.ends == (0.0, 1.0)):
@@ -93,11 +93,15 @@ def _resized(
             return None
         within = (places >= 0) & (places <= axis.extent - 1)
         inside = inside[..., None] & (within | (coordinates != "tf_crop_and_resize"))
-        found = _along(composer, found, number, _taps(node, places, axis), longest)
+        resized = _along(composer, resized, number, _taps(node, places, axis), longest)
     if not inside.all():
         value = composer.number(float(node.attribute("extrapolation_value", 0.0)))
-        return composer.pointwise("Where", composer.constant(inside), found, value)
-    return found if found != node.inputs[0] else composer.view(found, composer.dims(node.writes[0]))
+        return composer.pointwise("Where", composer.constant(inside), resized, value)
+    return (
+        resized
+        if resized != node.inputs[0]
+        else composer.view(resized, composer.dims(node.writes[0]))
+    )
 
 
 def _of_template(node: Node, axes: list[_Axis], coordinates: str) -> bool:
@@ -248,8 +252,8 @@ def _along(composer: Composer, source: str, axis: int, taps: Taps, longest: int)
         rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
         turned = composer.constant(np.ascontiguousarray(matrix.T))
         view = composer.view(source, rows)
-        found = composer.apply("MatMul", turned, view, shape=(rows[0], size, rows[2]))
-        return composer.view(found, whole)
+        resized = composer.apply("MatMul", turned, view, shape=(rows[0], size, rows[2]))
+        return composer.view(resized, whole)
     column = (size,) + (1,) * (len(shape) - axis - 1)
     total = ""
     for index, weight in zip(indices, weights, strict=True):

@@ -29,18 +29,18 @@ def lp_pool(composer: Composer, node: Node) -> str | None:
     p, rank = _power(node), len(source) - 2
     if p is None or not 1 <= rank <= 3:
         return None
-    found = _powers(composer, node.inputs[0], p)
+    norms = _powers(composer, node.inputs[0], p)
     if rank == 3:
         frames = (source[0], source[1] * source[2], *source[3:])
         pooled = (*frames[:2], *result[3:])
-        found = _sums(composer, node, composer.view(found, frames), slice(1, 3), pooled)
+        norms = _sums(composer, node, composer.view(norms, frames), slice(1, 3), pooled)
         columns = (*source[:3], math.prod(result[3:]))
         whole = (*result[:3], math.prod(result[3:]))
-        found = _sums(composer, node, composer.view(found, columns), slice(0, 1), whole)
-        found = composer.view(found, result)
+        norms = _sums(composer, node, composer.view(norms, columns), slice(0, 1), whole)
+        norms = composer.view(norms, result)
     else:
-        found = _sums(composer, node, found, slice(0, rank), result)
-    return _root(composer, found, p)
+        norms = _sums(composer, node, norms, slice(0, rank), result)
+    return _root(composer, norms, p)
 
 
 def _power(node: Node) -> int | None:

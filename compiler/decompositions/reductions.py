@@ -73,8 +73,8 @@ def reduce_flags(composer: Composer, node: Node) -> str | None:
     """Whether one of several flags is set, or all are: as bytes."""
     if composer.dtype(node.inputs[0]) != "bool":
         return None
-    found = _reduce(composer, node, node.operator, composer.cast(node.inputs[0], "uint8"))
-    return None if found is None else composer.cast(found, "bool")
+    reduced = _reduce(composer, node, node.operator, composer.cast(node.inputs[0], "uint8"))
+    return None if reduced is None else composer.cast(reduced, "bool")
 
 
 @typed_decompositions.register("ReduceMean")

@@ -42,10 +42,10 @@ def roi_align(composer: Composer, node: Node) -> str | None:
     left, top, right, bottom = (composer.view(name, (regions, 1, 1, 1)) for name in corners)
     both = []
     for axis, (first, last) in enumerate(((top, bottom), (left, right))):
-        found = _taps(Axis(composer, extents[axis], "linear"), node, (first, last), bins[axis])
+        reached = _taps(Axis(composer, extents[axis], "linear"), node, (first, last), bins[axis])
         here, there = (bins[axis], 1)[:: 1 - 2 * axis], 2 * count
         both.append(Taps(*(
-            composer.view(name, (regions, there, *here)) for name in (found.index, found.weight)
+            composer.view(name, (regions, there, *here)) for name in (reached.index, reached.weight)
         )))  # fmt: skip
     whole = together(composer, both, extents)
     if mode == "avg":

@@ -112,20 +112,20 @@ def together(composer: Composer, taps: Sequence[Taps], extents: Sequence[int]) -
     (regions, taps, taps, ..., places)."""
     index, weight = "", ""
     for axis, (own, extent) in enumerate(zip(taps, extents, strict=True)):
-        found = []
+        combined = []
         for name in (own.index, own.weight):
             dims = composer.dims(name)
             if len(dims) >= 2:  # weights of the nearest are one number
                 others = (1,) * axis, (1,) * (len(taps) - axis - 1)
                 name = composer.view(name, (dims[0], *others[0], dims[1], *others[1], *dims[2:]))
-            found.append(name)
+            combined.append(name)
         if not index:
-            index, weight = found
+            index, weight = combined
             continue
         size = composer.constant(np.array(extent, np.int32))
         index = composer.pointwise("Mul", index, size, dtype="int32")
-        index = composer.pointwise("Add", index, found[0], dtype="int32")
-        weight = composer.pointwise("Mul", weight, found[1])
+        index = composer.pointwise("Add", index, combined[0], dtype="int32")
+        weight = composer.pointwise("Mul", weight, combined[1])
     return Taps(index, weight)
 
 

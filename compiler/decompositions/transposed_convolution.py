@@ -125,16 +125,16 @@ class _Axis:
     def blocks(self) -> list[_Block]:
         """Tap k reaches pixel k d - r of the remainder r in steps of the stride."""
         step = self.dilation // math.gcd(self.stride, self.dilation)
-        found: list[_Block] = []
+        blocks: list[_Block] = []
         for phase in range(self.stride):
             taps = self.taps(phase)
             first = taps[0] * self.dilation // self.stride if taps else 0
             block = _Block((phase,), first, step if len(taps) > 1 else 1, len(taps))
-            if found and replace(found[-1], phases=(phase,)) == block:
-                block = replace(block, phases=(*found[-1].phases, phase))
-                found.pop()
-            found.append(block)
-        return found
+            if blocks and replace(blocks[-1], phases=(phase,)) == block:
+                block = replace(block, phases=(*blocks[-1].phases, phase))
+                blocks.pop()
+            blocks.append(block)
+        return blocks
 
     def taps(self, phase: int) -> list[int]:
         """The taps that pixels of a remainder read."""

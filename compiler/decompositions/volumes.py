@@ -78,18 +78,18 @@ class _Convolution:
         """Windows of one pixel a frame."""
         shape = (self.n, self.channels, self.depth, self.height * self.width)
         weight = self.weight.reshape(*self.weight.shape[:3], 1)
-        found = self.convolved(
+        convolved = self.convolved(
             self.composer.view(self.source, shape), weight, slice(0, 1), self.bias
         )
-        return self.composer.view(found, self.result)
+        return self.composer.view(convolved, self.result)
 
     def whole(self) -> str:
         """Windows as deep as the volume."""
         shape = (self.n, self.channels * self.depth, self.height, self.width)
-        found = self.convolved(
+        convolved = self.convolved(
             self.composer.view(self.source, shape), self.flat_weight(), slice(1, 3), self.bias
         )
-        return self.composer.view(found, self.result)
+        return self.composer.view(convolved, self.result)
 
     def flat_weight(self) -> NDArray[Any]:
         """Channels of a group and their taps along the depth as one axis."""
@@ -108,9 +108,9 @@ class _Convolution:
             picked = composer.transpose(composer.view(picked, cut), _SWAP)
             weight = self.flat_weight()
         images = composer.view(picked, (self.n * self.frames, taps * self.channels, *size))
-        found = self.convolved(images, np.ascontiguousarray(weight), slice(1, 3), self.bias)
+        convolved = self.convolved(images, np.ascontiguousarray(weight), slice(1, 3), self.bias)
         listed = tuple(self.result[axis] for axis in _SWAP)
-        return composer.transpose(composer.view(found, listed), _SWAP)
+        return composer.transpose(composer.view(convolved, listed), _SWAP)
 
     def depthwise(self) -> str | None:
         """The sum of the taps along the depth; None if the bias is not constant."""
@@ -137,13 +137,17 @@ def conv(composer: Composer, node: Node) -> str | None:
     weight = composer.value(node.inputs[1])
     if weight is None or len(composer.dims(node.inputs[0])) != 5:
         return None
-    made = _Convolution(composer, node, weight)
-    if made.kernel[1:] == made.strides[1:] == (1, 1) and not any(map(any, made.pads[1:])):
-        return made.columns()
-    if made.seen().tolist() == [list(range(made.depth))] and not any(made.pads[0]):
-        return made.whole()
-    alone = made.groups == made.channels == made.result[1] > 1
-    return (made.depthwise() if alone else None) or made.deep()
+    convolution = _Convolution(composer, node, weight)
+    if convolution.kernel[1:] == convolution.strides[1:] == (1, 1) and not any(
+        map(any, convolution.pads[1:])
+    ):
+        return convolution.columns()
+    if convolution.seen().tolist() == [list(range(convolution.depth))] and not any(
+        convolution.pads[0]
+    ):
+        return convolution.whole()
+    alone = convolution.groups == convolution.channels == convolution.result[1] > 1
+    return (convolution.depthwise() if alone else None) or convolution.deep()
 
 
 @volumes.register("MaxPool")
@@ -156,8 +160,8 @@ def pool(composer: Composer, node: Node) -> str | None:
     frames = composer.view(node.inputs[0], (n, channels * depth, *image))
     after = _pooled(composer, node, frames, slice(1, 3), result[3:])
     columns = composer.view(after, (n, channels, depth, math.prod(result[3:])))
-    found = _pooled(composer, node, columns, slice(0, 1), (result[2], math.prod(result[3:])))
-    return composer.view(found, result)
+    pooled = _pooled(composer, node, columns, slice(0, 1), (result[2], math.prod(result[3:])))
+    return composer.view(pooled, result)
 
 
 def _pooled(
@@ -193,5 +197,5 @@ def global_pool(composer: Composer, node: Node) -> str | None:
     if len(extents) < 3:
         return None
     image = composer.view(node.inputs[0], (n, channels, extents[0], math.prod(extents[1:])))
-    found = composer.apply(node.operator, image, shape=(n, channels, 1, 1))
-    return composer.view(found, composer.dims(node.writes[0]))
+    pooled = composer.apply(node.operator, image, shape=(n, channels, 1, 1))
+    return composer.view(pooled, composer.dims(node.writes[0]))

@@ -236,11 +236,11 @@ def _operator(graph: Graph, node: Node) -> Iterator[str]:
         yield f"cannot be computed: {error}"
         return
     for name in node.writes:  # ONNX infers outputs that are left out, too
-        info, found = graph.tensors[name], inferred.get(name, graph.tensors[name])
-        shapes_differ = None not in (found.shape, info.shape) and found.shape != info.shape
-        types_differ = "" not in (found.dtype, info.dtype) and found.dtype != info.dtype
+        info, expected = graph.tensors[name], inferred.get(name, graph.tensors[name])
+        shapes_differ = None not in (expected.shape, info.shape) and expected.shape != info.shape
+        types_differ = "" not in (expected.dtype, info.dtype) and expected.dtype != info.dtype
         if shapes_differ or (types_differ and name not in graph.converted):
-            yield f"writes {_text(found)} to '{name}', declared {_text(info)}"
+            yield f"writes {_text(expected)} to '{name}', declared {_text(info)}"
 
 
 NODE_RULES: Mapping[str, Callable[[Graph, Node], Iterator[str]]] = {

@@ -83,14 +83,14 @@ def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None
     if exponent is None or exponent == 0:
         return None
     if abs(exponent) == 0.5:
-        found = _root(x)
+        power = _root(x)
     elif abs(exponent) == 1.0:
-        found = call("add", x, 0) if exponent > 0 else x
+        power = call("add", x, 0) if exponent > 0 else x
     elif exponent.is_integer() and abs(exponent) <= _LONGEST_PRODUCT:
-        found = _repeated(x, int(abs(exponent)))
+        power = _repeated(x, int(abs(exponent)))
     else:  # through a logarithm, which a negative base with an even exponent does not have
         return None if exponent.is_integer() else call("power", x, number(exponent))
-    return found if exponent > 0 else call("reciprocal", found)
+    return power if exponent > 0 else call("reciprocal", power)
 
 
 def _root(x: Scalar) -> Scalar:

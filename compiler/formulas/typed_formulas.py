@@ -63,13 +63,13 @@ def _function(name: str, count: int) -> Writer:
 
 
 def _is_inf(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    found = call("is_inf", terms[0])
+    infinite = call("is_inf", terms[0])
     above, below = (node.attribute(f"detect_{sign}", 1) for sign in ("positive", "negative"))
     if above and below:
-        return found
+        return infinite
     if not above and not below:
         return None
-    return call("and", found, call("greater" if above else "less", terms[0], 0))
+    return call("and", infinite, call("greater" if above else "less", terms[0], 0))
 
 
 def _where(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:

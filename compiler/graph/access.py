@@ -50,8 +50,8 @@ def scalar(
 def axes(node: Node, rank: int, constant: Constants, position: int = 1) -> tuple[int, ...] | None:
     """Axes of a reduction, Squeeze or the like, non-negative and sorted; () where none are
     given."""
-    found = integers(node, "axes", position, constant)
-    return None if found is None else tuple(sorted(axis % rank for axis in found))
+    listed = integers(node, "axes", position, constant)
+    return None if listed is None else tuple(sorted(axis % rank for axis in listed))
 
 
 def within(axis: int, rank: int) -> int | None:
@@ -100,11 +100,11 @@ def pads(
         return tuple((flat[i], flat[rank + i]) for i in range(rank))
     if mode == "VALID":
         return ((0, 0),) * rank
-    found: list[tuple[int, int]] = []
+    padding: list[tuple[int, int]] = []
     strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
     for extent, size, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
         window = (size - 1) * dilation + 1
         total = max(0, (-(-extent // stride) - 1) * stride + window - extent)
         small = total // 2
-        found.append((small, total - small) if mode == "SAME_UPPER" else (total - small, small))
-    return tuple(found)
+        padding.append((small, total - small) if mode == "SAME_UPPER" else (total - small, small))
+    return tuple(padding)

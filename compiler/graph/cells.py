@@ -181,7 +181,7 @@ def activations_of(node: Node, cell: Cell, directions: int) -> list[list[Activat
     if len(names) != count * directions:
         return None
     alphas, betas = (list(node.attribute(f"activation_{n}") or ()) for n in ("alpha", "beta"))
-    found: list[Activation] = []
+    activations: list[Activation] = []
     for name in names:
         if name.lower() not in _ACTIVATIONS:
             return None
@@ -190,5 +190,5 @@ def activations_of(node: Node, cell: Cell, directions: int) -> list[list[Activat
             alpha = float(alphas.pop(0))
         if beta is not None and betas:
             beta = float(betas.pop(0))
-        found.append(write(alpha or 0.0, beta or 0.0))
-    return [found[start : start + count] for start in range(0, len(found), count)]
+        activations.append(write(alpha or 0.0, beta or 0.0))
+    return [activations[start : start + count] for start in range(0, len(activations), count)]

@@ -83,10 +83,10 @@ def _repeats(at: _At) -> Any:
 
 def _padding(at: _At) -> Any:
     data, result = at.shape(0), at.result
-    found = np.zeros(at.count, np.int64)
+    padding = np.zeros(at.count, np.int64)
     if data and result is not None and at.count == 2 * len(data):
-        found[len(data) :] = np.subtract(result, data)
-    return found
+        padding[len(data) :] = np.subtract(result, data)
+    return padding
 
 
 def _grid(at: _At) -> Any:
@@ -119,8 +119,8 @@ def _parts(at: _At) -> Any:
 def _single(at: _At) -> Any:
     """Axes of length one."""
     data = at.shape(0) or ()
-    found = [axis for axis, extent in enumerate(data) if extent == 1][: at.count]
-    return found if len(found) == at.count else None
+    axes = [axis for axis, extent in enumerate(data) if extent == 1][: at.count]
+    return axes if len(axes) == at.count else None
 
 
 def _elements(at: _At) -> Any:
@@ -187,7 +187,7 @@ def fitted(
     Raises:
         InputError: one does, and what it has to be cannot be told.
     """
-    found = dict(inputs)
+    arrays = dict(inputs)
     stated = {n: replace(i, shape=(declared or {}).get(n, i.shape)) for n, i in _open(graph)}
     graph = graph.with_(tensors={**graph.tensors, **stated})
     for name, value in inputs.items():
@@ -195,16 +195,16 @@ def fitted(
             continue
         wanted = _wanted(graph, name, value.shape)
         if wanted is not None:
-            found[name] = wanted.astype(value.dtype)
+            arrays[name] = wanted.astype(value.dtype)
         elif _of_one(graph, name):
-            found[name] = np.zeros_like(value)
+            arrays[name] = np.zeros_like(value)
         elif (reached := _reached(graph, name)) is not None:
             raise InputError(
                 f"input '{name}' of '{graph.name}' becomes a shape, or an axis or count, of "
                 f"{reached.describe()}, and which numbers fit cannot be told from the model; give "
                 "them, and the other inputs, with --input"
             )
-    return found
+    return arrays
 
 
 def _open(graph: Graph) -> list[tuple[str, TensorInfo]]:

@@ -286,11 +286,11 @@ class Graph:
     @cached_property
     def consumers(self) -> dict[str, tuple[Node, ...]]:
         """The nodes that read each tensor, each node once."""
-        found: dict[str, dict[Node, None]] = {}
+        readers: dict[str, dict[Node, None]] = {}
         for node in self.nodes:
             for name in node.reads:
-                found.setdefault(name, {})[node] = None
-        return {name: tuple(nodes) for name, nodes in found.items()}
+                readers.setdefault(name, {})[node] = None
+        return {name: tuple(nodes) for name, nodes in readers.items()}
 
     def inside(self) -> Iterator[tuple[Graph, int]]:
         """The graphs of bodies, those of bodies inside too, and how often each is run (once where

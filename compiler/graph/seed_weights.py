@@ -51,7 +51,7 @@ def seed_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
 def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     """Floating initialisers, and outputs of ConstantOfShape on constant shapes."""
     known = {tensor.name: tensor for tensor in graph.initializer}
-    found = {
+    shapes = {
         name: tuple(tensor.dims)
         for name, tensor in known.items()
         if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) > 1
@@ -59,8 +59,8 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     for node in graph.node:
         if _is_float_fill(node) and node.input[0] in known:
             shape = numpy_helper.to_array(known[node.input[0]])
-            found[node.output[0]] = tuple(int(extent) for extent in shape)
-    return found
+            shapes[node.output[0]] = tuple(int(extent) for extent in shape)
+    return shapes
 
 
 def _is_float_fill(node: onnx.NodeProto) -> bool:

@@ -65,7 +65,7 @@ def inherited(
     written = {name for node in olds for name in node.writes}
     dropped = {name for node in olds for name in node.reads}
     dropped -= {name for node in new for name in node.reads}
-    found = []
+    nodes = []
     for node in new:
         own = node.sources
         if node in heirs:
@@ -76,8 +76,8 @@ def inherited(
         if own and dropped:
             inside = together(_between(set(node.reads), dropped, producers))
             own = tuple(dict.fromkeys((*inside, *own)))
-        found.append(node if own == node.sources else replace(node, sources=own))
-    return tuple(found)
+        nodes.append(node if own == node.sources else replace(node, sources=own))
+    return tuple(nodes)
 
 
 def _between(ends: set[str], starts: set[str], producers: Mapping[str, Node]) -> list[Node]:

@@ -43,8 +43,8 @@ def _text(value: Any) -> Any:
 @cache
 def own_classes(opset: int) -> list[type[OpRun]]:
     """Classes for the `new_ops` of a `ReferenceEvaluator` of a model of this opset."""
-    found: list[type[OpRun]] = [Loop, Optional, Scan]
+    classes: list[type[OpRun]] = [Loop, Optional, Scan]
     for name in sorted({*OPERATORS, *EARLIER}):
         if (function := own_operator(name, opset)) is not None:
-            found.append(type(name, (_Own,), {"operator": staticmethod(function)}))
-    return found
+            classes.append(type(name, (_Own,), {"operator": staticmethod(function)}))
+    return classes

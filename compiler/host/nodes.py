@@ -192,8 +192,8 @@ def _type_of(value: Any) -> int:
 
 
 def _as_array(result: Any) -> Any:
-    found = np.asarray(result) if isinstance(result, np.generic | str) else result
-    return texts(found) if isinstance(found, np.ndarray) else found
+    array = np.asarray(result) if isinstance(result, np.generic | str) else result
+    return texts(array) if isinstance(array, np.ndarray) else array
 
 
 def _checked(proto: onnx.NodeProto, value: Any) -> NDArray[Any]:

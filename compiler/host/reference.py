@@ -76,13 +76,13 @@ def _run_control(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[st
             else np.zeros(info.dims, to_numpy(info.dtype))
             for info in body.graph.inputs
         }
-        found = run_reference(body.graph, shaped)
-        state = {c.entry: found[c.exit] for c in body.carried}
+        outputs = run_reference(body.graph, shaped)
+        state = {c.entry: outputs[c.exit] for c in body.carried}
         for row in body.writes:
             target = results[row.outside]
             assert target is not None
             part = target if row.step == 0 else target[row.start + row.step * step, ...]
-            part[...] = found[row.inside]
+            part[...] = outputs[row.inside]
     for carried in body.carried:
         if carried.final >= 0:
             results[carried.final] = np.asarray(state[carried.entry])

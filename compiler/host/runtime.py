@@ -135,10 +135,10 @@ class Session:
         if self._finite and not all(map(_is_finite, fed.values())):
             return None
         try:
-            found = self._session.run(self._outputs, fed)
+            outputs = self._session.run(self._outputs, fed)
         except Exception:  # onnxruntime has a class for each code of its own
             return None
-        return dict(zip(self._outputs, found, strict=True))
+        return dict(zip(self._outputs, outputs, strict=True))
 
 
 def session_of(

@@ -55,10 +55,10 @@ class HostCall:
         """
         if self._loop is not None:
             check_room(self._loop, values)
-        found = None if self._session is None else self._session.run(values)
-        if found is None:
+        outputs = None if self._session is None else self._session.run(values)
+        if outputs is None:
             return {n: self._typed(n, value) for n, value in self._reference.run(values).items()}
-        return {name: texts(value) for name, value in found.items()}
+        return {name: texts(value) for name, value in outputs.items()}
 
     def _typed(self, name: str, value: Any) -> Any:
         """A floating tensor in the element type that the standard gives it: of narrow ones the

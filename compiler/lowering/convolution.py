@@ -62,11 +62,11 @@ def convolution(
         parameters |= {"oc": out_channels, "groups": groups}
     before, source = as_image(rewriter, data)
     after, result = from_image(rewriter, node.writes[0])
-    made = make_kernel(
+    kernel_node = make_kernel(
         rewriter, operator, parameters, (source, weight, *rest), node, output=result,
         names=("", "weight"), epilogue=epilogue,
     )  # fmt: skip
-    return [*before, made, *after]
+    return [*before, kernel_node, *after]
 
 
 def window(

@@ -38,11 +38,11 @@ def _check(rewriter: Rewriter, node: Node, extents: Sequence[int]) -> None:
 
 @typed_rules.register("Gather")
 def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    found = _usable(rewriter, node)
-    axis = within(int(node.attribute("axis", 0)), len(found[0].dims)) if found else None
-    if found is None or axis is None:
+    operands = _usable(rewriter, node)
+    axis = within(int(node.attribute("axis", 0)), len(operands[0].dims)) if operands else None
+    if operands is None or axis is None:
         return None
-    source, indices = found
+    source, indices = operands
     _check(rewriter, node, (source.dims[axis],))
     before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
     lead = (before,) if before > 1 else ()
@@ -77,11 +77,11 @@ def _elements(
     rewriter: Rewriter, node: Node, extra: dict[str, ParameterValue]
 ) -> Sequence[Node] | None:
     """A kernel that takes indices element by element along `axis`."""
-    found = _usable(rewriter, node)
-    axis = within(int(node.attribute("axis", 0)), len(found[0].dims)) if found else None
-    if found is None or axis is None:
+    operands = _usable(rewriter, node)
+    axis = within(int(node.attribute("axis", 0)), len(operands[0].dims)) if operands else None
+    if operands is None or axis is None:
         return None
-    source, indices = found
+    source, indices = operands
     fits = len(source.dims) == len(indices.dims) and all(
         n <= m or a == axis for a, (n, m) in enumerate(zip(indices.dims, source.dims, strict=True))
     )
@@ -115,10 +115,10 @@ def lower_scatter_elements(rewriter: Rewriter, node: Node) -> Sequence[Node] | N
 
 @typed_rules.register("GatherND")
 def lower_gather_nd(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    found = _usable(rewriter, node)
-    if found is None or not found[1].dims:
+    operands = _usable(rewriter, node)
+    if operands is None or not operands[1].dims:
         return None
-    source, indices = found
+    source, indices = operands
     batch = int(node.attribute("batch_dims", 0))
     depth = indices.dims[-1]
     if source.dims[:batch] != indices.dims[:batch] or depth > len(source.dims) - batch:
@@ -138,10 +138,10 @@ def lower_gather_nd(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 @typed_rules.register("ScatterND")
 def lower_scatter_nd(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    found = _usable(rewriter, node)
-    if found is None or not found[1].dims:
+    operands = _usable(rewriter, node)
+    if operands is None or not operands[1].dims:
         return None
-    source, indices = found
+    source, indices = operands
     depth = indices.dims[-1]
     extents, after = source.dims[:depth], math.prod(source.dims[depth:])
     rows = math.prod(indices.dims[:-1])

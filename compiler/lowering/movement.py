@@ -153,10 +153,10 @@ def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 def _filling(rewriter: Rewriter, node: Node) -> float | None:
     """What a Pad puts around its input; None if no workload can say it."""
-    found = scalar(node, "value", 2, rewriter.constant, 0.0)
+    filling = scalar(node, "value", 2, rewriter.constant, 0.0)
     known = rewriter.constant(node.input(2)) if node.input(2) else None
-    exact = known is None or known.dtype == np.float32 or float(known.reshape(-1)[0]) == found
-    return found if exact else None
+    exact = known is None or known.dtype == np.float32 or float(known.reshape(-1)[0]) == filling
+    return filling if exact else None
 
 
 def _cut(rewriter: Rewriter, node: Node, kept: Dims, before: Sequence[int]) -> Node:

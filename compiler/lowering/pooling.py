@@ -122,10 +122,10 @@ def _image_kernel(
         source = _dequantised(rewriter, source).inputs[0]  # type: ignore[union-attr]
     before, source = as_image(rewriter, source)
     after, result = from_image(rewriter, node.writes[0])
-    made = make_kernel(
+    kernel = make_kernel(
         rewriter, "pool2d", parameters, (source,), node, output=result, epilogue=epilogue
     )
-    return [*before, made, *after]
+    return [*before, kernel, *after]
 
 
 def _dequantised(rewriter: Rewriter, name: str) -> Node | None:
@@ -145,8 +145,8 @@ def _numbers_behind(
     if coding.dtype != "uint8":
         return []
     count, base = rewriter.info(node.inputs[0]).dims[1], node.writes[0]
-    found = []
+    steps = []
     for step, value in (("scale", coding.scale), ("bias", -coding.zero * coding.scale)):
         each = np.full(count, value, np.float32)
-        found.append((EpilogueStep(step), rewriter.add_constant(base, each, "float32")))
-    return found
+        steps.append((EpilogueStep(step), rewriter.add_constant(base, each, "float32")))
+    return steps

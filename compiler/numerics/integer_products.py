@@ -139,7 +139,7 @@ def to_bytes(rewriter: Rewriter, product: Product, after: Requantisation) -> Epi
     Behind `rescale` numbers are counted in the scale of the next bytes; before the last step that
     is the scale of the residual, if there is one, so that this is added as it is.
     """
-    found: Epilogue = []
+    epilogue: Epilogue = []
     name = product.node.writes[0]
     last, pair = after.coding.scale, (1.0, float(after.coding.zero))
     shift = 0.0
@@ -149,24 +149,24 @@ def to_bytes(rewriter: Rewriter, product: Product, after: Requantisation) -> Epi
         shift = -float(other.zero)
     unit = last if after.passed is None else after.passed.scale
     outside = 0.0 if after.passed is not None else shift * last
-    left = corrected(rewriter, product, after.bias + outside / product.steps, found)
+    left = corrected(rewriter, product, after.bias + outside / product.steps, epilogue)
     factors = product.steps.astype(np.float32) / np.float32(unit)
-    found.append((EpilogueStep("rescale"), float_constant(rewriter, f"{name}.scale", factors)))
+    epilogue.append((EpilogueStep("rescale"), float_constant(rewriter, f"{name}.scale", factors)))
     if left is not None:
         rest = float_constant(rewriter, f"{name}.bias", left * product.steps / unit)
-        found.append((EpilogueStep("bias"), rest))
+        epilogue.append((EpilogueStep("bias"), rest))
     if after.passed is not None:
         numbers = (*_range(after.passed, after.passed_bounds), unit / last, shift)
         operand = float_constant(rewriter, f"{name}.passed", numbers)
-        found.append((EpilogueStep("fake_quantise"), operand))
+        epilogue.append((EpilogueStep("fake_quantise"), operand))
     if after.residual is not None:
-        found.append((EpilogueStep("residual_uint8"), after.residual[0]))
+        epilogue.append((EpilogueStep("residual_uint8"), after.residual[0]))
     bound = _bound(after.coding, after.bounds, last)
     if bound:
-        found.append((EpilogueStep.parse(bound), ""))
+        epilogue.append((EpilogueStep.parse(bound), ""))
     operand = float_constant(rewriter, f"{name}.bytes", pair)
-    found.append((EpilogueStep(f"quantise_{after.coding.dtype}"), operand))
-    return found
+    epilogue.append((EpilogueStep(f"quantise_{after.coding.dtype}"), operand))
+    return epilogue
 
 
 def _range(coding: Coding, bounds: Bounds) -> Bounds:
@@ -192,17 +192,17 @@ def within_bytes(coding: Coding, bounds: Bounds) -> bool:
 
 def to_numbers(rewriter: Rewriter, product: Product) -> Epilogue:
     """The epilogue that makes float32 numbers of a product's sums."""
-    found: Epilogue = []
+    epilogue: Epilogue = []
     name = product.node.writes[0]
     whole = bool(np.all(np.abs(product.bias - np.rint(product.bias)) < 1e-3))
     shift = product.bias if whole else np.zeros_like(product.bias)
-    left = corrected(rewriter, product, shift, found)
+    left = corrected(rewriter, product, shift, epilogue)
     left = product.bias if left is not None or not whole else None
-    found.append(
+    epilogue.append(
         (EpilogueStep("rescale"), float_constant(rewriter, f"{name}.scale", product.steps))
     )
     if left is not None:
-        found.append(
+        epilogue.append(
             (EpilogueStep("bias"), float_constant(rewriter, f"{name}.bias", left * product.steps))
         )
-    return found
+    return epilogue

@@ -111,7 +111,7 @@ def _saturated(value: NDArray[Any], dtype: str) -> NDArray[Any]:
 def _kept(graph: Graph, dtype: str, wide: set[str]) -> set[str]:
     """Tensors that kernels take or make in float32 whatever they compute in: what sums of whole
     numbers are scaled by, and what becomes of them."""
-    found = set(wide)
+    kept = set(wide)
     for node in graph.nodes:
         if node.workload is None:
             continue
@@ -119,15 +119,15 @@ def _kept(graph: Graph, dtype: str, wide: set[str]) -> set[str]:
         template = template_of(workload.operator)
         operands = (*template.operands(workload), template.output(workload))
         names = (*node.inputs, *node.outputs)
-        found |= {n for n, o in zip(names, operands, strict=False) if o.dtype == "float32"}
+        kept |= {n for n, o in zip(names, operands, strict=False) if o.dtype == "float32"}
     rounds = Rounds(f"the precision of '{graph.name}'", len(graph.tensors) + 1)
     while True:  # kernels, views and joins keep what they share with others that do
         rounds.another()
-        more = {n for node in graph.nodes if _stays(graph, node, found) for n in _names(node)}
-        more = {n for n in more if graph.info(n).dtype == "float32"} - found
+        more = {n for node in graph.nodes if _stays(graph, node, kept) for n in _names(node)}
+        more = {n for n in more if graph.info(n).dtype == "float32"} - kept
         if not more:
-            return found
-        found |= more
+            return kept
+        kept |= more
 
 
 def _names(node: Node) -> tuple[str, ...]:

@@ -31,10 +31,12 @@ def product_of(rewriter: Rewriter, node: Node) -> Product | str | None:
     """The product that a node is; why it is none; None where nothing about it is quantised."""
     if not node.is_onnx(*DEQUANTISED, *SUMS) or not rewriter.shapes_known(node):
         return None
-    found = _of_numbers(rewriter, node) if node.is_onnx(*DEQUANTISED) else _of_sums(rewriter, node)
-    if not isinstance(found, Product):
-        return found
-    return _refused(rewriter, found) or found
+    product = (
+        _of_numbers(rewriter, node) if node.is_onnx(*DEQUANTISED) else _of_sums(rewriter, node)
+    )
+    if not isinstance(product, Product):
+        return product
+    return _refused(rewriter, product) or product
 
 
 def _refused(rewriter: Rewriter, product: Product) -> str:
@@ -75,10 +77,10 @@ def _of_numbers(rewriter: Rewriter, node: Node) -> Product | str | None:
         return "scales are not positive"
     bias = np.zeros(steps.size)
     if node.input(2):
-        found = bias_in_steps(rewriter, node.inputs[2], steps)
-        if found is None or found.size not in (1, steps.size):
+        steps_of_bias = bias_in_steps(rewriter, node.inputs[2], steps)
+        if steps_of_bias is None or steps_of_bias.size not in (1, steps.size):
             return "the bias varies"
-        bias = np.broadcast_to(found * float(node.attribute("beta", 1.0)), steps.shape)
+        bias = np.broadcast_to(steps_of_bias * float(node.attribute("beta", 1.0)), steps.shape)
     return Product(node, source, coding.zero, weights, steps, bias)
 
 

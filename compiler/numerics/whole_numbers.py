@@ -44,8 +44,8 @@ _DEPTH = 24
 
 def limits(dtype: str) -> Range:
     """Range of an element type."""
-    found = np.iinfo(to_numpy(dtype))
-    return float(found.min), float(found.max)
+    info = np.iinfo(to_numpy(dtype))
+    return float(info.min), float(info.max)
 
 
 def whole_range(rewriter: Rewriter, name: str, depth: int = _DEPTH) -> Range | None:
@@ -59,8 +59,8 @@ def whole_range(rewriter: Rewriter, name: str, depth: int = _DEPTH) -> Range | N
         return None
     if node.operator in MOVES:
         return _of_move(rewriter, node, depth)
-    found = _RANGES.get(node.operator)
-    return found(rewriter, node, depth) if found is not None else None
+    rule = _RANGES.get(node.operator)
+    return rule(rewriter, node, depth) if rule is not None else None
 
 
 def _of_array(value: NDArray[Any]) -> Range | None:
@@ -78,9 +78,9 @@ def _of_move(rewriter: Rewriter, node: Node, depth: int) -> Range | None:
         if node.attribute("mode", "nearest") != "nearest":
             return None
         sources = node.inputs[:1]  # type: ignore[assignment]
-    found = [whole_range(rewriter, n, depth - 1) for n in sources]
+    ranges = [whole_range(rewriter, n, depth - 1) for n in sources]
     low, high = (0.0, 0.0) if node.operator == "Pad" else (math.inf, -math.inf)
-    for one in found:
+    for one in ranges:
         if one is None:
             return None
         low, high = min(low, one[0]), max(high, one[1])
@@ -97,10 +97,10 @@ def _cast(rewriter: Rewriter, node: Node, depth: int) -> Range | None:
 def _round(rewriter: Rewriter, node: Node, depth: int) -> Range | None:
     """What is rounded may be a convolution of whole numbers that was transformed."""
     before = rewriter.producer(node.inputs[0])
-    found = whole_range(rewriter, node.inputs[0], depth - 1)
+    bounds = whole_range(rewriter, node.inputs[0], depth - 1)
     if before is not None and before.operator == "Conv" and len(before.reads) == 2:
-        found = _product(rewriter, before, depth)
-    return found or (-math.inf, math.inf)
+        bounds = _product(rewriter, before, depth)
+    return bounds or (-math.inf, math.inf)
 
 
 def _product(rewriter: Rewriter, node: Node, depth: int) -> Range | None:

@@ -121,39 +121,39 @@ def loop_body(node: Node, around: Surroundings, read: Reader) -> Opened | None:
     return opened_body(node.attribute("body"), given, ("bool", *held, *stacked), around, read)
 
 
-def keeps_shapes(found: Opened, first: int, states: Sequence[TensorInfo]) -> bool:
+def keeps_shapes(body: Opened, first: int, states: Sequence[TensorInfo]) -> bool:
     """Whether states, from the output `first` of a body on, come out as they went in."""
-    given = found.graph.outputs[first : first + len(states)]
+    given = body.graph.outputs[first : first + len(states)]
     alike = [(a.dtype, a.shape) == (b.dtype, b.shape) for a, b in zip(given, states, strict=False)]
     return len(given) == len(states) and all(alike)
 
 
-def endless(found: Opened, condition: NDArray[Any] | None) -> bool:
+def endless(body: Opened, condition: NDArray[Any] | None) -> bool:
     """Whether a loop's condition, this at first, is true in all iterations."""
     if condition is None or not condition.reshape(-1)[0]:
         return False
-    result = found.graph.outputs[0].name
-    while (producer := found.graph.producers.get(result)) is not None:
+    result = body.graph.outputs[0].name
+    while (producer := body.graph.producers.get(result)) is not None:
         if producer.kind != "view" and not producer.is_onnx("Identity"):
             return False
         result = producer.inputs[0]
-    value = found.graph.constants.get(result)
-    return result == found.inputs[1] or (value is not None and bool(value.reshape(-1)[0]))
+    value = body.graph.constants.get(result)
+    return result == body.inputs[1] or (value is not None and bool(value.reshape(-1)[0]))
 
 
 def loop_outputs(node: Node, around: Surroundings, read: Reader) -> dict[str, TensorInfo]:
     """What a `Loop` gives: states that keep their shapes, rows of a number that is known."""
-    found = loop_body(node, around, read)
+    body = loop_body(node, around, read)
     states = [around.tensors[name] for name in node.inputs[2:]]
-    if found is None or not keeps_shapes(found, 1, states):
+    if body is None or not keeps_shapes(body, 1, states):
         return {}
     results = dict(zip(node.outputs, states, strict=False))
     condition = around.constants.get(node.input(1)) if node.input(1) else np.array(True)
     trips = around.constants.get(node.input(0))
-    if trips is not None and trips.size == 1 and endless(found, condition):
+    if trips is not None and trips.size == 1 and endless(body, condition):
         count = max(0, int(trips.reshape(-1)[0]))
         for name, row in zip(
-            node.outputs[len(states) :], found.graph.outputs[1 + len(states) :], strict=False
+            node.outputs[len(states) :], body.graph.outputs[1 + len(states) :], strict=False
         ):
             results[name] = replace(row, shape=(count, *row.dims))
     return {name: replace(info, name=name) for name, info in results.items() if name}

@@ -25,8 +25,8 @@ def chosen(
     if condition is None or condition.size != 1:
         return None
     wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-    found = (a.g for a in node.attribute if a.name == wanted and a.HasField("g"))
-    branch = next(found, None)
+    graphs = (a.g for a in node.attribute if a.name == wanted and a.HasField("g"))
+    branch = next(graphs, None)
     return branch if branch is not None and len(branch.output) == len(node.output) else None
 
 

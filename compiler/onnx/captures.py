@@ -13,11 +13,11 @@ import onnx
 
 def captures(proto: onnx.NodeProto) -> tuple[str, ...]:
     """Outer tensors that a node's subgraphs read by name, in the order they are read."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for attribute in proto.attribute:
         if attribute.HasField("g"):
-            found.update(dict.fromkeys(free_names(attribute.g)))
-    return tuple(name for name in found if name not in proto.input)
+            names.update(dict.fromkeys(free_names(attribute.g)))
+    return tuple(name for name in names if name not in proto.input)
 
 
 def free_names(graph: onnx.GraphProto) -> Iterable[str]:

@@ -302,10 +302,10 @@ class _Importer:
         inferred = self._inferred(node)
         for info in inferred.values():
             check_size(info, f"'{info.name}', which {node.describe()} of '{self.name}' computes,")
-        found = known_values(node, self.tensors, self.values, self.opsets, inferred)
-        for name, value in found.items():
+        known = known_values(node, self.tensors, self.values, self.opsets, inferred)
+        for name, value in known.items():
             self.set_value(name, value)
-        if found:
+        if known:
             self.evaluated.append(node)
             return ()
         checks: dict[str, Node] = {}
@@ -323,15 +323,15 @@ class _Importer:
     def _inferred(self, node: Node) -> dict[str, TensorInfo]:
         """What inference says; nothing where it refuses what the host can compute all the same."""
         try:
-            found = infer_outputs(node, self.tensors, self.values, self.opsets)
+            inferred = infer_outputs(node, self.tensors, self.values, self.opsets)
         except ModelError:
             if known_values(node, self.tensors, self.values, self.opsets, {}):
                 return {}
             raise
         if not node.is_onnx("Loop"):
-            return found
+            return inferred
         around = Surroundings(self.tensors, self.values, tuple(self.opsets.items()))
-        return {**found, **loop_outputs(node, around, import_model)}
+        return {**inferred, **loop_outputs(node, around, import_model)}
 
     def take(self, node: Node) -> None:
         """Read a node of an expansion."""

@@ -38,9 +38,9 @@ class RecogniseActivations(Pass):
             result = rewriter.info(node.writes[0])
             if not result.known or result.dtype != "float32":
                 continue
-            found = next((hit for match in _MATCHERS if (hit := match(rewriter, node))), None)
-            if found is not None and rewriter.info(found[1]).shape == result.shape:
-                step, source = found
+            matched = next((hit for match in _MATCHERS if (hit := match(rewriter, node))), None)
+            if matched is not None and rewriter.info(matched[1]).shape == result.shape:
+                step, source = matched
                 rewriter.replace(node, activation(step, source, node.writes[0], node.name))
         return rewriter.finish()
 
@@ -81,8 +81,8 @@ def _argument(rewriter: Rewriter, name: str, *operators: str) -> str | None:
 
 def _near(rewriter: Rewriter, name: str, value: float) -> bool:
     """Whether `name` is a constant equal to `value` up to single precision."""
-    found = uniform(rewriter.constant, name)
-    return found is not None and math.isclose(found, value, rel_tol=1e-5)
+    constant = uniform(rewriter.constant, name)
+    return constant is not None and math.isclose(constant, value, rel_tol=1e-5)
 
 
 def factors(rewriter: Rewriter, name: str, depth: int = 4) -> tuple[float, list[str]]:

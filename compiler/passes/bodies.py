@@ -61,9 +61,9 @@ class OpenBodies(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in graph.nodes:
-            found = self.replacement(rewriter, node)
-            if found is not None:
-                rewriter.replace(node, *found)
+            replacement = self.replacement(rewriter, node)
+            if replacement is not None:
+                rewriter.replace(node, *replacement)
         return rewriter.finish()
 
     def replacement(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
@@ -74,13 +74,13 @@ class OpenBodies(Pass):
 
     def _recurrent(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
         """An LSTM, a GRU or an RNN: its parts, their loops opened; None if one stays closed."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         for part in taken_apart(rewriter, node) or ():
             opened = _scan(self, rewriter, part) if part.operator == "Scan" else [part]
             if opened is None:
                 return None
-            found += (_from_one(inner, node.sources) for inner in opened)
-        return found or None
+            nodes += (_from_one(inner, node.sources) for inner in opened)
+        return nodes or None
 
     def opened(
         self,
@@ -97,13 +97,13 @@ class OpenBodies(Pass):
             results: dtype of each of its outputs.
         """
         body = node.attribute(name)
-        found = opened_body(body, given, results, _around(rewriter), import_model)
-        return None if found is None else self.lowered(found)
+        opened = opened_body(body, given, results, _around(rewriter), import_model)
+        return None if opened is None else self.lowered(opened)
 
-    def lowered(self, found: Opened) -> Opened | None:
+    def lowered(self, body: Opened) -> Opened | None:
         """A body as kernels; None if something of it is on the host."""
-        graph = self.lower(found.graph)
-        return replace(found, graph=graph) if _is_native(graph) else None
+        graph = self.lower(body.graph)
+        return replace(body, graph=graph) if _is_native(graph) else None
 
 
 def _from_one(node: Node, sources: tuple[str, ...]) -> Node:
@@ -143,8 +143,8 @@ class _Outside:
             self.names.append(name)
         return self.names.index(name)
 
-    def shared(self, found: Opened) -> tuple[tuple[int, str], ...]:
-        return tuple((self.number(name), name) for name in found.captured)
+    def shared(self, body: Opened) -> tuple[tuple[int, str], ...]:
+        return tuple((self.number(name), name) for name in body.captured)
 
 
 def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
@@ -157,15 +157,15 @@ def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | 
         return None
     results = [rewriter.info(name) for name in node.outputs]
     for name in ("then_branch", "else_branch"):
-        found = step.opened(rewriter, node, name, (), [info.dtype for info in results])
-        if found is None or len(found.graph.outputs) != len(results):
+        branch = step.opened(rewriter, node, name, (), [info.dtype for info in results])
+        if branch is None or len(branch.graph.outputs) != len(results):
             return None
         writes = []
-        for position, (inner, outer) in enumerate(zip(found.graph.outputs, results, strict=True)):
+        for position, (inner, outer) in enumerate(zip(branch.graph.outputs, results, strict=True)):
             if (inner.dtype, inner.shape) != (outer.dtype, outer.shape):
                 return None
             writes.append(Row(position, inner.name))
-        bodies.append(Body(found.graph, outside.shared(found), writes=tuple(writes)))
+        bodies.append(Body(branch.graph, outside.shared(branch), writes=tuple(writes)))
     return [
         Node(
             BRANCH, tuple(outside.names), node.outputs, node.name, INTERNAL_DOMAIN,
@@ -182,11 +182,11 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         return None
     first = rewriter.constant(condition) if condition else np.array(True)
     forever = endless(body, first)
-    found = step.lowered(body)
-    if found is None:
+    lowered = step.lowered(body)
+    if lowered is None:
         return None
     trips = rewriter.constant(limit) if limit else np.array(ENDLESS)
-    rows = found.graph.outputs[1 + len(states) :]
+    rows = lowered.graph.outputs[1 + len(states) :]
     if (rows and not forever) or (not limit and forever):
         return None  # how many rows there are nobody knows; or a loop that never ends
     if trips is None and (rows or not rewriter.info(limit).known):
@@ -201,16 +201,16 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
     carried = [
         Carried(outside.number(info.name), entry, given.name, _number(node, position))
         for position, (info, entry, given) in enumerate(
-            zip(states, found.inputs[2:], found.graph.outputs[1:], strict=False)
+            zip(states, lowered.inputs[2:], lowered.graph.outputs[1:], strict=False)
         )
     ]
-    test = "" if forever else found.inputs[1]
-    if test or _reads_condition(found):
+    test = "" if forever else lowered.inputs[1]
+    if test or _reads_condition(lowered):
         start = outside.number(condition) if condition else -1
-        carried.append(Carried(start, found.inputs[1], found.graph.outputs[0].name))
+        carried.append(Carried(start, lowered.inputs[1], lowered.graph.outputs[0].name))
     inner = Body(
-        found.graph, outside.shared(found), tuple(carried), (),
-        _rows(node, found, len(states), len(states) + 1), found.inputs[0],
+        lowered.graph, outside.shared(lowered), tuple(carried), (),
+        _rows(node, lowered, len(states), len(states) + 1), lowered.inputs[0],
     )  # fmt: skip
     number = outside.number(limit) if trips is None else -1
     return [_repeat(node, outside, inner, trips=often, limit=number, test=test)]
@@ -235,8 +235,8 @@ def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         for axis, info in zip(axes, scanned, strict=True)
     ]
     dtypes = _dtypes(rewriter, node, states)
-    found = step.opened(rewriter, node, "body", (*states, *slices), dtypes)
-    if found is None or not keeps_shapes(found, 0, states):
+    opened = step.opened(rewriter, node, "body", (*states, *slices), dtypes)
+    if opened is None or not keeps_shapes(opened, 0, states):
         return None
     outside = _Outside()
     before: list[Node] = []
@@ -244,7 +244,7 @@ def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
     carried = [
         Carried(outside.number(info.name), entry, given.name, _number(node, position))
         for position, (info, entry, given) in enumerate(
-            zip(states, found.inputs, found.graph.outputs, strict=False)
+            zip(states, opened.inputs, opened.graph.outputs, strict=False)
         )
     ]
     reads = []
@@ -252,8 +252,8 @@ def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         source = scanned[position]
         moved = _axis_first(rewriter, source, axes[position], before)
         start, stride = (trips - 1, -1) if back else (0, 1)
-        reads.append(Row(outside.number(moved), found.inputs[held + position], start, stride))
-    rows = len(found.graph.outputs) - held
+        reads.append(Row(outside.number(moved), opened.inputs[held + position], start, stride))
+    rows = len(opened.graph.outputs) - held
     outputs, writes = list(node.outputs), []
     backs = _each(node, "scan_output_directions", rows)
     for position, axis in enumerate(_each(node, "scan_output_axes", rows)):
@@ -263,8 +263,8 @@ def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         result = rewriter.info(outputs[number])
         outputs[number] = _axis_back(rewriter, result, axis % len(result.dims), after)
         start, stride = (trips - 1, -1) if backs[position] else (0, 1)
-        writes.append(Row(number, found.graph.outputs[number].name, start, stride))
-    body = Body(found.graph, outside.shared(found), tuple(carried), tuple(reads), tuple(writes))
+        writes.append(Row(number, opened.graph.outputs[number].name, start, stride))
+    body = Body(opened.graph, outside.shared(opened), tuple(carried), tuple(reads), tuple(writes))
     again = _repeat(replace(node, outputs=tuple(outputs)), outside, body, trips=trips)
     return [*before, again, *after]
 
@@ -296,9 +296,9 @@ def _number(node: Node, position: int) -> int:
     return position if position < len(node.outputs) and node.outputs[position] else -1
 
 
-def _rows(node: Node, found: Opened, first: int, inside: int) -> tuple[Row, ...]:
+def _rows(node: Node, body: Opened, first: int, inside: int) -> tuple[Row, ...]:
     """What is stacked, from the node's output `first` on: one row after the other."""
-    names = [info.name for info in found.graph.outputs[inside:]]
+    names = [info.name for info in body.graph.outputs[inside:]]
     rows = [Row(_number(node, first + i), name, 0, 1) for i, name in enumerate(names)]
     return tuple(row for row in rows if row.outside >= 0)
 
@@ -307,10 +307,10 @@ def _around(rewriter: Rewriter) -> Surroundings:
     return Surroundings(rewriter.tensors, rewriter.constants, rewriter.graph.opsets)
 
 
-def _reads_condition(found: Opened) -> bool:
+def _reads_condition(body: Opened) -> bool:
     """Whether a body looks at the condition that it hands on."""
-    result = found.graph.outputs[0].name
-    readers = found.graph.consumers.get(found.inputs[1], ())
+    result = body.graph.outputs[0].name
+    readers = body.graph.consumers.get(body.inputs[1], ())
     return any(result not in reader.writes for reader in readers)
 
 

@@ -65,7 +65,7 @@ class StayNumbers(Pass):
 
 def _kept(graph: Graph) -> set[Node]:
     """Operators that move bytes which kernels give or take as bytes."""
-    found: set[Node] = set()
+    kept: set[Node] = set()
     waiting = [n for n in graph.nodes if is_quantise(n) or is_dequantise(n) or n.kind == "kernel"]
     while waiting:
         node = waiting.pop()
@@ -75,10 +75,10 @@ def _kept(graph: Graph) -> set[Node]:
                 continue
             producer = graph.producers.get(name)
             for other in (*graph.consumers.get(name, ()), *((producer,) if producer else ())):
-                if other not in found and _has_kernel(other):
-                    found.add(other)
+                if other not in kept and _has_kernel(other):
+                    kept.add(other)
                     waiting.append(other)
-    return found
+    return kept
 
 
 def _has_kernel(node: Node) -> bool:
@@ -149,6 +149,6 @@ def _shorten(rewriter: Rewriter, node: Node) -> None:
     if before is None or not _is_cast(rewriter, before, (*NARROW, "int32"), ("float32",)):
         return
     source, dtype = before.inputs[0], rewriter.info(before.writes[0]).dtype
-    found, (low, high) = whole_range(rewriter, source), limits(dtype)
-    if found is not None and low <= found[0] and found[1] <= high:
+    bounds, (low, high) = whole_range(rewriter, source), limits(dtype)
+    if bounds is not None and low <= bounds[0] and bounds[1] <= high:
         rewriter.bypass(node, source)

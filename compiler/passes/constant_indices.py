@@ -132,8 +132,8 @@ def _along(rewriter: Rewriter, node: Node) -> tuple[int, NDArray[np.int64]] | No
 
 def _gather_elements(rewriter: Rewriter, node: Node) -> None:
     """See the pass."""
-    if found := _along(rewriter, node):
-        axis, places = found
+    if axis_indices := _along(rewriter, node):
+        axis, places = axis_indices
         where, parts = rewriter.add_constant(node.inputs[1], places, "int64"), list[Node]()
     else:
         rank = len(rewriter.info(node.inputs[0]).dims)
@@ -152,20 +152,26 @@ def _repeated(rewriter: Rewriter, node: Node, axis: int) -> str | None:
     """The tensor that indices known at run time repeat along all axes but one; None where they are
     no repetition of it, or do not cover the data's other axes."""
     data, indices = (rewriter.info(name) for name in node.inputs)
-    made = rewriter.producer(indices.name)
-    if made is None or not made.is_onnx("Expand", "Tile") or not rewriter.shapes_known(made):
+    producer = rewriter.producer(indices.name)
+    if (
+        producer is None
+        or not producer.is_onnx("Expand", "Tile")
+        or not rewriter.shapes_known(producer)
+    ):
         return None
     alone = tuple(e if at == axis else 1 for at, e in enumerate(indices.dims))
-    given = rewriter.info(made.inputs[0]).dims
+    given = rewriter.info(producer.inputs[0]).dims
     same = _with(indices.dims, axis, 1) == _with(data.dims, axis, 1)
-    return made.inputs[0] if same and (1,) * (len(alone) - len(given)) + given == alone else None
+    return (
+        producer.inputs[0] if same and (1,) * (len(alone) - len(given)) + given == alone else None
+    )
 
 
 def _scatter_elements(rewriter: Rewriter, node: Node) -> None:
     """See the pass."""
-    found = _along(rewriter, node)
-    if found is not None and node.attribute("reduction", "none") == "none":
-        axis, places = found
+    axis_indices = _along(rewriter, node)
+    if axis_indices is not None and node.attribute("reduction", "none") == "none":
+        axis, places = axis_indices
         _put_between(rewriter, node, places, rewriter.info(node.inputs[0]).dims, axis)
 
 
@@ -213,11 +219,15 @@ def _part(
     if first == stop:
         return ()
     data = rewriter.info(node.inputs[0])
-    made = rewriter.producer(data.name) if data.dims == shape else None
-    if made is not None and made.is_onnx("Concat") and made.attribute("axis") % len(shape) == axis:
-        edges = np.cumsum([0, *(rewriter.info(name).dims[axis] for name in made.inputs)])
+    producer = rewriter.producer(data.name) if data.dims == shape else None
+    if (
+        producer is not None
+        and producer.is_onnx("Concat")
+        and producer.attribute("axis") % len(shape) == axis
+    ):
+        edges = np.cumsum([0, *(rewriter.info(name).dims[axis] for name in producer.inputs)])
         if {first, stop} <= set(edges.tolist()):
-            pairs = zip(made.inputs, edges, strict=False)
+            pairs = zip(producer.inputs, edges, strict=False)
             return tuple(name for name, edge in pairs if first <= edge < stop)
     result = rewriter.add_tensor(data.name, data.dtype, _with(shape, axis, stop - first))
     if math.prod(shape[:axis]) == 1:

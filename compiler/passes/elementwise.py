@@ -124,8 +124,8 @@ def _replace(rewriter: Rewriter, group: Group) -> None:
     for node in group.nodes:
         if node is not group.node:
             rewriter.remove(node)
-    made = kernel(workload, group.uses, group.result.name, group.node.name)
-    rewriter.replace(group.node, replace(made, sources=group.sources))
+    merged = kernel(workload, group.uses, group.result.name, group.node.name)
+    rewriter.replace(group.node, replace(merged, sources=group.sources))
 
 
 def is_elementwise(node: Node) -> bool:

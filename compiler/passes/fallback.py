@@ -26,10 +26,10 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     Raises:
         ModelError: an operator has one, but its smallest tile does not fit the target.
     """
-    found = set()
+    workloads = set()
     for workload in {node.workload for node in graph.nodes if node.workload is not None}:
         if not is_scheduled(workload, target):
-            found.add(workload)
+            workloads.add(workload)
             continue
         try:
             default_of(workload, target)
@@ -37,7 +37,7 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
             raise ModelError(
                 f"'{workload}' of model '{graph.name}' does not fit target '{target.name}': {error}"
             ) from error
-    return frozenset(found)
+    return frozenset(workloads)
 
 
 @dataclass(frozen=True)

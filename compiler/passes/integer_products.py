@@ -69,21 +69,21 @@ def unfolded(graph: Graph) -> dict[str, str]:
     """Why products of quantised tensors are not kernels of whole numbers, by name, in the graph
     that `FoldIntegerProducts` leaves."""
     rewriter = Rewriter(graph)
-    found = {}
+    reasons = {}
     for node in graph.nodes:
         product = product_of(rewriter, node)
         if product is not None:
             reason = product if isinstance(product, str) else "the target has no kernel for it"
-            found[node.describe()] = reason
-    return found
+            reasons[node.describe()] = reason
+    return reasons
 
 
-def noting_unfolded(found: dict[str, str]) -> Observer:
-    """An observer of passes that adds to `found` what `unfolded` says."""
+def noting_unfolded(reasons: dict[str, str]) -> Observer:
+    """An observer of passes that adds to `reasons` what `unfolded` says."""
 
     def observe(step: Pass, before: Graph, after: Graph) -> None:
         if isinstance(step, FoldIntegerProducts):
-            found.update(unfolded(after))
+            reasons.update(unfolded(after))
 
     return observe
 
@@ -105,14 +105,14 @@ def fold(rewriter: Rewriter, node: Node, target: Target) -> bool:
         return False
     ending = _scaled(rewriter, product) if node.is_onnx(*SUMS) else _requantised(rewriter, product)
     try:
-        made = _kernels(rewriter, product, ending)
+        kernels = _kernels(rewriter, product, ending)
     except WorkloadError:
         return False
-    if made is None or not all(
-        n.workload is None or has_schedule(n.workload, target) for n in made
+    if kernels is None or not all(
+        n.workload is None or has_schedule(n.workload, target) for n in kernels
     ):
         return False
-    rewriter.replace((node, *ending.nodes), *ending.before, *made)
+    rewriter.replace((node, *ending.nodes), *ending.before, *kernels)
     return True
 
 
@@ -158,10 +158,10 @@ def _followed(rewriter: Rewriter, product: Product, name: str, bias: Doubles) ->
             coding = coding_of(rewriter, node)
             return _Chain((*nodes, node), node.writes[0], bias, residual, bounds, coding)
         if node.is_onnx("Relu", "Clip"):
-            found = bounds_of(rewriter, node)
-            if found is None or bounds != UNBOUNDED:
+            clipped = bounds_of(rewriter, node)
+            if clipped is None or bounds != UNBOUNDED:
                 break
-            bounds = found
+            bounds = clipped
         elif _adds_two(node) and bounds == UNBOUNDED and residual is None:
             shift = _shift(rewriter, node, product)
             residual = None if shift is not None else _residual(rewriter, node, name)
@@ -260,9 +260,9 @@ def _factors(
         return float_constant(rewriter, f"{node.writes[0]}.scale", factors)
     ones = float_constant(rewriter, f"{node.writes[0]}.ones", np.ones(count))
     flat = rewriter.add_tensor(scale, "float32", (info.elements,))
-    found = rewriter.add_tensor(f"{node.writes[0]}.scale", "float32", (count,))
-    before += [view(scale, flat), Node("Mul", (flat, ones), (found,), found)]
-    return found
+    scales = rewriter.add_tensor(f"{node.writes[0]}.scale", "float32", (count,))
+    before += [view(scale, flat), Node("Mul", (flat, ones), (scales,), scales)]
+    return scales
 
 
 # -- kernels --------------------------------------------------------------------------------------
@@ -285,11 +285,11 @@ def _kernels(rewriter: Rewriter, product: Product, ending: _Ending) -> Sequence[
         "m": math.prod(dims[:-1]), "n": columns, "k": depth, "weights": "int8",
     }  # fmt: skip
     inputs = (source, _weights(rewriter, product))
-    made = make_kernel(
+    kernel = make_kernel(
         rewriter, "matmul", parameters, inputs, node,
         output=ending.result, names=("", "b"), epilogue=ending.epilogue,
     )  # fmt: skip
-    return [*before, made]
+    return [*before, kernel]
 
 
 def _weights(rewriter: Rewriter, product: Product) -> str:
@@ -316,6 +316,6 @@ def _frame(rewriter: Rewriter, product: Product, before: list[Node]) -> str:
     if isinstance(product.zero, int):
         byte = np.array([product.zero], np.uint8)
         return rewriter.add_constant(f"{product.node.writes[0]}.frame", byte, "uint8")
-    found = rewriter.add_tensor(product.zero, "uint8", (1,))
-    before.append(view(product.zero, found))
-    return found
+    frame = rewriter.add_tensor(product.zero, "uint8", (1,))
+    before.append(view(product.zero, frame))
+    return frame

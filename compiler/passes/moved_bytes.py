@@ -187,15 +187,15 @@ def _hoist(rewriter: Rewriter, node: Node, before: Node, coding: Coding) -> None
     if any(rewriter.info(name).dtype != "float32" for name in before.writes):
         return
     count = len(before.inputs) if before.is_onnx("Concat") else 1
-    made: dict[str, str] = {}
+    quantised: dict[str, str] = {}
     parts: list[Node] = []
     for name in before.inputs[:count]:
-        if name in made:
+        if name in quantised:
             continue
         if name in rewriter.constants or rewriter.captured(name):
             return
-        made[name] = rewriter.add_tensor(name, coding.dtype, rewriter.info(name).dims)
-        parts.append(quantise(rewriter, name, made[name], coding, f"{node.name}.earlier"))
-    inputs = tuple(made.get(name, name) for name in before.inputs)
+        quantised[name] = rewriter.add_tensor(name, coding.dtype, rewriter.info(name).dims)
+        parts.append(quantise(rewriter, name, quantised[name], coding, f"{node.name}.earlier"))
+    inputs = tuple(quantised.get(name, name) for name in before.inputs)
     moved = replace(before, inputs=inputs, outputs=node.outputs)
     rewriter.replace((before, node), *parts, moved)

@@ -115,11 +115,11 @@ class _Narrowing:
             return name
         key = (name, dtype)
         if key not in self._known:
-            made = self._known[key] = self._fresh(name, dtype)
+            converted = self._known[key] = self._fresh(name, dtype)
             if name in self.constants:
-                self.constants[made] = as_narrow(self.constants[name], dtype)
+                self.constants[converted] = as_narrow(self.constants[name], dtype)
             else:
-                self.nodes.append(self._cast(name, made))
+                self.nodes.append(self._cast(name, converted))
         return self._known[key]
 
     def _fresh(self, base: str, dtype: str) -> str:
@@ -131,10 +131,10 @@ class _Narrowing:
 
     def _cast(self, source: str, result: str) -> Node:
         """Finite numbers that are too large become the largest there are."""
-        info, made = self.tensors[source], self.tensors[result]
+        info, output = self.tensors[source], self.tensors[result]
         formula = "to_float32(x0)"
-        if made.dtype != WIDE:
-            most = largest(made.dtype)
+        if output.dtype != WIDE:
+            most = largest(output.dtype)
             formula = f"minimum(maximum(x0,{-most:.9g}),{most:.9g})"
             formula = f"to_float32(where(is_inf(x0),x0,{formula}))"
         parameters = {
@@ -142,7 +142,7 @@ class _Narrowing:
             "expression": formula,
             "types": info.dtype,
         }
-        workload = Workload.of("elementwise", parameters, dtype=made.dtype)
+        workload = Workload.of("elementwise", parameters, dtype=output.dtype)
         return kernel(workload, (source,), result, result)
 
     def _writes(self, node: Node, name: str, dtype: str) -> str:
@@ -300,16 +300,16 @@ def largest(dtype: str) -> float:
 def as_narrow(array: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
     """Elements of another type; finite numbers that are too large become the largest there are."""
     with np.errstate(over="ignore"):
-        made = np.atleast_1d(array).astype(to_numpy(dtype))
+        narrow = np.atleast_1d(array).astype(to_numpy(dtype))
     if size_of(dtype) < size_of(WIDE):
         wide = np.atleast_1d(array)
-        step = max(1, _PIECE * len(made) // max(1, made.size))
-        for first in range(0, len(made), step):  # masks of all of a large weight are half of it
-            piece, source = made[first : first + step], wide[first : first + step]
+        step = max(1, _PIECE * len(narrow) // max(1, narrow.size))
+        for first in range(0, len(narrow), step):  # masks of all of a large weight are half of it
+            piece, source = narrow[first : first + step], wide[first : first + step]
             lost = np.isinf(piece)
             if lost.any():
                 lost &= np.isfinite(source)
-                piece[lost] = np.copysign(largest(dtype), source[lost]).astype(made.dtype)
+                piece[lost] = np.copysign(largest(dtype), source[lost]).astype(narrow.dtype)
     if array.size >= _PIECE:
         release()  # what was read lies in the model's file, and is seldom read again
-    return made.reshape(array.shape)
+    return narrow.reshape(array.shape)

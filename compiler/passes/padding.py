@@ -62,7 +62,7 @@ def spatial_padding(rewriter: Rewriter, node: Node) -> list[tuple[int, int]] | N
     if scalar(node, "value", 2, rewriter.constant, 0.0) != 0.0:
         return None
     rank, count = len(info.dims), len(flat) // 2
-    found = [(0, 0)] * rank
+    padding = [(0, 0)] * rank
     for position, axis in enumerate(axes or range(rank)):
-        found[axis] = (flat[position], flat[count + position])
-    return found[2:] if found[:2] == [(0, 0), (0, 0)] else None
+        padding[axis] = (flat[position], flat[count + position])
+    return padding[2:] if padding[:2] == [(0, 0), (0, 0)] else None

@@ -80,24 +80,24 @@ def _keep(rewriter: Rewriter, node: Node, whole: int | None) -> None:
     a, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     if node.attribute("transA", 0) or not plain or a.shape is None or result.dtype != "float32":
         return
-    found = _weights(rewriter, node.inputs[1], turned, whole)
-    if found is None or (found.even and _is_quantised(rewriter, node.inputs[0])):
+    weights = _weights(rewriter, node.inputs[1], turned, whole)
+    if weights is None or (weights.even and _is_quantised(rewriter, node.inputs[0])):
         return
     if whole is not None and not _pays(rewriter, a, node.inputs[1]):
         return
-    if a.shape[-1:] != (found.codes.shape[1],):
+    if a.shape[-1:] != (weights.codes.shape[1],):
         return
-    n, k = found.codes.shape
-    padded = np.pad(found.codes, ((0, 0), (0, -k % found.block)))
-    q = packed(padded.reshape(n, -1, found.block), found.bits)
-    scale = kept_scales(found.scale)
+    n, k = weights.codes.shape
+    padded = np.pad(weights.codes, ((0, 0), (0, -k % weights.block)))
+    q = packed(padded.reshape(n, -1, weights.block), weights.bits)
+    scale = kept_scales(weights.scale)
     operands = [
         rewriter.add_constant(f"{node.inputs[1]}.{name}", array, str(array.dtype))
         for name, array in (("q", q), ("scale", scale))
     ]
-    if not found.even:
-        operands.append(rewriter.add_constant(f"{node.inputs[1]}.zero", found.zero, "uint8"))
-    stated = attributes_of(n=n, k=k, bits=found.bits, block=found.block, activations="float32")
+    if not weights.even:
+        operands.append(rewriter.add_constant(f"{node.inputs[1]}.zero", weights.zero, "uint8"))
+    stated = attributes_of(n=n, k=k, bits=weights.bits, block=weights.block, activations="float32")
     output, after = node.writes[0], []
     if node.input(2):
         before = rewriter.add_tensor(output, "float32", (*a.shape[:-1], n))
@@ -144,17 +144,17 @@ def _unsign(rewriter: Rewriter, name: str) -> None:
     if codes is None or rewriter.info(name).dtype != "int8":
         return
     array = (codes.astype(np.int16) + 128).astype(np.uint8)
-    made = rewriter.add_constant(f"{name}.codes", array, "uint8")
+    constant = rewriter.add_constant(f"{name}.codes", array, "uint8")
     for reader in rewriter.consumers(name):
         if reader.is_onnx("DequantizeLinear"):
             if all(r.is_onnx("Gather") for r in _living(rewriter, reader.writes[0])):
-                rewriter.replace(reader, _above(rewriter, reader, made))
+                rewriter.replace(reader, _above(rewriter, reader, constant))
         elif reader.is_onnx("Gather") and not rewriter.is_output(reader.writes[0]):
             after = _living(rewriter, reader.writes[0])
             if all(r.is_onnx("DequantizeLinear") for r in after):
                 result = rewriter.info(reader.writes[0])
                 picked = rewriter.add_tensor(result.name, "uint8", result.dims)
-                inputs = (made, *reader.inputs[1:])
+                inputs = (constant, *reader.inputs[1:])
                 moved = [_above(rewriter, r, picked) for r in after]
                 gather = replace(reader, inputs=inputs, outputs=(picked,))
                 rewriter.replace((reader, *after), gather, *moved)

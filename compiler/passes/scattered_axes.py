@@ -37,10 +37,10 @@ class ScatterInside(Pass):
 
 
 def _write_inside(rewriter: Rewriter, node: Node) -> None:
-    found = node.workload
-    if found is None or found.operator != "scatter_nd" or found.integer("lead"):
+    scatter = node.workload
+    if scatter is None or scatter.operator != "scatter_nd" or scatter.integer("lead"):
         return
-    if len(found.shape("indices")) != 2 or found.shape("indices")[-1] != 1:
+    if len(scatter.shape("indices")) != 2 or scatter.shape("indices")[-1] != 1:
         return
     inward = _swap(rewriter.producer(node.inputs[0]))
     after = rewriter.only_consumer(node.writes[0])
@@ -53,23 +53,23 @@ def _write_inside(rewriter: Rewriter, node: Node) -> None:
         return
     if outward.workload.shape("shape") != (rows, before, behind):
         return
-    count = found.shape("indices")[0]
-    updates, made = _swapped(rewriter, node.inputs[2], (count, before, behind), found)
+    count = scatter.shape("indices")[0]
+    updates, swaps = _swapped(rewriter, node.inputs[2], (count, before, behind), scatter)
     parameters = {
-        **dict(found.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
+        **dict(scatter.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
     }  # fmt: skip
     workload = replace(
-        found, parameters=tuple((name, parameters[name]) for name, _ in found.parameters)
+        scatter, parameters=tuple((name, parameters[name]) for name, _ in scatter.parameters)
     )
     operands = (inward.inputs[0], node.inputs[1], updates)
     written = kernel(workload, operands, outward.writes[0], node.name)
-    rewriter.replace((inward, node, outward), *made, written)
+    rewriter.replace((inward, node, outward), *swaps, written)
 
 
 def _swap(node: Node | None) -> Node | None:
     """A kernel that swaps the first two of three axes, else None."""
-    found = node.workload if node is not None else None
-    if found is None or found.operator != "transpose" or found.shape("perm") != (1, 0, 2):
+    workload = node.workload if node is not None else None
+    if workload is None or workload.operator != "transpose" or workload.shape("perm") != (1, 0, 2):
         return None
     return node
 

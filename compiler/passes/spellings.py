@@ -64,10 +64,10 @@ def _beside(rewriter: Rewriter, node: Node) -> tuple[str, float] | None:
 
 
 def _maximum(rewriter: Rewriter, node: Node) -> None:
-    found = _beside(rewriter, node)
-    if found is None:
+    operands = _beside(rewriter, node)
+    if operands is None:
         return
-    x, number = found
+    x, number = operands
     if number == -math.inf:
         rewriter.bypass(node, x)
     elif number == 0.0:
@@ -77,10 +77,10 @@ def _maximum(rewriter: Rewriter, node: Node) -> None:
 
 
 def _minimum(rewriter: Rewriter, node: Node) -> None:
-    found = _beside(rewriter, node)
-    if found is None:
+    operands = _beside(rewriter, node)
+    if operands is None:
         return
-    x, number = found
+    x, number = operands
     if number == math.inf:
         rewriter.bypass(node, x)
     else:
@@ -129,8 +129,8 @@ def _reciprocal(rewriter: Rewriter, node: Node) -> None:
 def _sigmoid(rewriter: Rewriter, node: Node, divisor: str) -> None:
     """1 / (1 + exp(-x))"""
     total = rewriter.producer(divisor)
-    found = _beside(rewriter, total) if total is not None and total.is_onnx("Add") else None
-    power = rewriter.producer(found[0]) if found is not None and found[1] == 1.0 else None
+    summands = _beside(rewriter, total) if total is not None and total.is_onnx("Add") else None
+    power = rewriter.producer(summands[0]) if summands is not None and summands[1] == 1.0 else None
     if power is None or not power.is_onnx("Exp"):
         return
     minus = rewriter.producer(power.inputs[0])

@@ -61,34 +61,34 @@ class UnrollLoops(Pass):
 
 def _work(graph: Graph) -> int:
     """Operations of a body's matrix products whose shapes are known."""
-    found = 0
+    operations = 0
     for node in graph.nodes:
         infos = [graph.info(name) for name in (*node.inputs[:1], *node.outputs[:1]) if name]
         if node.is_onnx("MatMul", "Gemm") and all(info.known for info in infos):
-            given, made = infos
+            given, product = infos
             depth = given.dims[0 if node.attribute("transA", 0) else -1]
-            found += 2 * made.elements * depth
-    return found
+            operations += 2 * product.elements * depth
+    return operations
 
 
 class _AsTheyAre(OpenBodies):
     """Opens bodies, and leaves what is in them as the model has it."""
 
-    def lowered(self, found: Opened) -> Opened | None:
-        return found
+    def lowered(self, body: Opened) -> Opened | None:
+        return body
 
 
 def _all_unrolled(rewriter: Rewriter, nodes: Sequence[Node]) -> list[Node]:
-    found: list[Node] = []
+    unrolled: list[Node] = []
     for node in nodes:
-        found += _unrolled(rewriter, node) if node.operator == REPEAT else [node]
-    return found
+        unrolled += _unrolled(rewriter, node) if node.operator == REPEAT else [node]
+    return unrolled
 
 
 def _unrolled(rewriter: Rewriter, node: Node) -> list[Node]:
     """The copies of a loop's body, one after another, and what comes of them."""
     body, trips = node.bodies[0], int(node.attribute("trips"))
-    graph, found = body.graph, list[Node]()
+    graph, copies = body.graph, list[Node]()
     known = {
         name: rewriter.add_constant(name, value, graph.info(name).dtype)
         for name, value in graph.constants.items()
@@ -104,12 +104,12 @@ def _unrolled(rewriter: Rewriter, node: Node) -> list[Node]:
             info = graph.info(row.inside)
             names[row.inside] = rewriter.add_tensor(row.inside, info.dtype, info.dims)
             part = (row.start + trip * row.step) * info.elements
-            found.append(view(node.inputs[row.outside], names[row.inside], offset=part))
-        found += _copied(rewriter, graph, names)
+            copies.append(view(node.inputs[row.outside], names[row.inside], offset=part))
+        copies += _copied(rewriter, graph, names)
         state = {c.entry: names[c.exit] for c in body.carried}
         for row in body.writes:
             rows[row][row.start + trip * row.step] = names[row.inside]
-    return [*found, *_results(rewriter, node, body, state, rows)]
+    return [*copies, *_results(rewriter, node, body, state, rows)]
 
 
 def _initial(rewriter: Rewriter, node: Node, number: int) -> str:
@@ -121,7 +121,7 @@ def _initial(rewriter: Rewriter, node: Node, number: int) -> str:
 
 def _copied(rewriter: Rewriter, graph: Graph, names: dict[str, str]) -> list[Node]:
     """The nodes of a body over tensors of their own, whose names come into `names`."""
-    found = []
+    copies = []
     for node in graph.nodes:
         for name in node.writes:
             info = graph.info(name)
@@ -131,8 +131,8 @@ def _copied(rewriter: Rewriter, graph: Graph, names: dict[str, str]) -> list[Nod
             tuple(names[name] if name else "" for name in side)
             for side in (node.inputs, node.outputs)
         )
-        found.append(replace(node, inputs=inputs, outputs=outputs, name=outputs[0] or node.name))
-    return found
+        copies.append(replace(node, inputs=inputs, outputs=outputs, name=outputs[0] or node.name))
+    return copies
 
 
 def _results(
@@ -140,7 +140,7 @@ def _results(
     rows: dict[Row, dict[int, str]],
 ) -> list[Node]:  # fmt: skip
     """What of the last iteration is the node's, and the rows of all put together."""
-    found = [
+    nodes = [
         view(state[carried.entry], node.outputs[carried.final])
         for carried in body.carried
         if carried.final >= 0 and node.outputs[carried.final]
@@ -150,11 +150,11 @@ def _results(
         for number in sorted(parts):
             info = rewriter.info(parts[number])
             views.append(rewriter.add_tensor(parts[number], info.dtype, (1, *info.dims)))
-            found.append(view(parts[number], views[-1]))
+            nodes.append(view(parts[number], views[-1]))
         if len(views) == 1:
-            found[-1] = view(found[-1].inputs[0], whole)
+            nodes[-1] = view(nodes[-1].inputs[0], whole)
         else:
-            found.append(
+            nodes.append(
                 Node("Concat", tuple(views), (whole,), whole, attributes=attributes_of(axis=0))
             )
-    return found
+    return nodes

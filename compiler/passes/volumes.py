@@ -30,36 +30,36 @@ class FlattenVolumes(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
-        made: set[str] = set()
+        unflattened: set[str] = set()
         for node in graph.nodes:
             result = take_apart(rewriter, node, volumes)
             if result is not None:
-                made.add(result)
-            elif made.intersection(node.reads):
-                _move(rewriter, node, made)
+                unflattened.add(result)
+            elif unflattened.intersection(node.reads):
+                _move(rewriter, node, unflattened)
         return rewriter.finish()
 
 
-def _move(rewriter: Rewriter, node: Node, made: set[str]) -> None:
-    """f(T(View(a)), T(View(b))) -> T(View(f(a, b))), where `made` are results of such."""
+def _move(rewriter: Rewriter, node: Node, unflattened: set[str]) -> None:
+    """f(T(View(a)), T(View(b))) -> T(View(f(a, b))), where `unflattened` are results of such."""
     if node.kind != "host" or len(node.writes) != 1 or node.domain not in ("", INTERNAL_DOMAIN):
         return
     (result,) = node.writes
     varying = [name for name in node.reads if rewriter.constant(name) is None]
-    tails = [_tail(rewriter, name) if name in made else None for name in varying]
+    tails = [_tail(rewriter, name) if name in unflattened else None for name in varying]
     shapes = {rewriter.info(name).shape for name in (*varying, result)}
     numbers = [name for name in node.reads if name not in varying]
     if len(shapes) > 1 or any(rewriter.info(name).elements > 1 for name in numbers):
         return
     if formula_of(rewriter, node) is None or any(tail is None for tail in tails):
         return
-    found = [tail for tail in tails if tail is not None]
-    moves = {move.attributes for _, move in found}
-    inner = {rewriter.info(flat.inputs[0]).shape for flat, _ in found}
+    known_tails = [tail for tail in tails if tail is not None]
+    moves = {move.attributes for _, move in known_tails}
+    inner = {rewriter.info(flat.inputs[0]).shape for flat, _ in known_tails}
     if len(moves) != 1 or len(inner) != 1:
         return
-    flat, move = found[0]
-    sources = {name: view.inputs[0] for name, (view, _) in zip(varying, found, strict=True)}
+    flat, move = known_tails[0]
+    sources = {name: view.inputs[0] for name, (view, _) in zip(varying, known_tails, strict=True)}
     image, cut = (rewriter.info(name).dims for name in (flat.inputs[0], flat.writes[0]))
     dtype = rewriter.info(result).dtype  # bytes of a Quantise, truths of a comparison
     first = rewriter.add_tensor(result, dtype, image)
@@ -71,7 +71,7 @@ def _move(rewriter: Rewriter, node: Node, made: set[str]) -> None:
         replace(flat, inputs=(first,), outputs=(second,), name=second),
         replace(move, inputs=(second,), outputs=(result,), name=result),
     )
-    made.add(result)
+    unflattened.add(result)
 
 
 def _tail(rewriter: Rewriter, name: str) -> tuple[Node, Node] | None:

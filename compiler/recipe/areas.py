@@ -91,5 +91,5 @@ class Memory:
 
     def tensor(self, ref: TensorRef) -> NDArray[Any]:
         """A tensor that lies in memory, as its readers outside kernels have it."""
-        found = self.view(ref.place, to_numpy(ref.stored or ref.info.dtype), ref.info.dims)
-        return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found
+        stored = self.view(ref.place, to_numpy(ref.stored or ref.info.dtype), ref.info.dims)
+        return stored.astype(to_numpy(ref.info.dtype)) if ref.stored else stored

@@ -70,15 +70,15 @@ def _order(name: str, dims: tuple[int, ...]) -> list[tuple[int, str, int]]:
     """Dimensions in memory, outermost first: those of one element left out, whole axes merged."""
     layout = _parsed(name if normal(name) != PLAIN else IMAGE)
     shape = layout.concrete_shape(dims)
-    found: list[tuple[int, str, int]] = []
+    order: list[tuple[int, str, int]] = []
     for dimension, extent in zip(layout.dimensions, shape, strict=True):
         if extent == 1:
             continue
-        if found and found[-1][:2] == (dimension.axis, "outer") and dimension.part == "inner":
-            _, _, outer = found.pop()
-            found.append((dimension.axis, "whole", outer * extent))
+        if order and order[-1][:2] == (dimension.axis, "outer") and dimension.part == "inner":
+            _, _, outer = order.pop()
+            order.append((dimension.axis, "whole", outer * extent))
         elif extent == dims[dimension.axis]:
-            found.append((dimension.axis, "whole", extent))
+            order.append((dimension.axis, "whole", extent))
         else:
-            found.append((dimension.axis, dimension.part, extent))
-    return found
+            order.append((dimension.axis, dimension.part, extent))
+    return order

@@ -56,9 +56,9 @@ def plan_arena(intervals: Iterable[Interval]) -> Arena:
     least = peak_alive(known)
     best: Arena | None = None
     for order in ORDERS:
-        found = first_fit(sorted(known, key=order))
-        if best is None or found.nbytes < best.nbytes:
-            best = found
+        arena = first_fit(sorted(known, key=order))
+        if best is None or arena.nbytes < best.nbytes:
+            best = arena
         if best.nbytes == least:
             break
     assert best is not None

@@ -63,11 +63,11 @@ class OptimalMemory:
 
     Attributes:
         work: limit of each search (`WORK`).
-        found: what came of each arena, in the order they were asked for.
+        arenas: what came of each arena, in the order they were asked for.
     """
 
     work: float = WORK
-    found: list[ArenaFound] = field(default_factory=list)
+    arenas: list[ArenaFound] = field(default_factory=list)
 
     def __call__(self, intervals: Sequence[Interval]) -> Arena:
         heuristic = plan_arena(intervals)
@@ -75,13 +75,13 @@ class OptimalMemory:
         chosen = heuristic
         if heuristic.nbytes > least:
             chosen, least = _searched(intervals, heuristic, least, self.work)
-        self.found.append(ArenaFound(chosen.nbytes, heuristic.nbytes, least))
+        self.arenas.append(ArenaFound(chosen.nbytes, heuristic.nbytes, least))
         return chosen
 
     @property
     def largest(self) -> ArenaFound:
         """What came of the largest arena, a model's own."""
-        return max(self.found, key=lambda found: found.nbytes, default=ArenaFound(0, 0, 0))
+        return max(self.arenas, key=lambda arena: arena.nbytes, default=ArenaFound(0, 0, 0))
 
 
 def _searched(

@@ -120,7 +120,7 @@ def _private(
     arena: Arena,
 ) -> frozenset[str]:
     """Those of `ends` whose bytes are no other tensor's at any time."""
-    found = set()
+    private = set()
     known = [name for name in ends if name in nbytes]
     roots = [groups.find(name)[0] for name in known]
     for name, root in zip(known, roots, strict=True):
@@ -133,8 +133,8 @@ def _private(
             and start < arena.offsets[life.name] + life.nbytes
             for life in lives
         ):
-            found.add(name)
-    return frozenset(found)
+            private.add(name)
+    return frozenset(private)
 
 
 def planned(
@@ -162,11 +162,11 @@ def _tie(groups: Groups, name: str, base: str, offset: int) -> None:
 
 def device_tensors(graph: Graph) -> set[str]:
     """Tensors that kernels, views or joins touch, constants left out."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in graph.nodes:
         if node.kind != "host":
-            found.update(node.reads, node.writes)
-    return found - graph.constants.keys()
+            names.update(node.reads, node.writes)
+    return names - graph.constants.keys()
 
 
 def _intervals_of(graph: Graph, groups: Groups) -> list[Interval]:
@@ -191,8 +191,8 @@ def _intervals(
 
     for name in inputs:
         touch(name, -1)
-    for step, found in enumerate(touched):
-        for name in (*found.reads, *found.writes):
+    for step, accesses in enumerate(touched):
+        for name in (*accesses.reads, *accesses.writes):
             touch(name, step)
     for name in (*inputs, *outputs):  # inputs too: a bound run may be repeated
         touch(name, len(touched))

@@ -45,14 +45,14 @@ def held_tensors(
         else:
             end = ends[node]
         ready |= dict.fromkeys(node.writes, end)
-    found = []
+    tensors = []
     for name, step in ready.items():
         info = graph.info(name)
         place = ref(info).place
         if place.region == VALUE or info.known:
             layout = normal(layouts.get(name, PLAIN))
-            found.append(HeldTensor(name, info.dtype, info.shape, place, layout, step))
-    return tuple(found)
+            tensors.append(HeldTensor(name, info.dtype, info.shape, place, layout, step))
+    return tuple(tensors)
 
 
 # -- in artifacts -------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def read_tensors(
         damaged: the error that says what is wrong.
     """
     last = len(manifest["steps"]) - 1
-    found = []
+    tensors = []
     for name, dtype, shape, region, offset, layout, step in manifest.get("tensors", ()):
         if dtype not in (*STORED, "") and not is_value_type(str(dtype)):
             raise damaged(f"tensor '{name}' has the dtype {dtype!r}")
@@ -94,8 +94,8 @@ def read_tensors(
             except (WorkloadError, IndexError) as error:
                 raise damaged(f"tensor '{name}' has the layout {layout!r}") from error
         where = place([region, offset], size)
-        found.append(HeldTensor(str(name), str(dtype), dims, where, normal(str(layout)), step))
-    return tuple(found)
+        tensors.append(HeldTensor(str(name), str(dtype), dims, where, normal(str(layout)), step))
+    return tuple(tensors)
 
 
 def _extent(value: Any, damaged: Callable[[str], ModelError]) -> int:

@@ -48,7 +48,7 @@ def written_over(graph: Graph, layouts: Mapping[str, object]) -> dict[str, tuple
     """(Tensor a kernel writes, tensor it is written over), by input that is updated in place."""
     if any(node.kind == "control" for node in graph.nodes):
         return {}
-    found: dict[str, tuple[str, str]] = {}
+    pairs: dict[str, tuple[str, str]] = {}
     for name, result in graph.updates.items():
         written = _origin(graph, result)
         node = graph.producers.get(written)
@@ -62,8 +62,8 @@ def written_over(graph: Graph, layouts: Mapping[str, object]) -> dict[str, tuple
         if not graph.info(name).nbytes or seen & graph.output_names:
             continue
         if not any(_reads_later(graph, node, seen)):
-            found[name] = (written, over)
-    return found
+            pairs[name] = (written, over)
+    return pairs
 
 
 def _origin(graph: Graph, name: str) -> str:
@@ -77,11 +77,11 @@ def _origin(graph: Graph, name: str) -> str:
 
 def _seen_as(graph: Graph, name: str) -> set[str]:
     """A tensor, its views, and what it is a part of."""
-    found = {name}
+    aliases = {name}
     for node in graph.consumers.get(name, ()):
         if node.kind in ("view", "join"):
-            found |= _seen_as(graph, node.writes[0])
-    return found
+            aliases |= _seen_as(graph, node.writes[0])
+    return aliases
 
 
 def _reads_later(graph: Graph, node: Node, names: set[str]) -> Iterator[bool]:

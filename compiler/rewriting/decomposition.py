@@ -222,10 +222,10 @@ class Composer:
         return [_renamed(part, names) for part in self._parts]
 
     def _check(self, result: str, output: str) -> None:
-        found, declared = self.dims(result), self.dims(output)
-        if found != declared:
+        composed, declared = self.dims(result), self.dims(output)
+        if composed != declared:
             raise ModelError(
-                f"{self._node.describe()} comes out as {shape_text(found)}, and "
+                f"{self._node.describe()} comes out as {shape_text(composed)}, and "
                 f"{shape_text(declared)} is known of it; its operands do not go together"
             )
 
@@ -324,6 +324,6 @@ _LARGE, _HUGE = 1 << 30, 1 << 34
 def _is_much_of_little(results: Sequence[TensorInfo], operands: Sequence[TensorInfo]) -> bool:
     """Whether parts might hold constants as large as a result that is too large to be one: what is
     made of nothing (an identity, a grid, the weights of an interpolation) is such a constant."""
-    made = sum(info.nbytes for info in results)
+    written = sum(info.nbytes for info in results)
     given = sum(info.nbytes for info in operands if info.known)
-    return made > _HUGE or (made > _LARGE and made > 8 * given)
+    return written > _HUGE or (written > _LARGE and written > 8 * given)

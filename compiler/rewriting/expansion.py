@@ -162,10 +162,10 @@ class Expansion:
             ModelError: it cannot be computed of these inputs.
         """
         try:
-            found = self._entry.rule(self)
+            written = self._entry.rule(self)
         except (ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
             raise self.wrong(f"its inputs do not go together ({error})") from error
-        results = (found,) if isinstance(found, str) else found
+        results = (written,) if isinstance(written, str) else written
         for position, output in enumerate(self.node.outputs):
             if not output:
                 continue
@@ -192,10 +192,10 @@ class Expansion:
 
     def count(self, name: str) -> int:
         """An attribute that counts something there is at least one of."""
-        found = int(self.attribute(name))
-        if found < 1:
-            raise self.wrong(f"attribute '{name}' is {found}; it has to be at least 1")
-        return found
+        number = int(self.attribute(name))
+        if number < 1:
+            raise self.wrong(f"attribute '{name}' is {number}; it has to be at least 1")
+        return number
 
     def dims(self, name: str) -> tuple[int, ...]:
         """A tensor's shape; raises `ModelError` where only running the model tells it."""
@@ -228,10 +228,10 @@ class Expansion:
 
     def constant_input(self, position: int) -> NDArray[Any]:
         """An input that has to be constant."""
-        found = self.value(self.input(position))
-        if found is None:
+        array = self.value(self.input(position))
+        if array is None:
             raise self.wrong(f"input {position} has to be a constant of the model")
-        return found
+        return array
 
     def declared(self, position: int) -> tuple[int, ...] | None:
         """The shape that the file states for an output."""

@@ -47,8 +47,8 @@ class Pass(ABC):
     @property
     def contract(self) -> str:
         """What its docstring says after `Contract:`, in one line."""
-        found = (inspect.getdoc(type(self)) or "").partition("Contract:")[2]
-        return " ".join(found.partition("\n\n")[0].split())
+        text = (inspect.getdoc(type(self)) or "").partition("Contract:")[2]
+        return " ".join(text.partition("\n\n")[0].split())
 
     @property
     def options(self) -> dict[str, str]:

@@ -98,8 +98,8 @@ class _Recurrent:
 
     def nodes_or_none(self) -> list[Node] | None:
         sizes, node = self.sizes, self.node
-        found = activations_of(node, self.cell, len(self.backwards))
-        if found is None:
+        activations = activations_of(node, self.cell, len(self.backwards))
+        if activations is None:
             return None
         sequence = node.inputs[0]
         if self.batch_first:
@@ -109,7 +109,9 @@ class _Recurrent:
         mask = self._mask(lengths) if lengths else ""
         rows, finals = [], []
         for number, back in enumerate(self.backwards):
-            row, *final = self._direction(number, back, sequence, lengths, mask, found[number])
+            row, *final = self._direction(
+                number, back, sequence, lengths, mask, activations[number]
+            )
             rows.append(row)
             finals.append(final)
         self._write(rows, finals)
@@ -152,8 +154,8 @@ class _Recurrent:
             size = int(np.prod(shape))
             cut = value.reshape(-1)[offset : offset + size].reshape(shape)
             return self.constant(np.ascontiguousarray(cut.T if turned else cut))
-        found = self.view(name, shape, offset)
-        return self.op("Transpose", found, shape=shape[::-1], perm=(1, 0)) if turned else found
+        part = self.view(name, shape, offset)
+        return self.op("Transpose", part, shape=shape[::-1], perm=(1, 0)) if turned else part
 
     def _mask(self, lengths: str) -> str:
         """Which steps are before the end of each sequence: bool[steps, batch, 1]."""
@@ -215,13 +217,13 @@ class _Recurrent:
         weight = self.part(1, first * sizes.inputs, (sizes.hidden, sizes.inputs), turned=True)
         count = sizes.steps * sizes.batch
         flat = self.view(sequence, (count, sizes.inputs))
-        found = self.op("MatMul", flat, weight, shape=(count, sizes.hidden))
+        share = self.op("MatMul", flat, weight, shape=(count, sizes.hidden))
         for own in (True, False):
             if (own or not cell.keeps_bias(self.node, gate)) and (
                 bias := self.bias(number, gate, own)
             ):
-                found = self.op("Add", found, bias, shape=(count, sizes.hidden))
-        return self.view(found, (sizes.steps, sizes.batch, sizes.hidden))
+                share = self.op("Add", share, bias, shape=(count, sizes.hidden))
+        return self.view(share, (sizes.steps, sizes.batch, sizes.hidden))
 
     def bias(self, number: int, gate: int, of_input: bool) -> str:
         """A gate's bias, of the input's product or of the state's; "" without one."""
@@ -266,13 +268,13 @@ class _Recurrent:
                 continue
             views = [self.view(name, shape) for name in parts]
             whole = tuple(count if at == axis else extent for at, extent in enumerate(shape))
-            found = views[0]
+            output = views[0]
             if count > 1:
-                found = self.op("Concat", *views, shape=whole, axis=axis)
+                output = self.op("Concat", *views, shape=whole, axis=axis)
             if self.batch_first:
                 dims = tuple(whole[at] for at in order)
-                found = self.op("Transpose", found, shape=dims, perm=order)
-            self.nodes.append(view(found, self.node.outputs[position]))
+                output = self.op("Transpose", output, shape=dims, perm=order)
+            self.nodes.append(view(output, self.node.outputs[position]))
 
 
 class _Body:

@@ -60,9 +60,9 @@ class HostNode:
 
 def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
     """A copy for the caller on a cache line: frameworks take such by DLPack as it lies there."""
-    made = aligned_empty(array.shape, array.dtype)
-    made[...] = array
-    return made
+    aligned = aligned_empty(array.shape, array.dtype)
+    aligned[...] = array
+    return aligned
 
 
 class Executable(Presented, Emitting):
@@ -152,14 +152,14 @@ class Executable(Presented, Emitting):
         pool = self._pool
         area = pool.take()
         try:
-            made = self._in(area).run(given, copy)
+            outputs = self._in(area).run(given, copy)
         except MemoryError as error:
             raise no_room(self.name, self._needed) from error
         finally:
             pool.give(area)
         for update in self.recipe.updates:
-            made[update.output] = inputs[update.input]
-        return made
+            outputs[update.output] = inputs[update.input]
+        return outputs
 
     def bind(self, inputs: Arrays) -> BoundRun:
         """Put inputs in place once, for runs that copy nothing; errors as `run`.
@@ -191,12 +191,12 @@ class Executable(Presented, Emitting):
 
     def _in(self, area: Area) -> Workspace:
         """The workspace that an area is for this model."""
-        found: Workspace | None = area.models.get(self._key)
-        if found is None:
+        workspace: Workspace | None = area.models.get(self._key)
+        if workspace is None:
             area.reserve(self.name, self.recipe.arena_bytes)
-            found = Workspace(self.recipe, self._hosts, replace(self._memory, arena=area.arena))
-            area.add(self._key, found)
-        return found
+            workspace = Workspace(self.recipe, self._hosts, replace(self._memory, arena=area.arena))
+            area.add(self._key, workspace)
+        return workspace
 
     def _host_call(self, step: HostStep) -> HostCall:
         from tilesmith.compiler.host.step import HostCall

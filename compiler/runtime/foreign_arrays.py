@@ -40,12 +40,12 @@ def array_of(value: Any, what: str) -> NDArray[Any]:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         try:
-            found = np.asarray(value)
+            array = np.asarray(value)
         except Exception:  # whatever the framework says to that
-            found = np.empty(0, dtype=object)
-        if found.dtype == object:
+            array = np.empty(0, dtype=object)
+        if array.dtype == object:
             reason = " ".join(str(error).split())
             raise ModelError(
                 f"{what} cannot be read as an array ({reason}); give one that lies on the CPU"
             ) from error
-        return found
+        return array

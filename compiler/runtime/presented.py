@@ -87,8 +87,8 @@ class Presented:
         given = dict(zip(names, arrays, strict=False))
         for name in given.keys() & named.keys():
             raise ModelError(f"input '{name}' of '{self.name}' is given twice: in order, by name")
-        found = self.run({**given, **named})
-        outputs = tuple(found[info.name] for info in self.outputs)
+        results = self.run({**given, **named})
+        outputs = tuple(results[info.name] for info in self.outputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def __repr__(self: Shown) -> str:

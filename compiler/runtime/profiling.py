@@ -149,13 +149,13 @@ class _Part:
 
 def _events(notes: Notes, steps: Sequence[DeviceStep], thread: int) -> list[Event]:
     """What a thread did, first to last."""
-    found = []
+    events = []
     before = notes.times[0]
     for number, kind, now in zip(notes.steps, notes.kinds, notes.times, strict=True):
         if kind in (RAN, MET, PASSED) and number >= 0 and now > before:
-            found.append(Event(steps[number], thread, before, now, bool(kind == MET)))
+            events.append(Event(steps[number], thread, before, now, bool(kind == MET)))
         before = now
-    return found
+    return events
 
 
 def profiled(
@@ -222,7 +222,7 @@ def _prepared(parts: Sequence[_Part], values: Values) -> int:
                 part.timed.reserve(room)
             part.run(values)
             notes = [] if part.timed is None else part.timed.notes()
-            if not any(found.lost for found in notes):
+            if not any(thread_notes.lost for thread_notes in notes):
                 break
             room *= 4
             if room > _MOST_NOTES:
@@ -230,7 +230,7 @@ def _prepared(parts: Sequence[_Part], values: Values) -> int:
                     f"a run has more than {_MOST_NOTES // 4} steps, loops counted; profile it at "
                     "smaller sizes"
                 )
-        counts.append(max((found.steps.size for found in notes), default=0))
+        counts.append(max((thread_notes.steps.size for thread_notes in notes), default=0))
         part.starts, part.stops = [], []
     each = max(1, min(256, _MOST_NOTES // (2 * max(sum(counts), 1))))
     for part, count in zip(parts, counts, strict=True):
@@ -338,30 +338,30 @@ class _Rounds:
         program by its notes."""
         means = [mean_of(part.blocks, kept) if part.blocks else None for part in self.parts]
         notes = [0.0 if mean is None else float(mean.calls.sum()) for mean in means]
-        found: list[StepTimes] = []
+        all_times: list[StepTimes] = []
         off = 0.0
         for part, mean, count in zip(self.parts, means, notes, strict=True):
             if mean is None:
-                found += _on_host(part, kept)
+                all_times += _on_host(part, kept)
                 continue
             times, less = step_times(part.steps, mean, cost * count / max(sum(notes), 1.0))
-            found += times
+            all_times += times
             off += less
-        return tuple(found), off
+        return tuple(all_times), off
 
     def _events(self) -> list[Event]:
-        found: list[Event] = []
+        events: list[Event] = []
         for part in self.parts:
             host = part.segment.host
-            found += part.events
+            events += part.events
             if host is not None:
                 ends = zip(part.starts, part.stops, strict=True)
-                found += (Event(host, 0, start, stop) for start, stop in list(ends)[:_TRACED])
+                events += (Event(host, 0, start, stop) for start, stop in list(ends)[:_TRACED])
         if not self.parts:
             return []
-        last = max((event.stop for event in found), default=0.0)
-        found += (Event(None, 0, start, stop) for start, stop in self.spans if stop <= last)
-        return sorted(found, key=lambda event: (event.start, -event.stop))
+        last = max((event.stop for event in events), default=0.0)
+        events += (Event(None, 0, start, stop) for start, stop in self.spans if stop <= last)
+        return sorted(events, key=lambda event: (event.start, -event.stop))
 
 
 def _loops(step: DeviceStep) -> bool:

@@ -80,8 +80,8 @@ def sums_of(notes: Notes, runs: int, steps: int) -> Sums:
     def table(kind: NDArray[np.bool_], weights: NDArray[Any] | None = None) -> Floats:
         chosen = named & kind
         weighed = None if weights is None else weights[chosen]
-        found = np.bincount(where[chosen], weighed, minlength=runs * steps)
-        return found[: runs * steps].reshape(runs, steps).astype(np.float64)
+        sums = np.bincount(where[chosen], weighed, minlength=runs * steps)
+        return sums[: runs * steps].reshape(runs, steps).astype(np.float64)
 
     seen, kinds = notes.kinds != PASSED, notes.kinds
     return Sums(
@@ -122,19 +122,19 @@ def step_times(
         waits[within] *= 1 + unseen / looked
         calls[number + 1 : within.stop] *= 1 + passed / seen
     around = _around(steps)
-    found = [
+    times = [
         StepTimes(step, float(took[n]), float(waits[n]), float(calls[n]), around.get(id(step), ""))
         for n, step in enumerate(steps)
     ]
-    return found, float(off.sum())
+    return times, float(off.sum())
 
 
 def _around(steps: Sequence[DeviceStep]) -> dict[int, str]:
     """The innermost loop or branch around each step, by the step's identity."""
-    found: dict[int, str] = {}
+    enclosing: dict[int, str] = {}
     for step in steps:  # those outside come first
         inner = getattr(step, "steps", ())
         for one in inner:
             for each in one if isinstance(one, tuple) else (one,):
-                found[id(each)] = getattr(step, "name", "")
-    return found
+                enclosing[id(each)] = getattr(step, "name", "")
+    return enclosing

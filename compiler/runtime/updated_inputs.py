@@ -40,16 +40,16 @@ class UpdatedInputs:
 
     def arrays(self, inputs: Mapping[str, Any]) -> tuple[Bytes, ...]:
         """The memory to run in, one for each array written where it is."""
-        found = []
+        arrays = []
         for ref in self._direct:
             array = inputs[ref.info.name]
             if _fits(array, ref):
-                found.append(self._bytes_of(array, ref.info.name))
+                arrays.append(self._bytes_of(array, ref.info.name))
                 continue
             own = self._own(ref)
             own.view(to_numpy(ref.info.dtype)).reshape(array.shape)[...] = array
-            found.append(own)
-        return tuple(found)
+            arrays.append(own)
+        return tuple(arrays)
 
     def _bytes_of(self, array: NDArray[Any], name: str) -> Bytes:
         """The array's bytes: the very object of the last run where they are the same memory (which

@@ -121,16 +121,16 @@ class Workspace:
         """Run the model on inputs that were checked; see `Executable.run`."""
         try:
             values = self._placed(inputs, self._passed)
-            made = {ref.info.name: self._passed.give(ref) for ref in self.recipe.outputs}
+            outputs = {ref.info.name: self._passed.give(ref) for ref in self.recipe.outputs}
             for part in self.segments:
                 part.run(values)
-            rest = (ref for ref in self.recipe.outputs if made[ref.info.name] is None)
-            found = {ref.info.name: self.read(ref, values) for ref in rest}
-            self._updated.finish(inputs, found)
+            rest = (ref for ref in self.recipe.outputs if outputs[ref.info.name] is None)
+            results = {ref.info.name: self.read(ref, values) for ref in rest}
+            self._updated.finish(inputs, results)
             updated = self._updated.outputs
-            for name, value in found.items():
-                made[name] = value if name in updated else copy(value)
-            return made
+            for name, value in results.items():
+                outputs[name] = value if name in updated else copy(value)
+            return outputs
         finally:
             self._passed.home()  # the caller's memory may be gone by the next run
 
@@ -160,25 +160,25 @@ class Workspace:
         """The tensor at a place: a view of the workspace's memory, or what the host holds."""
         if ref.place.region == "value":
             return values[ref.info.name]
-        found = self._view(ref)
-        return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found
+        array = self._view(ref)
+        return array.astype(to_numpy(ref.info.dtype)) if ref.stored else array
 
     # -- what there is to run -------------------------------------------------------------------
     def _segments_of(self, steps: Iterable[Step], natives: list[_Native]) -> tuple[Segment, ...]:
         """The steps in parts; `natives` takes what is linked to memory of callers'."""
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for is_host, part in groupby(steps, lambda step: isinstance(step, HostStep)):
             if is_host:
                 hosts = (step for step in part if isinstance(step, HostStep))
-                found += [Segment(partial(self._run_host, step), (step,)) for step in hosts]
+                segments += [Segment(partial(self._run_host, step), (step,)) for step in hosts]
                 continue
             for run in _unbroken(step for step in part if not isinstance(step, HostStep)):
                 if isinstance(run[0], KernelStep) and run[0].checks:
-                    found.append(Segment(partial(self._check, run[0])))
+                    segments.append(Segment(partial(self._check, run[0])))
                 link = partial(backend_of(self.recipe.target).link_all, self.recipe, run)
                 natives.append(_Native(link, self.memory))
-                found.append(Segment(natives[-1].run, tuple(run)))
-        return tuple(found)
+                segments.append(Segment(natives[-1].run, tuple(run)))
+        return tuple(segments)
 
     def _check(self, step: KernelStep, values: Values) -> None:
         for check in step.checks:

@@ -49,8 +49,8 @@ def _physical(layout: str, dims: Shape) -> Shape | None:
     """Pixels or blocks of them, and a row's lanes; None if there is an incomplete block."""
     if len(dims) != 4:
         return None
-    found = Layout.parse(layout)
-    shape = found.concrete_shape(dims)
+    parsed = Layout.parse(layout)
+    shape = parsed.concrete_shape(dims)
     if math.prod(shape) != math.prod(dims):
         return None
     return (*shape[:3], math.prod(shape[3:]))
@@ -88,12 +88,12 @@ def _elementwise(
 
 def _resizing(workload: Workload, layout: str) -> tuple[Workload, tuple[str, ...]] | None:
     """Whole pixels are repeated, so that only single ones lie in a row."""
-    found, given = Layout.parse(layout), workload.shape("shape")
+    parsed, given = Layout.parse(layout), workload.shape("shape")
     sizes = workload.shape("sizes")
-    pixels, made = (found.concrete_shape(shape) for shape in (given, sizes))
+    pixels, resized = (parsed.concrete_shape(shape) for shape in (given, sizes))
     if len(given) != 4 or len(pixels) != 4 or given[:2] != sizes[:2] or pixels[3] != given[1]:
         return None
-    shapes = {"shape": shape_text(pixels), "sizes": shape_text(made)}
+    shapes = {"shape": shape_text(pixels), "sizes": shape_text(resized)}
     parameters = {**dict(workload.parameters), **shapes}
     changed = Workload.of("resize", parameters, dtype=workload.dtype)
     return replace(changed, constants=workload.constants), (layout,)

@@ -114,15 +114,15 @@ class Chooser:
         known = [*bests.values(), *others.values()]
         self._look_up(best for pairs in known for best in pairs.values())
         for workload in missing:
-            found = bests.get(workload.key, {})
-            self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
+            own = bests.get(workload.key, {})
+            self._known[workload] = self._schedules(workload, own, others.get(workload.key, {}))
 
     def _look_up(self, bests: Iterable[BestRecord]) -> None:
         """How bests were found, all at once."""
         asked = list(bests)
         if self.database is not None and asked:
-            found = self.database.origins(asked)
-            self._origins |= {id(best): origin for best, origin in zip(asked, found, strict=True)}
+            origins = self.database.origins(asked)
+            self._origins |= {id(best): origin for best, origin in zip(asked, origins, strict=True)}
 
     def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
         """The best schedule known for each (input, output) layout pair of a workload."""
@@ -131,7 +131,7 @@ class Chooser:
 
     def best(self, workload: Workload) -> Schedule:
         """The fastest of them."""
-        return min(self.schedules(workload).values(), key=lambda found: found.seconds)
+        return min(self.schedules(workload).values(), key=lambda schedule: schedule.seconds)
 
     def space(self, workload: Workload) -> SearchSpace:
         if workload not in self._spaces:
@@ -146,7 +146,7 @@ class Chooser:
     ) -> dict[tuple[str, str], Schedule]:
         """Of each layout pair; `others` are bests of other thread counts."""
         space = self.space(workload)
-        found: dict[tuple[str, str], Schedule] = {}
+        schedules: dict[tuple[str, str], Schedule] = {}
         if workload in self._choices:
             chosen = self._choices[workload]
             seconds = min((best.latency for best in bests.values()), default=0.0)
@@ -157,32 +157,32 @@ class Chooser:
             untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
                 seconds = self.estimated(workload, chosen)
-            found[self.layouts(workload, chosen)] = Schedule(chosen, origin, seconds, users)
+            schedules[self.layouts(workload, chosen)] = Schedule(chosen, origin, seconds, users)
             if untuned:  # in every layout it has, as in a model that was never tuned
-                self._add_variants(workload, space, found)
-            return found
+                self._add_variants(workload, space, schedules)
+            return schedules
         for best in bests.values():
             if best.record.config in space:
                 origin = self._origin(best)
                 users = self._parallel.users(workload, best.record.config)
                 schedule = Schedule(best.record.config, origin, best.latency, users)
-                found[self.layouts(workload, schedule.config)] = schedule
-        self._add_others(workload, space, found, others, bool(bests))
-        if bests and not found:
-            self._add_next_best(workload, space, found)
-        if not found:
+                schedules[self.layouts(workload, schedule.config)] = schedule
+        self._add_others(workload, space, schedules, others, bool(bests))
+        if bests and not schedules:
+            self._add_next_best(workload, space, schedules)
+        if not schedules:
             schedule = self._untuned(workload, space)
-            found[self.layouts(workload, schedule.config)] = schedule
+            schedules[self.layouts(workload, schedule.config)] = schedule
         elif self.measured_only:
-            return found
-        self._add_variants(workload, space, found)
-        return found
+            return schedules
+        self._add_variants(workload, space, schedules)
+        return schedules
 
     def _add_others(
         self,
         workload: Workload,
         space: SearchSpace,
-        found: dict[tuple[str, str], Schedule],
+        schedules: dict[tuple[str, str], Schedule],
         others: Mapping[tuple[str, str], BestRecord],
         tuned: bool,
     ) -> None:
@@ -207,18 +207,18 @@ class Chooser:
                 elif one.config != config:
                     origin = self._derived(workload, one.config)
                 pair = self.layouts(workload, one.config)
-                known = found.get(pair)
+                known = schedules.get(pair)
                 if known is None and tuned and self.measured_only:
                     continue
                 if known is None or one.seconds <= known.seconds:
-                    found[pair] = Schedule(one.config, origin, one.seconds, one.threads)
+                    schedules[pair] = Schedule(one.config, origin, one.seconds, one.threads)
 
     def _usual_seconds(self, workload: Workload, threads: int) -> float | None:
         """Measured seconds of the default on so many threads."""
         assert self.database is not None
         usual = default_of(workload, self.target)
-        found = self.database.top(workload, self.target, threads=threads, limit=_NEXT_BEST)
-        return next((one.latency for one in found if one.config == usual), None)
+        records = self.database.top(workload, self.target, threads=threads, limit=_NEXT_BEST)
+        return next((one.latency for one in records if one.config == usual), None)
 
     def _derived(self, workload: Workload, config: Config) -> Origin:
         """Where a configuration comes from that is on no record of its workload."""
@@ -230,7 +230,7 @@ class Chooser:
         return config in usual
 
     def _add_next_best(
-        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
+        self, workload: Workload, space: SearchSpace, schedules: dict[tuple[str, str], Schedule]
     ) -> None:
         """Where the bests on record are of an older space: the fastest that is legal today."""
         assert self.database is not None
@@ -239,7 +239,7 @@ class Chooser:
         ):
             if record.config in space and record.latency is not None:
                 schedule = Schedule(record.config, Origin.STALE, record.latency)
-                found[self.layouts(workload, record.config)] = schedule
+                schedules[self.layouts(workload, record.config)] = schedule
                 return
 
     def _origin(self, best: BestRecord) -> Origin:
@@ -279,8 +279,8 @@ class Chooser:
 
     def estimated(self, workload: Workload, config: Config) -> float:
         """Seconds of a configuration that nobody measured."""
-        found = self.told(workload, config)
-        return estimate(workload, self.target) if found is None else found
+        foretold = self.told(workload, config)
+        return estimate(workload, self.target) if foretold is None else foretold
 
     def _earned(
         self, workload: Workload, config: Config, threads: int | None, seconds: float
@@ -295,27 +295,27 @@ class Chooser:
         return Schedule(config, Origin.UNMEASURED if config == usual else origin, seconds, users)
 
     def _add_variants(
-        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
+        self, workload: Workload, space: SearchSpace, schedules: dict[tuple[str, str], Schedule]
     ) -> None:
         """Offer the best schedule in the layouts nobody measured."""
-        best = min(found.values(), key=lambda schedule: schedule.seconds)
+        best = min(schedules.values(), key=lambda schedule: schedule.seconds)
         derived = Origin.NEIGHBOUR
         if best.origin in (Origin.UNMEASURED, Origin.ELSEWHERE):
             derived = best.origin
         measured = 0.0
         if derived is Origin.NEIGHBOUR:
-            measured = max(schedule.seconds for schedule in found.values())
+            measured = max(schedule.seconds for schedule in schedules.values())
         for config in layout_variants(space, best.config):
             pair = self.layouts(workload, config)
-            if pair not in found:
+            if pair not in schedules:
                 like = config.get("algorithm") == best.config.get("algorithm")
                 factor = _DOUBT if like else _DOUBT * _DOUBT
                 seconds = max(best.seconds * factor, measured)
                 if derived is not Origin.NEIGHBOUR:
-                    told = self.told(workload, config)
-                    seconds = seconds if told is None else told
+                    foretold = self.told(workload, config)
+                    seconds = seconds if foretold is None else foretold
                 users = self._parallel.users(workload, config)
-                found[pair] = Schedule(config, derived, seconds, users)
+                schedules[pair] = Schedule(config, derived, seconds, users)
 
 
 def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:
@@ -326,7 +326,7 @@ def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:
     """
     mine = config.get("algorithm")
     subspaces = sorted(
-        space.subspaces, key=lambda found: dict(found.fixed).get("algorithm", mine) != mine
+        space.subspaces, key=lambda subspace: dict(subspace.fixed).get("algorithm", mine) != mine
     )
     for subspace in subspaces:
         free = [knob for knob in subspace.knobs if knob.name.endswith("layout")]

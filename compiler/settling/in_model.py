@@ -33,13 +33,13 @@ def between_kernels(graph: Graph, chooser: Chooser) -> Choices:
     kernels = [n.workload for n in graph.nodes if n.workload is not None]
     if len(kernels) < 2:
         return {}
-    found: Choices = {}
+    choices: Choices = {}
     for workload in dict.fromkeys(kernels):
         best = chooser.best(workload)
         config = inside_of(workload, chooser.target)
         if best.origin is Origin.UNMEASURED and config != best.config:
-            found[workload] = config
-    return found
+            choices[workload] = config
+    return choices
 
 
 def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choices]:
@@ -65,7 +65,7 @@ def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choice
             inside[workload] = best
         if usual != alone:
             default[workload] = usual
-    return [found for found in (inside, default) if found]
+    return [choices for choices in (inside, default) if choices]
 
 
 def _fastest(rivals: list[Config], results: list[MeasureResult]) -> Config | None:
@@ -77,8 +77,8 @@ def _fastest(rivals: list[Config], results: list[MeasureResult]) -> Config | Non
 def _recorded(workload: Workload, chooser: Chooser) -> list[Config]:
     if chooser.database is None:
         return []
-    found = chooser.database.top(workload, chooser.target, threads=chooser.threads, limit=RIVALS)
-    return [record.config for record in found if record.latency is not None]
+    records = chooser.database.top(workload, chooser.target, threads=chooser.threads, limit=RIVALS)
+    return [record.config for record in records if record.latency is not None]
 
 
 def fastest(

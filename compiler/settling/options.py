@@ -87,7 +87,7 @@ def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Op
 
 def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
     """Elementwise work is the same in every layout that all full operands share."""
-    found = []
+    options = []
     ways = [
         blocked_elementwise(graph, node, layout) if is_elementwise(node) else None
         for layout in _image_layouts(chooser.target)
@@ -102,7 +102,7 @@ def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Opt
             continue
         changed, operands = inner
         schedule = chooser.best(changed)
-        found.append(
+        options.append(
             Option(
                 operands,
                 layout,
@@ -113,7 +113,7 @@ def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Opt
                 schedule.threads,
             )
         )
-    return found
+    return options
 
 
 def _image_layouts(target: Target) -> tuple[str, ...]:
@@ -126,13 +126,13 @@ def _alias_options(graph: Graph, node: Node, target: Target) -> list[Option]:
     whole = node.outputs[0] if node.kind == "join" else node.inputs[0]
     parts = node.inputs if node.kind == "join" else node.outputs
     count = len(node.inputs)
-    found = [Option((PLAIN,) * count, PLAIN)]
+    options = [Option((PLAIN,) * count, PLAIN)]
     for layout in _image_layouts(target):
         offset = int(node.attribute("offset", 0))
         shapes = [graph.info(name).dims for name in (*parts, whole)]
         if whole not in graph.constants and is_channel_range(shapes, offset, block(layout)):
-            found.append(Option((layout,) * count, layout))
-    return found
+            options.append(Option((layout,) * count, layout))
+    return options
 
 
 def is_channel_range(shapes: list[tuple[int, ...]], offset: int, size: int) -> bool:

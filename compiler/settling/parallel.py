@@ -93,23 +93,23 @@ class Parallel:
             threads, seconds: how many threads it was measured on, and its latency.
         """
         fewer = threads < self.threads
-        found = [Candidate(config, threads if fewer else ALL, seconds, fewer)]
+        candidates = [Candidate(config, threads if fewer else ALL, seconds, fewer)]
         then = self._foretold(workload, [config], threads)
         here = self._foretold(workload, [config], self.threads)
         if not then or not here:
             return [Candidate(config, ALL, seconds, False)]
         scale = seconds / then[0]
         if not fewer:
-            found = [Candidate(config, ALL, scale * here[0], False)]
+            candidates = [Candidate(config, ALL, scale * here[0], False)]
         elif scale * here[0] * _margin(seconds) < seconds:
-            found.append(Candidate(config, ALL, scale * here[0], False))
+            candidates.append(Candidate(config, ALL, scale * here[0], False))
         if here[0] * self.threads * _IDLE > then[0] * threads:
             rivals = list(_neighbours(space, config))
             foretold = self._foretold(workload, rivals, self.threads) or []
             best = min(zip(foretold, range(len(foretold)), strict=True), default=None)
-            if best is not None and scale * best[0] * _GAIN < found[-1].seconds:
-                found.append(Candidate(rivals[best[1]], ALL, scale * best[0], False))
-        return found
+            if best is not None and scale * best[0] * _GAIN < candidates[-1].seconds:
+                candidates.append(Candidate(rivals[best[1]], ALL, scale * best[0], False))
+        return candidates
 
     def usual(
         self, workload: Workload, known: Candidate, best: Candidate, seconds: float | None

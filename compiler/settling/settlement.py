@@ -169,17 +169,17 @@ class _Settlement:
     def _stuck(self, chosen: Mapping[Node, Option]) -> frozenset[Workload]:
         """Kernels that no chosen layout connects with a neighbour: who writes another layout than
         plain if anybody does, else who reads one."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         for node, option in chosen.items():
             if self._output_costs(node)[self.options[node].index(option)] >= IMPOSSIBLE:
-                found.append(node)
+                nodes.append(node)
             for name, wanted in zip(node.inputs, option.operands, strict=True):
                 writer = self.graph.producers.get(name)
                 given = chosen[writer].output if writer is not None and writer in chosen else PLAIN
                 if name in self.graph.constants or self.seconds(name, given, wanted) < IMPOSSIBLE:
                     continue
-                found.append(node if writer is None or given == PLAIN else writer)
-        return frozenset(node.workload for node in found if node.workload is not None)
+                nodes.append(node if writer is None or given == PLAIN else writer)
+        return frozenset(node.workload for node in nodes if node.workload is not None)
 
     def run_as(self, layouts: Sequence[Layouts]) -> Settled | None:
         """The graph in these layouts, if every node has an option with its own."""
@@ -189,8 +189,8 @@ class _Settlement:
             if not options:
                 return None
             chosen[node] = options[0]
-        graph, options_of_nodes, found = _Conversions(self, chosen).run()
-        return Settled(graph, options_of_nodes, found, 0.0, False)
+        graph, options_of_nodes, conversions = _Conversions(self, chosen).run()
+        return Settled(graph, options_of_nodes, conversions, 0.0, False)
 
     def _connect(
         self, problem: Problem, numbers: Mapping[Node, int], node: Node, position: int, name: str
@@ -238,8 +238,8 @@ class _Settlement:
         best = self.chooser.best(workload)
         if best.origin.on_record:
             return best.seconds
-        if (told := self.chooser.told(workload, best.config)) is not None:
-            return told
+        if (foretold := self.chooser.told(workload, best.config)) is not None:
+            return foretold
         return copy_seconds(max(physical_bytes(s, info.dims, info.dtype) for s in (source, result)))
 
 
@@ -271,7 +271,7 @@ class _Conversions:
         self.tensors = dict(self.graph.tensors)
         self.layouts: dict[str, str] = {}
         self.options: dict[Node, Option] = {}
-        self.made: dict[tuple[str, str], str] = {}
+        self.converted: dict[tuple[str, str], str] = {}
         self.nodes: list[Node] = []
 
     def run(self) -> tuple[Graph, dict[Node, Option], dict[str, str]]:
@@ -301,7 +301,7 @@ class _Conversions:
             self.layouts[renamed] = option.output
         if renamed != output:
             self._convert(renamed, output, PLAIN)
-            self.made[output, option.output] = renamed
+            self.converted[output, option.output] = renamed
 
     def _same(self, name: str, first: str, second: str) -> bool:
         return same_bytes(first, second, self.tensors[name].dims)
@@ -313,11 +313,11 @@ class _Conversions:
         present = self.layouts.get(name, PLAIN)
         if self._same(name, present, layout):
             return name
-        if (name, layout) not in self.made:
+        if (name, layout) not in self.converted:
             result = self._declare(name, layout)
             self._convert(name, result, layout)
-            self.made[name, layout] = result
-        return self.made[name, layout]
+            self.converted[name, layout] = result
+        return self.converted[name, layout]
 
     def _declare(self, name: str, layout: str) -> str:
         info = self.tensors[name]

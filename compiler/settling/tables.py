@@ -73,13 +73,13 @@ def share_tables(settled: Settled, chooser: Chooser) -> Settled:
         if same is None:
             continue
         new = f"{name} in panels of {same.panels.block}"
-        found = {r: _packed(r, options[r], new, same.panels, chooser) for r in readers}
-        if any(pair is None for pair in found.values()):
+        pairs = {r: _packed(r, options[r], new, same.panels, chooser) for r in readers}
+        if any(pair is None for pair in pairs.values()):
             continue
         constants[new] = same.packed()
         packed[same.kernel, same.panels.buffer] = new
         tensors[new] = replace(tensors[name], name=new, shape=constants[new].shape)
-        for reader, pair in found.items():
+        for reader, pair in pairs.items():
             assert pair is not None
             changed[reader], options[pair[0]] = pair
             del options[reader]
@@ -149,8 +149,8 @@ def _packed(
     if not is_scheduled(workload, chooser.target):
         return None
     best = chooser.best(workload)
-    made = replace(node, workload=workload, inputs=(name, *node.inputs[1:]))
-    return made, Option(
+    reader = replace(node, workload=workload, inputs=(name, *node.inputs[1:]))
+    return reader, Option(
         (PLAIN,) * len(option.operands), PLAIN, best.seconds, best.origin, workload, best.config,
         best.threads,
     )  # fmt: skip

@@ -133,12 +133,15 @@ def _variant_json(variant: Variant) -> dict[str, Any]:
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:
-    found: dict[str, Any] = {"info": _info_json(tensor.info), "nbytes": _extent_json(tensor.nbytes)}
+    fields: dict[str, Any] = {
+        "info": _info_json(tensor.info),
+        "nbytes": _extent_json(tensor.nbytes),
+    }
     if tensor.stored:
-        found["stored"] = tensor.stored
+        fields["stored"] = tensor.stored
     if tensor.constant is not None:
-        found["constant"] = tensor.constant.offset
-    return {**found, "device": True} if tensor.device else found
+        fields["constant"] = tensor.constant.offset
+    return {**fields, "device": True} if tensor.device else fields
 
 
 def _part_json(part: Part) -> dict[str, Any]:
@@ -180,28 +183,28 @@ class _Reader:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.found: Mapping[str, Any] = reader.manifest
+        self.manifest: Mapping[str, Any] = reader.manifest
         if reader.version != VARYING_FORMAT:
             raise reader.damaged("it is of a model of fixed sizes")
-        self.sizes = self._sizes(self.found["sizes"])
+        self.sizes = self._sizes(self.manifest["sizes"])
         self.region = self.sizes
         self.codes = reader.codes()
         self.constants = reader.weights()
         self.hosts = 0
 
     def recipe(self) -> VaryingRecipe:
-        found, reader = self.found, self.reader
-        variants = tuple(self._variant(raw) for raw in found["variants"])
+        manifest, reader = self.manifest, self.reader
+        variants = tuple(self._variant(raw) for raw in manifest["variants"])
         self.region = self.sizes
         if not variants or not self.sizes:
             raise reader.damaged("it has no variant, or no sizes")
         return VaryingRecipe(
-            str(found["name"]), Target.from_json(json.dumps(found["target"])),
-            max(1, reader.natural(found["threads"], "threads", THREADS)), self.sizes,
-            tuple(self._info(raw) for raw in found["inputs"]),
-            tuple(self._info(raw) for raw in found["outputs"]), variants, self.codes,
-            self.constants, tuple((str(d), int(v)) for d, v in found["opsets"]),
-            str(found["source"]),
+            str(manifest["name"]), Target.from_json(json.dumps(manifest["target"])),
+            max(1, reader.natural(manifest["threads"], "threads", THREADS)), self.sizes,
+            tuple(self._info(raw) for raw in manifest["inputs"]),
+            tuple(self._info(raw) for raw in manifest["outputs"]), variants, self.codes,
+            self.constants, tuple((str(d), int(v)) for d, v in manifest["opsets"]),
+            str(manifest["source"]),
         )  # fmt: skip
 
     def _sizes(self, raw: Any) -> tuple[Size, ...]:
@@ -248,13 +251,13 @@ class _Reader:
         if not isinstance(raw, int | str) or isinstance(raw, bool) or len(str(raw)) > _TEXT:
             raise self.reader.damaged(f"{str(raw)[:40]!r} is no extent")
         try:
-            found = parse_extent(str(raw))
-            low, high = limits(found, self.region)
+            extent = parse_extent(str(raw))
+            low, high = limits(extent, self.region)
         except WorkloadError as error:
             raise self.reader.damaged(str(error)) from error
         if not (least <= low and high <= _MOST):
             raise self.reader.damaged(f"the extent {str(raw)[:40]} is {low} to {high}")
-        return found
+        return extent
 
     def _info(self, raw: Any) -> VaryingInfo:
         name, dtype, shape = raw
@@ -283,13 +286,13 @@ class _Reader:
     def _vector(self, raw: Any) -> Vector:
         name, dtype, shape, entries = raw
         dims = tuple(self.reader.natural(extent, "an extent", 64) for extent in shape)
-        found = tuple(self._extent(entry, -_MOST) for entry in entries)
+        formulas = tuple(self._extent(entry, -_MOST) for entry in entries)
         count = 1
         for extent in dims:
             count *= extent
-        if dtype not in STORED or count != len(found):
+        if dtype not in STORED or count != len(formulas):
             raise self.reader.damaged(f"'{name}' is no vector of integers")
-        return Vector(str(name), dtype, dims, found)
+        return Vector(str(name), dtype, dims, formulas)
 
     def _part(self, raw: Mapping[str, Any], *, named: bool = True) -> Part:
         if "ties" in raw:
@@ -328,10 +331,10 @@ class _Reader:
     def _check(self, raw: Any) -> VaryingCheck:
         node, indices, extents = raw
         self._named((indices,))
-        found = tuple(self._extent(extent) for extent in extents)
-        if not found:
+        shape = tuple(self._extent(extent) for extent in extents)
+        if not shape:
             raise self.reader.damaged(f"the indices '{indices}' are of no axis")
-        return VaryingCheck(str(node), str(indices), found)
+        return VaryingCheck(str(node), str(indices), shape)
 
     def _argument(self, raw: Any, needs: int) -> str | Place:
         if isinstance(raw, str):

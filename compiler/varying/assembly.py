@@ -184,10 +184,10 @@ class _Assembler:
         whole = const(size_of(self.graph.info(name).dtype))
         for extent in extents:
             whole = whole * extent
-        found = self.lowered.fitter.fit(seen, (whole, *extents))
-        if found is None:
+        nbytes = self.lowered.fitter.fit(seen, (whole, *extents))
+        if nbytes is None:
             raise NotAlikeError(f"the bytes of '{name}' are no formula of the sizes")
-        return found
+        return nbytes
 
     # -- parts --------------------------------------------------------------------------------
     def _part(self, node: Node) -> Part:
@@ -289,10 +289,10 @@ class _Assembler:
             if operand not in seen[0]:
                 continue
             if name in self.graph.constants:
-                for found in seen:
-                    if fault := index_fault(self.graph.constants[name], found[operand]):
+                for checked_axes in seen:
+                    if fault := index_fault(self.graph.constants[name], checked_axes[operand]):
                         raise ModelError(f"{where} {fault}")
-            axes = zip(*(found[operand] for found in seen), strict=True)
+            axes = zip(*(checked_axes[operand] for checked_axes in seen), strict=True)
             extents = [self.lowered.fitter.fit(axis, near) for axis in axes]
             if any(extent is None for extent in extents):
                 raise NotAlikeError(f"an axis that '{name}' is of is no formula of the sizes")

@@ -110,10 +110,10 @@ def follows(whole: VaryingRecipe, variant: Variant, point: Point) -> dict[str, N
         VerificationError: one is not what kernels take it for.
     """
     binder = _Binder(whole, variant, point)
-    found = binder.prologue()
-    for name, array in found.items():
+    prologue = binder.prologue()
+    for name, array in prologue.items():
         binder.check_held(name, array)
-    return found
+    return prologue
 
 
 class _Binder:
@@ -260,8 +260,8 @@ class _Binder:
                 continue
             for check in self._checks(part, held):
                 name = check.indices.info.name
-                made = not run.keys().isdisjoint(sources.get(name, {name}))
-                first = len(steps) - 1 if made or not run else next(iter(run.values()))
+                computed_in_run = not run.keys().isdisjoint(sources.get(name, {name}))
+                first = len(steps) - 1 if computed_in_run or not run else next(iter(run.values()))
                 step = steps[first]
                 assert isinstance(step, KernelStep)
                 steps[first] = replace(step, checks=(*step.checks, check))
@@ -339,7 +339,7 @@ def _parsed(text: str) -> Expr:
 
 def text_at(text: str, point: Point) -> str:
     """A text with numbers for the formulas in its brackets."""
-    return _FORMULA.sub(lambda found: str(int(_parsed(found[1]).evaluate(point))), text)
+    return _FORMULA.sub(lambda match: str(int(_parsed(match[1]).evaluate(point))), text)
 
 
 def _touched(part: Part) -> tuple[Iterable[str], Iterable[str]]:

@@ -60,12 +60,12 @@ def build_varying(file: ModelFile, declared: Declared, schedules: Schedules) -> 
 def typical(file: ModelFile, declared: Declared, schedules: Schedules) -> list[tuple[Point, Graph]]:
     """The sizes that schedules are chosen for, one choice for each region, and the model as kernels
     there: what a tuner tunes. Errors as `build_varying`."""
-    found = []
+    snapshots = []
     for _, form in _Builder(file, declared, schedules).forms():
         target, options = schedules.target, schedules.options
         graph = scheduled(form.graphs[0], target, options.precision, bodies=False)
-        found.append((form.snapshots[0].point, graph))
-    return found
+        snapshots.append((form.snapshots[0].point, graph))
+    return snapshots
 
 
 class _Builder:
@@ -78,38 +78,38 @@ class _Builder:
     def recipe(self) -> VaryingRecipe:
         variants = [self._variant(region, form) for region, form in self.forms()]
         schedules = self.schedules
-        found = VaryingRecipe(
+        recipe = VaryingRecipe(
             self.first.name, schedules.target, schedules.options.threads, self.declared.sizes,
             self._infos(variants[-1], variants[-1].inputs),
             self._infos(variants[-1], variants[-1].outputs), tuple(variants),
             tuple(self.store.objects), self.store.joined(), self.first.opsets,
             schedules.options.source,
         )  # fmt: skip
-        return replace(found, variants=tuple(_reported(found, v) for v in variants))
+        return replace(recipe, variants=tuple(_reported(recipe, v) for v in variants))
 
     def forms(self) -> list[tuple[Region, Form]]:
         """Regions, and the form that the model has in each."""
         waiting = first_regions(self.declared.sizes, tuned=self.schedules.tuned)
-        found: list[tuple[Region, Form]] = []
+        forms: list[tuple[Region, Form]] = []
         while waiting:
             region = waiting.pop(0)
             try:
                 form = self._form(region, points_in(region))
                 self._lower(region, form)
-                found.append((region, form))
+                forms.append((region, form))
             except _CutError as cut:
-                if len(found) + len(waiting) + 2 > _MOST_VARIANTS:
+                if len(forms) + len(waiting) + 2 > _MOST_VARIANTS:
                     raise self._refused(region, cut.why) from cut
                 waiting[:0] = regions_cut(region, cut.name, cut.below)
-        return found
+        return forms
 
     def _infos(self, variant: Variant, names: Sequence[str]) -> tuple[VaryingInfo, ...]:
-        found = []
+        infos = []
         for name in names:
             info = variant.by_name[name].info
             shape = self.declared.inputs.get(name, info.shape)
-            found.append(replace(info, shape=shape))
-        return tuple(found)
+            infos.append(replace(info, shape=shape))
+        return tuple(infos)
 
     def _refused(self, region: Region, why: str) -> ModelError:
         where = ", ".join(str(size) for size in region)

@@ -123,15 +123,15 @@ class VaryingExecutable(Presented, Emitting):
             shapes = tuple([inputs[name].shape for name in self._names])
         except (KeyError, AttributeError):
             shapes = tuple(np.shape(inputs[n]) for n in self._names if n in inputs)
-        found = self._by_shapes.get(shapes)
-        if found is None:
+        executable = self._by_shapes.get(shapes)
+        if executable is None:
             sizes = self._sizes_of(inputs)
             with self._lock:
-                found = self._executable(sizes)
+                executable = self._executable(sizes)
                 if len(self._by_shapes) > 4 * _KEPT:
                     self._by_shapes.clear()
-                self._by_shapes[shapes] = found
-        return found
+                self._by_shapes[shapes] = executable
+        return executable
 
     def _executable(self, sizes: tuple[int, ...]) -> Executable:
         if sizes in self._bound:
@@ -141,8 +141,8 @@ class VaryingExecutable(Presented, Emitting):
         variant = next((v for v in self.recipe.variants if v.serves(point)), None)
         if variant is None:
             raise ModelError(f"'{self.name}' has no variant for {text_of(point)}; compile it again")
-        found = bound(self.recipe, variant, point)
-        self._bound[sizes] = Executable(found.recipe, found.held, self._pool)
+        binding = bound(self.recipe, variant, point)
+        self._bound[sizes] = Executable(binding.recipe, binding.held, self._pool)
         if len(self._bound) > _KEPT:
             self._bound.popitem(last=False)
             self._by_shapes.clear()
@@ -171,7 +171,7 @@ class VaryingExecutable(Presented, Emitting):
             raise unnamed(self.name, inputs, self._names)
         if unknown := [name for name in inputs if name not in self._names]:
             raise ModelError(f"'{self.name}' has no input '{unknown[0]}'; its inputs are {names}")
-        found: dict[str, tuple[int, str]] = {}
+        extents: dict[str, tuple[int, str]] = {}
         rest: list[tuple[str, int, Expr, int]] = []
         for info in self.inputs:
             if info.name not in inputs:
@@ -183,10 +183,10 @@ class VaryingExecutable(Presented, Emitting):
                 self._check_rank(info, shape)
                 for axis, (extent, value) in enumerate(zip(info.shape, shape, strict=True)):
                     if str(extent) in self._ranges:
-                        self._take(found, info.name, axis, str(extent), value)
+                        self._take(extents, info.name, axis, str(extent), value)
                     else:
                         rest.append((info.name, axis, extent, value))
-        point = {name: value for name, (value, _) in found.items()}
+        point = {name: value for name, (value, _) in extents.items()}
         for name, axis, extent, value in rest:
             if (wanted := int(extent.evaluate(point))) != value:
                 formula = "" if extent.constant is not None else f" ({extent}) at {text_of(point)}"
@@ -209,7 +209,7 @@ class VaryingExecutable(Presented, Emitting):
             )
 
     def _take(
-        self, found: dict[str, tuple[int, str]], name: str, axis: int, size: str, value: int
+        self, extents: dict[str, tuple[int, str]], name: str, axis: int, size: str, value: int
     ) -> None:
         """Note what an axis says of a size."""
         low, high = self._ranges[size]
@@ -218,7 +218,7 @@ class VaryingExecutable(Presented, Emitting):
             raise ModelError(
                 f"{where} of '{self.name}' is {value}; the model was compiled for {low} to {high}"
             )
-        first = found.setdefault(size, (value, where))
+        first = extents.setdefault(size, (value, where))
         if first[0] != value:
             raise ModelError(
                 f"{where} of '{self.name}' is {value}, but {first[1]} is {first[0]}; both are "

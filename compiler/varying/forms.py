@@ -148,7 +148,7 @@ def _without(graph: Graph, names: set[str]) -> Graph:
 
 def _vectors(snapshots: Sequence[Snapshot], fitter: Fitter) -> dict[str, Vector]:
     """Tensors that follow from the sizes and can be written as formulas."""
-    found: dict[str, Vector] = {}
+    vectors: dict[str, Vector] = {}
     for name in snapshots[0].sized:
         shapes = {snapshot.shape(name) for snapshot in snapshots}
         if len(shapes) > 1 or None in shapes:
@@ -165,8 +165,8 @@ def _vectors(snapshots: Sequence[Snapshot], fitter: Fitter) -> dict[str, Vector]
         if all(entry is not None for entry in entries):
             dtype = str(first.dtype)
             kept = tuple(entry for entry in entries if entry is not None)
-            found[name] = Vector(name, dtype, tuple(first.shape), kept)
-    return found
+            vectors[name] = Vector(name, dtype, tuple(first.shape), kept)
+    return vectors
 
 
 def valued(vector: Vector, point: Point) -> NDArray[Any]:

@@ -86,7 +86,7 @@ def settled_kernels(
         first = settle(graphs[0], chooser)
         others = [_settled_like(first, graphs[0], graph, schedules) for graph in graphs[1:]]
         settled = (first, *others)
-        graph = unified([found.graph for found in settled], fitter)
+        graph = unified([one.graph for one in settled], fitter)
         lowered = Lowered(settled, graph, fitter)
         kernels = compiler.kernels(lowered)
         refused = _refused(graphs[0], first, kernels)
@@ -106,10 +106,10 @@ def _settled_like(first: Settled, before: Graph, graph: Graph, schedules: Schedu
         if placed.workload == original.workload and here.workload and config is not None:
             choices[here.workload] = config
     chooser = Chooser(schedules.target, None, schedules.options.threads, choices)
-    found = settle_as(graph, chooser, layouts_of(first))
-    if found is None:
+    settled = settle_as(graph, chooser, layouts_of(first))
+    if settled is None:
         raise NotAlikeError("its layouts differ")
-    return found
+    return settled
 
 
 def _kernels_of(graph: Graph) -> list[Node]:
@@ -128,7 +128,7 @@ def _own_kernels(settled: Settled) -> list[Node]:
 def _refused(before: Graph, settled: Settled, kernels: Kernels) -> set[str]:
     """Outputs of the kernels (as they were before settling) that no code came of, or that stand
     beside a conversion of which none came."""
-    missing = {name for name, found in kernels.items() if found is None}
+    missing = {name for name, code in kernels.items() if code is None}
     for node in settled.graph.nodes:
         if node.workload is not None and node.workload.operator == TRANSFORM:
             if node.writes[0] not in missing:
@@ -159,7 +159,7 @@ class _Compiler:
 
     def kernels(self, lowered: Lowered) -> Kernels:
         """Code of every kernel, by what it writes; None where there is none."""
-        found: dict[str, Compiled | None] = {}
+        kernels: dict[str, Compiled | None] = {}
         settled = lowered.settled[0]
         for node in settled.graph.nodes:
             if node.workload is not None:
@@ -168,8 +168,8 @@ class _Compiler:
                 key = (lowered.graph.workloads[node.writes[0]], config)
                 if key not in self.known:
                     self.known[key] = self._code(key[0], node.workload, config)
-                found[node.writes[0]] = self.known[key]
-        return found
+                kernels[node.writes[0]] = self.known[key]
+        return kernels
 
     def _code(self, text: str, workload: Workload, config: Config) -> Compiled | None:
         backend = backend_of(self.target)

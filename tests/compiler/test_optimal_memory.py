@@ -57,7 +57,7 @@ def test_as_small_as_any_order_of_first_fit(seed: int) -> None:
     intervals = drawn(np.random.default_rng(seed), 7, 9)
     memory = OptimalMemory()
     assert memory(intervals).nbytes == exhaustive(intervals)
-    assert memory.found[0].proven
+    assert memory.arenas[0].proven
 
 
 def test_a_bound_above_what_is_alive_is_proven() -> None:

@@ -221,10 +221,10 @@ def _compiled(
         sizes, typical: of a workload that varies; see `Backend.compile_varying`.
     """
     key = _cache_key(workload, target, config, *map(str, sizes), repr(typical))
-    found = object_cache.load(key)
-    if found is not None:
+    cached = object_cache.load(key)
+    if cached is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            return decoded(found)
+            return decoded(cached)
     if sizes:
         program = lowered_varying(workload, sizes, typical or {}, target, config)
     else:
@@ -249,8 +249,8 @@ def _packing(code: KernelCode, target: Target, program: Callable[[], Program]) -
         assert first is not None, f"{whole.name} has no weights to pack"
         here = host_target()
         plain = cpu_target("packing", "generic", here.text("isa.triple"))
-        made = compile_program(first, plain)
-        return replace(made, prologue=made.object)
+        packing = compile_program(first, plain)
+        return replace(packing, prologue=packing.object)
     return code
 
 

@@ -87,11 +87,11 @@ class GraphEvaluator:
         taken: dict[tuple[Workload, Config], list[tuple[float, ...]]] = {}
         for workload, config, seconds in self._times(self.untuned()):
             taken.setdefault((workload, config), []).append(seconds)
-        found: dict[Workload, Placed] = {}
+        predictions: dict[Workload, Placed] = {}
         for (workload, config), every in sorted(taken.items(), key=lambda i: sum(map(sum, i[1]))):
             mean = tuple(sum(run) / len(every) for run in zip(*every, strict=True))
-            found[workload] = config, MeasureResult("ok", "hardware", mean)
-        return found
+            predictions[workload] = config, MeasureResult("ok", "hardware", mean)
+        return predictions
 
     def kernels(
         self, choices: Mapping[Workload, Config]
@@ -128,8 +128,8 @@ class GraphEvaluator:
                 on record. Alternatives that come to the same program have the same samples.
         """
         settled = [self._settled(choices) for choices in alternatives]
-        wanted = {_key(found): found for found in settled}
-        models = {key: self._executable(key, found) for key, found in wanted.items()}
+        wanted = {_key(graph): graph for graph in settled}
+        models = {key: self._executable(key, graph) for key, graph in wanted.items()}
         samples: dict[Settlement, list[float]] = {key: [] for key in models}
         for _ in range(self._rounds(models.values())):
             for key, model in models.items():
@@ -137,7 +137,7 @@ class GraphEvaluator:
                 start = time.perf_counter()
                 model.run(self._inputs)
                 samples[key].append(time.perf_counter() - start)
-        return [MeasureResult("ok", "hardware", tuple(samples[_key(found)])) for found in settled]
+        return [MeasureResult("ok", "hardware", tuple(samples[_key(graph)])) for graph in settled]
 
     def _rounds(self, models: Collection[Executable]) -> int:
         """How many turns: quick models take more, until they take some time together."""

@@ -30,7 +30,7 @@ def cholesky(call: Call) -> Results:
     x = call.inputs[0]
     matrices, info = _square(call)
     lower = bool(call.attributes["lower"])
-    found = np.full_like(matrices, np.nan)
+    factors = np.full_like(matrices, np.nan)
     faults = info.reshape(-1)
     for number, matrix in enumerate(matrices):
         try:
@@ -38,8 +38,8 @@ def cholesky(call: Call) -> Results:
         except np.linalg.LinAlgError:
             faults[number] = _first_indefinite(matrix if lower else matrix.T)
             continue
-        found[number] = factor if lower else factor.T
-    return found.reshape(x.shape), info
+        factors[number] = factor if lower else factor.T
+    return factors.reshape(x.shape), info
 
 
 def _first_indefinite(matrix: Array) -> int:
@@ -58,9 +58,9 @@ def lu(call: Call) -> Results:
     faults = info.reshape(-1)
     rows, columns = x.shape[-2:]
     many = min(rows, columns)
-    found = matrices.copy()
+    factors = matrices.copy()
     pivots = np.zeros((len(matrices), many), np.int32)
-    for number, matrix in enumerate(found):
+    for number, matrix in enumerate(factors):
         for step in range(many):
             best = step + int(np.argmax(np.abs(matrix[step:, step])))
             pivots[number, step] = best + 1
@@ -72,7 +72,7 @@ def lu(call: Call) -> Results:
             matrix[step + 1 :, step] /= matrix[step, step]
             below, right = matrix[step + 1 :, step], matrix[step, step + 1 :]
             matrix[step + 1 :, step + 1 :] -= np.outer(below, right)
-    return found.reshape(x.shape), pivots.reshape(*x.shape[:-2], many), info
+    return factors.reshape(x.shape), pivots.reshape(*x.shape[:-2], many), info
 
 
 def triangular_solve(call: Call) -> Results:
@@ -94,22 +94,24 @@ def triangular_solve(call: Call) -> Results:
 
 def reflections(call: Call) -> Results:
     (x,) = call.inputs
-    found, factors = np.linalg.qr(x, mode="raw")
-    return np.asarray(found).swapaxes(-1, -2).astype(x.dtype), np.asarray(factors).astype(x.dtype)
+    reflectors, factors = np.linalg.qr(x, mode="raw")
+    return np.asarray(reflectors).swapaxes(-1, -2).astype(x.dtype), np.asarray(factors).astype(
+        x.dtype
+    )
 
 
 def from_reflections(call: Call) -> Results:
     x, factors = call.inputs
-    found = np.zeros_like(x)
+    q = np.zeros_like(x)
     diagonal = np.arange(min(x.shape[-2:]))
-    found[..., diagonal, diagonal] = 1
+    q[..., diagonal, diagonal] = 1
     for column in range(factors.shape[-1] - 1, -1, -1):
         vector = x[..., column:, column].copy()
         vector[..., 0] = 1
-        part = found[..., column:, :]
+        part = q[..., column:, :]
         along = (vector[..., None, :] @ part) * factors[..., column, None, None]
         part -= vector[..., :, None] * along
-    return (found,)
+    return (q,)
 
 
 def eigenvectors(call: Call) -> Results:

@@ -114,9 +114,9 @@ class Loop(_WithBody):
         while going and (trips is None or step < int(trips)):
             given = [np.array(step, np.int64), np.array(going), *values]
             around = {**(context or {}), **dict(zip(names, given, strict=False))}
-            found = self._run_body(around, attributes=attributes, bindings=bindings)
-            going, values = bool(found[0]), list(found[1:first])
-            for row, value in zip(rows, found[first:], strict=True):
+            outputs = self._run_body(around, attributes=attributes, bindings=bindings)
+            going, values = bool(outputs[0]), list(outputs[1:first])
+            for row, value in zip(rows, outputs[first:], strict=True):
                 row.append(value)
             step += 1
         stacked = [np.stack(r) if r else self._nothing(first + i) for i, r in enumerate(rows)]
@@ -152,14 +152,14 @@ class Scan(_WithBody):
         lengths, *given = arguments
         longest = given[-1].shape[1]
         counts = [longest] * len(given[0]) if lengths is None else lengths
-        found = []
+        scans = []
         for entry, count in enumerate(counts):
             states = [value[entry] for value in given[:-scanned]]
             slices = [value[entry, :count] for value in given[-scanned:]]
             flipped = {"scan_input_directions": stated.get("directions")}
             states, rows = self._scan(body, (*states, *slices), scanned, flipped)
-            found.append((*states, *(_longer(row, longest) for row in rows)))
-        return tuple(np.stack(values) for values in zip(*found, strict=True))
+            scans.append((*states, *(_longer(row, longest) for row in rows)))
+        return tuple(np.stack(values) for values in zip(*scans, strict=True))
 
     def _scan(
         self,
@@ -185,9 +185,9 @@ class Scan(_WithBody):
             raise ValueError(f"the scanned inputs are not of one length, but of {lengths}")
         results: list[list[Any]] = [[] for _ in self.body.output_names[held:]]
         for slices in zip(*moved, strict=True):
-            found = body([*states, *slices])
-            states = list(found[:held])
-            for row, value in zip(results, found[held:], strict=True):
+            outputs = body([*states, *slices])
+            states = list(outputs[:held])
+            for row, value in zip(results, outputs[held:], strict=True):
                 row.append(value)
         rows = [np.stack(r) if r else self._nothing(held + i) for i, r in enumerate(results)]
         axes = _each(stated.get("scan_output_axes"), len(rows))

@@ -20,5 +20,5 @@ def block_quantised_matmul(call: Call) -> Results:
     workload = Workload.of("block_quantised_matmul", stated)
     arrays = {"a": a.reshape(-1, a.shape[-1]), "q": q, "scale": scale}
     arrays |= {} if zero is None else {"zero": zero}
-    found = template_of(workload.operator).reference(workload, arrays)
-    return (np.asarray(found.reshape(*a.shape[:-1], -1), a.dtype),)
+    product = template_of(workload.operator).reference(workload, arrays)
+    return (np.asarray(product.reshape(*a.shape[:-1], -1), a.dtype),)

@@ -21,10 +21,10 @@ def _reduction(compute: Callable[[Array, tuple[int, ...]], Array]) -> Callable[[
         if not axes and not call.attributes.get("noop_with_empty_axes", 0):
             axes = tuple(range(x.ndim))
         whole = x.dtype.kind in "iu"
-        found = compute(x if whole and compute is _squares else x.astype(np.float64), axes)
+        reduced = compute(x if whole and compute is _squares else x.astype(np.float64), axes)
         if not call.attributes.get("keepdims", 1):
-            found = np.squeeze(found, axes)
-        return (np.asarray(found).astype(x.dtype),)
+            reduced = np.squeeze(reduced, axes)
+        return (np.asarray(reduced).astype(x.dtype),)
 
     return run
 

@@ -192,10 +192,10 @@ def take_largest(
     for channel in range(channels):
         upper = max(x[at[0] + channel] * share[0], x[at[1] + channel] * share[1])
         lower = max(x[at[2] + channel] * share[2], x[at[3] + channel] * share[3])
-        found = max(upper, lower)
+        largest = max(upper, lower)
         if first == 0:
-            found = max(found, y[place + channel])
-        y[place + channel] = found
+            largest = max(largest, y[place + channel])
+        y[place + channel] = largest
 
 
 def max_roi_pool(call: Call) -> Results:

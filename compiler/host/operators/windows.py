@@ -139,13 +139,13 @@ def max_pool(call: Call) -> Results:
         shape = tuple(x.shape[axis] for axis in order)
         numbers = np.arange(x.size).reshape(shape).transpose(order)
     best = np.full((*x.shape[:2], *windows.counts), -np.inf)
-    found = np.zeros(best.shape, dtype=np.int64)
+    argmax = np.zeros(best.shape, dtype=np.int64)
     for places, inside in windows.taps():
         values, indices = _taken(x, places), _taken(numbers, places)
         better = (values > best) & inside
         best = np.where(better, values, best)
-        found = np.where(better, indices, found)
-    return best.astype(x.dtype), found
+        argmax = np.where(better, indices, argmax)
+    return best.astype(x.dtype), argmax
 
 
 def average_pool(call: Call) -> Results:
@@ -236,10 +236,10 @@ class _Windows:
                 places, self.extents, self.before, self.after, strict=True
             )
         ]
-        found = np.ones((), dtype=bool)
+        mask = np.ones((), dtype=bool)
         for axis in axes:
-            found = found[..., None] & axis
-        return np.asarray(found)
+            mask = mask[..., None] & axis
+        return np.asarray(mask)
 
 
 def _pads(

@@ -51,10 +51,10 @@ class ArrayReader:
         if external_data_helper.uses_external_data(tensor):
             tensor = self._with_external_data(tensor)
         try:
-            found = numpy_helper.to_array(tensor)
-            if found.shape != tuple(tensor.dims):  # a negative extent, which numpy fills in
-                raise ValueError(found.shape)
-            return found
+            array = numpy_helper.to_array(tensor)
+            if array.shape != tuple(tensor.dims):  # a negative extent, which numpy fills in
+                raise ValueError(array.shape)
+            return array
         except KeyError as error:
             raise ModelError(
                 f"weight '{tensor.name}' of '{self.model}' is of the dtype number "

@@ -195,8 +195,8 @@ def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 def opset_of(proto: onnx.ModelProto) -> int:
     """The version of ONNX's own operators; without any, newer than all."""
-    found = (e.version for e in proto.opset_import if e.domain in ("", "ai.onnx"))
-    return max(found, default=0) or sys.maxsize
+    versions = (e.version for e in proto.opset_import if e.domain in ("", "ai.onnx"))
+    return max(versions, default=0) or sys.maxsize
 
 
 def at_opset(proto: onnx.ModelProto, opset: int, name: str) -> onnx.ModelProto:

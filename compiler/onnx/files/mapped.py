@@ -82,7 +82,7 @@ class _UnexpectedError(Exception):
 
 
 def _without_weights(pages: FileMap) -> tuple[bytes, Arrays]:
-    found: Arrays = {}
+    weights: Arrays = {}
     whole: list[bytes] = []
     for number, start, body, end in _fields(pages, 0, len(pages)):
         if number != _GRAPH:
@@ -91,15 +91,15 @@ def _without_weights(pages: FileMap) -> tuple[bytes, Arrays]:
         parts: list[bytes] = []
         for inner, first, content, last in _fields(pages, body, end):
             if inner == _INITIALIZER and last - content >= _LEAST:
-                parts.append(_message(_INITIALIZER, _tensor(pages, content, last, found)))
+                parts.append(_message(_INITIALIZER, _tensor(pages, content, last, weights)))
             else:
                 parts.append(pages[first:last])
         whole.append(_message(_GRAPH, b"".join(parts)))
-    return b"".join(whole), found
+    return b"".join(whole), weights
 
 
-def _tensor(pages: FileMap, start: int, stop: int, found: Arrays) -> bytes:
-    """A tensor's message, without its values if they are now among those `found`."""
+def _tensor(pages: FileMap, start: int, stop: int, weights: Arrays) -> bytes:
+    """A tensor's message, without its values if they are now in `weights`."""
     rest: list[bytes] = []
     raw = None
     for number, first, body, end in _fields(pages, start, stop):
@@ -118,11 +118,11 @@ def _tensor(pages: FileMap, start: int, stop: int, found: Arrays) -> bytes:
     except Exception:  # no such type, or no message: the parser says so
         return pages[start:stop]
     usual = dtype.kind in "fiub" and dtype.itemsize * 8 == _bits(dtype) and not tensor.external_data
-    if raw is None or not tensor.name or tensor.name in found or not usual:
+    if raw is None or not tensor.name or tensor.name in weights or not usual:
         return pages[start:stop]
     if any(extent < 0 for extent in shape) or size != raw[1] - raw[0]:
         return pages[start:stop]
-    found[tensor.name] = np.frombuffer(pages, dtype, math.prod(shape), raw[0]).reshape(shape)
+    weights[tensor.name] = np.frombuffer(pages, dtype, math.prod(shape), raw[0]).reshape(shape)
     return b"".join(rest) + _EXTERNAL
 
 
@@ -167,8 +167,8 @@ def _varint(pages: FileMap, at: int, stop: int) -> tuple[int, int]:
 
 def _message(number: int, content: bytes) -> bytes:
     """A field that holds a message."""
-    found, size = bytearray([number << 3 | 2]), len(content)
+    header, size = bytearray([number << 3 | 2]), len(content)
     while size > 127:
-        found.append(size & 127 | 128)
+        header.append(size & 127 | 128)
         size >>= 7
-    return bytes([*found, size]) + content
+    return bytes([*header, size]) + content

@@ -255,10 +255,10 @@ def _check_dtypes(node: Node, schema: OpSchema, tensors: Mapping[str, TensorInfo
                 f"{node.describe()}: operand '{name}' ('{formal.name}') is of dtype {dtype}; "
                 f"{known} is allowed at this opset"
             )
-        other, found = first.setdefault(variable, (name, dtype))
-        if found != dtype and formal.is_homogeneous and variable in allowed:
+        other, other_dtype = first.setdefault(variable, (name, dtype))
+        if other_dtype != dtype and formal.is_homogeneous and variable in allowed:
             raise ModelError(
-                f"{node.describe()} mixes dtypes: operand '{other}' is of dtype {found} and "
+                f"{node.describe()} mixes dtypes: operand '{other}' is of dtype {other_dtype} and "
                 f"operand '{name}' ('{formal.name}') is of dtype {dtype}; they have to be the "
                 "same, so put a Cast before one of them"
             )

@@ -123,7 +123,7 @@ def infer_outputs(
     }
     ids = [helper.make_opsetid(domain, number) for domain, number in opsets.items()]
     try:
-        found = shape_inference.infer_node_outputs(
+        inferred = shape_inference.infer_node_outputs(
             schema, node_proto(replace(node, domain=domain), opsets), types, data, opset_imports=ids
         )
     except shape_inference.InferenceError as error:
@@ -136,7 +136,7 @@ def infer_outputs(
         ) from error
     except (onnx.checker.ValidationError, RuntimeError):
         return {}
-    infos = {name: info_of_type(name, proto, {}) for name, proto in found.items()}
+    infos = {name: info_of_type(name, proto, {}) for name, proto in inferred.items()}
     if node.operator == "STFT" and not domain:
         shape = _frames_of(node, tensors, values)
         return {name: replace(info, shape=shape) for name, info in infos.items()}

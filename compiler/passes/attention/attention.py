@@ -63,8 +63,8 @@ class FuseAttention(Pass):
 
 
 def _is_product(node: Node) -> bool:
-    found = node.workload
-    return found is not None and found.operator == "matmul" and not found.constants
+    workload = node.workload
+    return workload is not None and workload.operator == "matmul" and not workload.constants
 
 
 def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -> None:
@@ -87,20 +87,20 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     scores, mask = _masked_scores(rewriter, weights.inputs[0], between, beside)
     if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
         return
-    found = _workload(scores.workload, mix, mask, guard)
-    if found is None or not accepts(found):
+    workload = _workload(scores.workload, mix, mask, guard)
+    if workload is None or not accepts(workload):
         return
-    keys, values, made = scores.inputs[1], node.inputs[1], list[Node]()
+    keys, values, helpers = scores.inputs[1], node.inputs[1], list[Node]()
     if not scores.workload.integer("tb"):
-        keys, made = _untransposed(rewriter, scores)
+        keys, helpers = _untransposed(rewriter, scores)
     name = mask.name if mask else ""
-    groups = None if made else grouped_queries(rewriter, found, keys, values, name)
+    groups = None if helpers else grouped_queries(rewriter, workload, keys, values, name)
     if groups is not None and accepts(groups.workload):
-        found, keys, values, name = groups.workload, groups.keys, groups.values, groups.mask
-        made = list(groups.made)
+        workload, keys, values, name = groups.workload, groups.keys, groups.values, groups.mask
+        helpers = list(groups.helpers)
     operands = tuple(operand for operand in (scores.inputs[0], keys, values, name) if operand)
-    fused = kernel(found, operands, node.outputs[0], node.name)
-    rewriter.replace((scores, weights, *between, node), *made, fused)
+    fused = kernel(workload, operands, node.outputs[0], node.name)
+    rewriter.replace((scores, weights, *between, node), *helpers, fused)
     for unread in (scores.inputs[1], node.inputs[1]):
         drop_unread(rewriter, unread)
 
@@ -108,10 +108,10 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
 def _guard(node: Node) -> int:
     """Whether a kernel makes weights 0 that are no numbers (1), or those of scores that are minus
     infinity (2: where other keys are left, these are 0 already)."""
-    found = node.workload
-    if found is None or not is_elementwise(node) or found.text("types"):
+    workload = node.workload
+    if workload is None or not is_elementwise(node) or workload.text("types"):
         return 0
-    return _GUARDS.get(found.text("expression"), 0)
+    return _GUARDS.get(workload.text("expression"), 0)
 
 
 _GUARDS = {
@@ -160,20 +160,20 @@ def _masked_scores(
 
 def _adds(scores: Node) -> bool:
     """Whether a product's epilogue adds a tensor."""
-    found = scores.workload
-    assert found is not None
-    return any(step.name in ("residual", "bias") for step in found.epilogue)
+    workload = scores.workload
+    assert workload is not None
+    return any(step.name in ("residual", "bias") for step in workload.epilogue)
 
 
 def _written_with(scores: Node) -> Mask | None:
     """The mask that is the last step of a product's epilogue."""
-    found = scores.workload
-    assert found is not None
+    workload = scores.workload
+    assert workload is not None
     if not _adds(scores):
         return None
-    whole = tuple(found.integer(axis) for axis in ("batch", "m", "n"))
-    own = whole if found.epilogue[-1].name == "residual" else whole[-1:]
-    return mask_of(scores.inputs[-1], spread(own, whole), found)
+    whole = tuple(workload.integer(axis) for axis in ("batch", "m", "n"))
+    own = whole if workload.epilogue[-1].name == "residual" else whole[-1:]
+    return mask_of(scores.inputs[-1], spread(own, whole), workload)
 
 
 def _sole_producer(
@@ -195,12 +195,17 @@ def _sole_producer(
 
 
 def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
-    found, normal = scores.workload, weights.workload
-    assert found is not None and normal is not None
-    if found.operator != "matmul" or found.constants or found.integer("ta") or normal.epilogue:
+    product, normal = scores.workload, weights.workload
+    assert product is not None and normal is not None
+    if (
+        product.operator != "matmul"
+        or product.constants
+        or product.integer("ta")
+        or normal.epilogue
+    ):
         return False
-    batch, rows, keys = (found.integer(name) for name in ("batch", "m", "n"))
-    steps = [step.name for step in found.epilogue]
+    batch, rows, keys = (product.integer(name) for name in ("batch", "m", "n"))
+    steps = [step.name for step in product.epilogue]
     scaled = steps[:1] == ["multiply_constant"]
     return (
         steps[scaled:] in ([], ["residual"], ["bias"])

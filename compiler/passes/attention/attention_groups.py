@@ -29,14 +29,14 @@ class Groups:
         workload: fewer heads, more queries.
         keys, values: as they were before they were repeated.
         mask: for the larger heads, "" without one.
-        made: kernels that repeat the mask, where each query has a row of its own.
+        helpers: kernels that repeat the mask, where each query has a row of its own.
     """
 
     workload: Workload
     keys: str
     values: str
     mask: str
-    made: tuple[Node, ...] = ()
+    helpers: tuple[Node, ...] = ()
 
 
 def grouped_queries(
@@ -45,18 +45,18 @@ def grouped_queries(
     """The attention over what keys and values were before both were repeated alike, else None."""
     rows, heads = workload.integer("n"), workload.integer("batch") * workload.integer("heads")
     width = workload.integer("v") or workload.integer("k")
-    found = _repeated(rewriter, keys, heads, rows * workload.integer("k"))
+    unrepeated = _repeated(rewriter, keys, heads, rows * workload.integer("k"))
     other = _repeated(rewriter, values, heads, rows * width)
-    if found is None or other is None or found[1] != other[1]:
+    if unrepeated is None or other is None or unrepeated[1] != other[1]:
         return None
-    times = found[1]
+    times = unrepeated[1]
     if workload.integer("heads") % times:
         return None
     changes: dict[str, ParameterValue] = {
         "heads": workload.integer("heads") // times,
         "m": workload.integer("m") * times,
     }
-    made: tuple[Node, ...] = ()
+    helpers: tuple[Node, ...] = ()
     kind = workload.text("mask")
     if kind in ("shared", "full"):
         if workload.integer("m") == 1:
@@ -64,10 +64,10 @@ def grouped_queries(
             if kind == "shared":
                 changes |= {"batch": 1, "heads": heads // times}
         else:
-            mask, made = _repeat(rewriter, workload, mask, times)
+            mask, helpers = _repeat(rewriter, workload, mask, times)
     parameters = {**dict(workload.parameters), **changes}
     larger = replace(workload, parameters=tuple((n, parameters[n]) for n, _ in workload.parameters))
-    return Groups(larger, found[0], other[0], mask, made)
+    return Groups(larger, unrepeated[0], other[0], mask, helpers)
 
 
 def _repeated(rewriter: Rewriter, name: str, heads: int, size: int) -> tuple[str, int] | None:
@@ -77,11 +77,11 @@ def _repeated(rewriter: Rewriter, name: str, heads: int, size: int) -> tuple[str
         producer = rewriter.producer(producer.inputs[0])
     if producer is None or producer.workload is None or not is_elementwise(producer):
         return None
-    found = producer.workload
-    if found.text("types") or formula_in(found) not in _SAME:
+    repetition = producer.workload
+    if repetition.text("types") or formula_in(repetition) not in _SAME:
         return None
-    shape = found.shape("shape")
-    own = found.shape("x0") if found.text("x0") else shape
+    shape = repetition.shape("shape")
+    own = repetition.shape("x0") if repetition.text("x0") else shape
     groups = grouped(spread(own, shape), (heads, size))
     if groups is None:
         return None

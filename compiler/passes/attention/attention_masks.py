@@ -63,16 +63,16 @@ def grouped(axes: list[Axis], wanted: tuple[int, ...]) -> list[list[Axis]] | Non
 
 def added(node: Node) -> list[tuple[str, str, list[Axis]]]:
     """(summand, other, steps of the other over the sum) of an addition of two tensors."""
-    found = node.workload
-    if found is None or found.operator != "elementwise" or len(node.inputs) != 2:
+    workload = node.workload
+    if workload is None or workload.operator != "elementwise" or len(node.inputs) != 2:
         return []
-    if found.text("expression") not in ("add(x0,x1)", "add(x1,x0)"):
+    if workload.text("expression") not in ("add(x0,x1)", "add(x1,x0)"):
         return []
-    shape = found.shape("shape")
+    shape = workload.shape("shape")
     results = []
     for summand, other in ((0, 1), (1, 0)):
-        whole = not found.text(f"x{summand}") or found.shape(f"x{summand}") == shape
-        own = found.shape(f"x{other}") if found.text(f"x{other}") else shape
+        whole = not workload.text(f"x{summand}") or workload.shape(f"x{summand}") == shape
+        own = workload.shape(f"x{other}") if workload.text(f"x{other}") else shape
         if whole:
             axes = spread(own, shape)
             results.append((node.inputs[summand], node.inputs[other], axes))
@@ -118,13 +118,13 @@ def _kind(name: str, lead: list[Axis], batch: int, size: int, each_row: bool) ->
 
 def merged(axes: list[Axis]) -> list[Axis]:
     """Neighbouring axes that one walks as one."""
-    found: list[Axis] = []
+    walked: list[Axis] = []
     for extent, step in axes:
         if extent == 1:
             continue
-        if found and found[-1][1] == step * extent:
-            found[-1] = (found[-1][0] * extent, step)
+        if walked and walked[-1][1] == step * extent:
+            walked[-1] = (walked[-1][0] * extent, step)
         else:
-            found.append((extent, step))
-    assert prod(e for e, _ in found) == prod(e for e, _ in axes)
-    return found
+            walked.append((extent, step))
+    assert prod(e for e, _ in walked) == prod(e for e, _ in axes)
+    return walked

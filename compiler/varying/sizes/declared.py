@@ -85,8 +85,8 @@ class _Reader:
         for value in tensors:
             if value.name in self.shapes:  # first, for they may name what others are given by
                 self._shape(value)
-        found = {value.name: self._shape(value) for value in tensors}
-        self._check_derived(found)
+        shapes = {value.name: self._shape(value) for value in tensors}
+        self._check_derived(shapes)
         sizes = tuple(
             Size(self.names[name], low, high)
             for name, (low, high) in self.ranges.items()
@@ -99,7 +99,7 @@ class _Reader:
         }
         bound = {
             name: tuple(extent.substitute(fixed) for extent in shape)
-            for name, shape in found.items()
+            for name, shape in shapes.items()
         }
         return Declared(sizes, bound)
 
@@ -152,13 +152,13 @@ class _Reader:
     def _formula(self, text: str) -> Expr | None:
         """A dimension that is written as a formula of others, such as 'past + sequence'."""
         try:
-            found = parse_extent(text.replace(" ", ""))
+            formula = parse_extent(text.replace(" ", ""))
         except WorkloadError:
             return None
-        known = all(name in self.ranges for name in found.variables())
-        if not known or not found.variables() or is_size_name(text):
+        known = all(name in self.ranges for name in formula.variables())
+        if not known or not formula.variables() or is_size_name(text):
             return None
-        return found.substitute({name: var(self._size(name)) for name in found.variables()})
+        return formula.substitute({name: var(self._size(name)) for name in formula.variables()})
 
     def _size(self, name: str) -> str:
         """What a dimension is called in formulas: its own name, made an identifier."""
@@ -170,9 +170,9 @@ class _Reader:
             self.names[name] = wanted
         return self.names[name]
 
-    def _check_derived(self, found: Mapping[str, tuple[Expr, ...]]) -> None:
+    def _check_derived(self, shapes: Mapping[str, tuple[Expr, ...]]) -> None:
         """Every size has to be the whole of some axis, from which a run reads it."""
-        plain = {str(extent) for shape in found.values() for extent in shape}
+        plain = {str(extent) for shape in shapes.values() for extent in shape}
         for name, own in self.names.items():
             if own not in plain:
                 raise ModelError(

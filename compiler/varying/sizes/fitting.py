@@ -65,10 +65,10 @@ class Fitter:
         if len(set(seen)) == 1:
             return const(seen[0])
         if seen not in self._known:
-            found = self._find(seen, list(self._with_values(dict.fromkeys(near))))
-            if found is None:
+            formula = self._find(seen, list(self._with_values(dict.fromkeys(near))))
+            if formula is None:
                 return None
-            self._known[seen] = found
+            self._known[seen] = formula
         return self._known[seen]
 
     def _with_values(self, formulas: Iterable[Expr]) -> Iterator[tuple[Expr, tuple[int, ...]]]:
@@ -78,16 +78,16 @@ class Fitter:
 
     def _find(self, seen: tuple[int, ...], near: list[tuple[Expr, tuple[int, ...]]]) -> Expr | None:
         for base, numbers in (*self._products, *near):
-            if (found := _multiple(seen, base, numbers)) is not None:
-                return found
+            if (formula := _multiple(seen, base, numbers)) is not None:
+                return formula
         for base, numbers in (*self._products, *near):
-            if (found := _line(seen, base, numbers)) is not None:
-                return found
+            if (formula := _line(seen, base, numbers)) is not None:
+                return formula
         for terms in combinations([p for p in self._products if len(p[0].terms[0][0]) < 4], 2):
-            if (found := _plane(seen, terms)) is not None:
-                return found
-        if (found := _product_of(seen, near)) is not None:
-            return found
+            if (formula := _plane(seen, terms)) is not None:
+                return formula
+        if (formula := _product_of(seen, near)) is not None:
+            return formula
         for base, numbers in (*near, *self._products):
             ends = _quotient(seen, numbers)
             if ends is not None:
@@ -106,14 +106,14 @@ def text_of(point: Point) -> str:
 
 def _products(names: Sequence[str]) -> list[Expr]:
     """Products of sizes, the short ones first."""
-    found = []
+    products = []
     for degree in range(1, _DEGREE + 1):
         for chosen in combinations_with_replacement(names, degree):
             product = ONE
             for name in chosen:
                 product = product * var(name)
-            found.append(product)
-    return found
+            products.append(product)
+    return products
 
 
 def _multiple(seen: Sequence[int], base: Expr, numbers: Sequence[int]) -> Expr | None:
@@ -182,6 +182,6 @@ def _product_of(seen: Sequence[int], near: Sequence[tuple[Expr, tuple[int, ...]]
             for formula, values in chosen:
                 product = product * formula
                 numbers = [n * v for n, v in zip(numbers, values, strict=True)]
-            if (found := _multiple(seen, product, numbers)) is not None:
-                return found
+            if (multiple := _multiple(seen, product, numbers)) is not None:
+                return multiple
     return None

@@ -63,10 +63,10 @@ def opened(snapshot: Snapshot, varies: Set[str]) -> Graph:
 
 
 def _value(snapshot: Snapshot, name: str) -> NDArray[np.generic]:
-    found = snapshot.value(name)
-    if found is None:
+    array = snapshot.value(name)
+    if array is None:
         raise ModelError(
             f"'{name}' of '{snapshot.graph.name}' decides about shapes and cannot be computed of "
             "the sizes alone; compile the model for one size of each"
         )
-    return found
+    return array

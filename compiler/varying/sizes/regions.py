@@ -74,9 +74,9 @@ def points_in(region: Region) -> list[dict[str, int]]:
     taken: set[int] = set()
     values: dict[str, list[int]] = {}
     for size in region:
-        found = [size.low] * POINTS if size.low == size.high else _values(size, taken)
-        taken.update(found)
-        values[size.name] = found
+        extents = [size.low] * POINTS if size.low == size.high else _values(size, taken)
+        taken.update(extents)
+        values[size.name] = extents
     return [
         {
             size.name: values[size.name][_ORDERS[place % len(_ORDERS)][step]]
@@ -96,16 +96,18 @@ def _values(size: Size, taken: set[int]) -> list[int]:
     """Values around the middle: primes in the range first, other numbers, then primes above it."""
     center = middle(size)
     primes = sorted(_primes(size.low, size.high), key=lambda v: abs(math.log(v / center)))
-    found = [v for v in primes if v not in taken and v > 4][:POINTS]
-    if len(found) < POINTS:
+    numbers = [v for v in primes if v not in taken and v > 4][:POINTS]
+    if len(numbers) < POINTS:
         inside = range(size.low, min(size.high, size.low + 64) + 1)
-        found += [v for v in inside if v not in taken and v not in found][: POINTS - len(found)]
+        numbers += [v for v in inside if v not in taken and v not in numbers][
+            : POINTS - len(numbers)
+        ]
     above = max(size.high, 4)
-    while len(found) < POINTS:
+    while len(numbers) < POINTS:
         above = next(_primes(above + 1, 2 * above + 2))  # there is one (Bertrand)
         if above not in taken:
-            found.append(above)
-    return found
+            numbers.append(above)
+    return numbers
 
 
 def _primes(low: int, high: int) -> Iterator[int]:
@@ -123,13 +125,13 @@ def checked_points(region: Region) -> list[dict[str, int]]:
     neighbouring numbers, all sizes at once and apart."""
     lists = [_telling(size) for size in region]
     longest = max(map(len, lists), default=0)
-    found = [
+    points = [
         {s.name: v[(step * (2 * i + 1)) % len(v)] for i, (s, v) in
          enumerate(zip(region, lists, strict=True))}
         for step in range(longest)
     ]  # fmt: skip
-    found.append({size.name: size.high for size in region})
-    return list({tuple(point.items()): point for point in found}.values())
+    points.append({size.name: size.high for size in region})
+    return list({tuple(point.items()): point for point in points}.values())
 
 
 def _telling(size: Size) -> list[int]:

@@ -57,20 +57,20 @@ class Snapshot:
     @cached_property
     def sized(self) -> dict[str, Node]:
         """The node that gives each tensor that follows from the sizes alone, in order."""
-        found: dict[str, Node] = {}
+        givers: dict[str, Node] = {}
         for node in self.imported.evaluated:
-            if node.is_onnx("Shape", "Size") or any(name in found for name in node.reads):
-                found |= dict.fromkeys(node.writes, node)
+            if node.is_onnx("Shape", "Size") or any(name in givers for name in node.reads):
+                givers |= dict.fromkeys(node.writes, node)
         fixed = set(self.imported.values)
         for node in self.graph.nodes:
             if not foldable(node) or any(not self.graph.info(n).known for n in node.writes):
                 continue
-            if all(name in found or name in fixed for name in node.reads):
-                if any(name in found for name in node.reads):
-                    found |= dict.fromkeys(node.writes, node)
+            if all(name in givers or name in fixed for name in node.reads):
+                if any(name in givers for name in node.reads):
+                    givers |= dict.fromkeys(node.writes, node)
                 else:
                     fixed.update(node.writes)
-        return found
+        return givers
 
     @property
     def graph(self) -> Graph:
@@ -107,8 +107,8 @@ class Snapshot:
             if any(value is None for value in given.values()):
                 return None
             self._values.update(HostFunction.of(node, self.graph.opsets).run(given))
-        found = self._values[name]
-        return found if isinstance(found, np.ndarray) else None
+        array = self._values[name]
+        return array if isinstance(array, np.ndarray) else None
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         info = self.graph.tensors.get(name)

@@ -113,11 +113,11 @@ class _Unifier:
         self.shapes[name] = tuple(self._integer(v, known, f"'{name}'") for v in axes)
 
     def _integer(self, values: Sequence[int], near: Sequence[Expr], where: str) -> Expr:
-        found = self.fitter.fit(values, near)
-        if found is None:
+        formula = self.fitter.fit(values, near)
+        if formula is None:
             numbers = ", ".join(map(str, values))
             raise NotAlikeError(f"an extent of {where} is no formula of the sizes: {numbers}")
-        return found
+        return formula
 
     # -- nodes --------------------------------------------------------------------------------
     def _node(self, nodes: Sequence[Node]) -> None:
@@ -133,31 +133,31 @@ class _Unifier:
             workloads = [node.workload for node in nodes]
             text = self._workload([w for w in workloads if w is not None], near, first)
             self.workloads[first.writes[0]] = text
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for name, _ in first.attributes:
             values = [node.attribute(name) for node in nodes]
             pattern = self._value(values, near, first.describe())
             if pattern is not _SAME:
-                found[name] = pattern
-        if found and first.captures:
+                attributes[name] = pattern
+        if attributes and first.captures:
             raise NotAlikeError(f"{first.describe()} has a body, and attributes that vary")
-        self.attributes[first.writes[0]] = found
+        self.attributes[first.writes[0]] = attributes
 
     def _near(self, names: Iterable[str]) -> list[Expr]:
         """Extents of tensors, and how many elements they have."""
-        found: dict[Expr, None] = {}
+        extents: dict[Expr, None] = {}
         for name in names:
             for extent in self.shapes.get(name) or ():
-                found[extent] = None
-        return [extent for extent in found if extent.constant is None]
+                extents[extent] = None
+        return [extent for extent in extents if extent.constant is None]
 
-    def _workload(self, found: Sequence[Workload], near: Sequence[Expr], node: Node) -> str:
-        first = found[0]
-        for other in found[1:]:
+    def _workload(self, workloads: Sequence[Workload], near: Sequence[Expr], node: Node) -> str:
+        first = workloads[0]
+        for other in workloads[1:]:
             same = (first.operator, first.dtype, first.constants, first.epilogue)
             if same != (other.operator, other.dtype, other.constants, other.epilogue):
                 raise NotAlikeError(f"{node.describe()} is '{first}' or '{other}'")
-        keys = [workload.key for workload in found]
+        keys = [workload.key for workload in workloads]
         pattern = self._text(keys, near, node.describe())
         return first.key if pattern is _SAME else pattern
 

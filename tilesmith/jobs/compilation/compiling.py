@@ -310,7 +310,7 @@ def compile_to(
         sizes=sizes,
         variants=variants,
         unfolded=unfolded,
-        memory=memory.largest if memory and memory.found else None,
+        memory=memory.largest if memory and memory.arenas else None,
         untuned=untuned_in(executable.recipe, asked, typical),
     )
 

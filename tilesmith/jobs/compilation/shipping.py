@@ -98,7 +98,7 @@ def emitted(
         compile_s=time.perf_counter() - start,
         peak_bytes=report.peak_bytes,
         precision=report.precision,
-        memory=memory.largest if memory and memory.found else None,
+        memory=memory.largest if memory and memory.arenas else None,
         untuned=() if is_artifact(asked.subject) else _untuned(recipe, asked),
         library=library,
     )

@@ -19,7 +19,7 @@ def calls_of(
     steps: Iterable[DeviceStep],
     functions: Mapping[int, int],
     address: Callable[[Place], int],
-    made: dict[int, DeviceStep] | None = None,
+    steps_of_calls: dict[int, DeviceStep] | None = None,
 ) -> tuple[AnyCall, ...]:
     """The calls, in order.
 
@@ -30,10 +30,10 @@ def calls_of(
     """
 
     def call(step: DeviceStep) -> AnyCall:
-        found = _call(step)
-        if made is not None:
-            made[id(found)] = step
-        return found
+        entry = _call(step)
+        if steps_of_calls is not None:
+            steps_of_calls[id(entry)] = step
+        return entry
 
     def _call(step: DeviceStep) -> AnyCall:
         match step:

@@ -29,8 +29,8 @@ def linked(
     used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
     kernels = {number: _load(code) for number, code in used.items()}
     functions = {number: kernel.address for number, kernel in kernels.items()}
-    made: dict[int, DeviceStep] = {}
-    calls = calls_of(steps, functions, memory.address, made)
+    steps_of_calls: dict[int, DeviceStep] = {}
+    calls = calls_of(steps, functions, memory.address, steps_of_calls)
     program = kind(
         calls,
         recipe.threads,
@@ -39,7 +39,7 @@ def linked(
         keep=(kernels, memory),
     )
     _LOG.debug("linked %d steps of %s: %d kernels", len(steps), recipe.name, len(kernels))
-    return program, made
+    return program, steps_of_calls
 
 
 _loaded: WeakValueDictionary[CodeObject, NativeKernel] = WeakValueDictionary()
@@ -47,8 +47,8 @@ _loaded: WeakValueDictionary[CodeObject, NativeKernel] = WeakValueDictionary()
 
 
 def _load(code: CodeObject) -> NativeKernel:
-    found = _loaded.get(code)
-    if found is None:
-        found = NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
-        _loaded[code] = found
-    return found
+    kernel = _loaded.get(code)
+    if kernel is None:
+        kernel = NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
+        _loaded[code] = kernel
+    return kernel

@@ -46,7 +46,7 @@ class CpuTimedSteps:
 
     def notes(self) -> list[Notes]:
         self._clock.stop()
-        found = []
+        notes = []
         for noted in self._program.notes():
             places = np.searchsorted(self._addresses, noted.rows, side="right") - 1
             exact = self._addresses[places] == noted.rows  # tables of nothing have no rows
@@ -57,8 +57,8 @@ class CpuTimedSteps:
             started = begun & (noted.rows == self._start)
             passed = noted.kinds == timing.PASSED
             kinds = np.where(passed, PASSED, np.where(started, STARTED, noted.kinds))
-            found.append(Notes(steps, kinds, self._clock.at(noted.ticks), noted.lost, noted.passed))
-        return found
+            notes.append(Notes(steps, kinds, self._clock.at(noted.ticks), noted.lost, noted.passed))
+        return notes
 
 
 def _first_inside(step: DeviceStep) -> Iterator[DeviceStep]:
