@@ -1,8 +1,9 @@
 """What the documentation site is made of besides the pages of this folder.
 
 The README is its home page; CONTRIBUTING, CHANGELOG and LICENSE are pages; files of `deploy/` are
-there to be downloaded, and the decisions have a list. All of them stay where they are in the
-repository, where their links are right too; here the links are turned to where the pages are.
+there to be downloaded. All of them stay where they are in the repository, where their links are
+right too; here the links are turned to where the pages are. Links to sources, which are not on the
+site, become plain text.
 """
 
 from __future__ import annotations
@@ -33,30 +34,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=text))
     for path in sorted((_ROOT / "deploy").iterdir()):
         files.append(File.generated(config, f"deploy/{path.name}", abs_src_path=str(path)))
-    files.append(File.generated(config, "decisions/index.md", content=_decisions()))
     return files
-
-
-def _decisions() -> str:
-    rows = []
-    for path in sorted((_ROOT / "docs" / "decisions").glob("[0-9]*.md")):
-        title = path.read_text(encoding="utf-8").splitlines()[0]
-        title = re.sub(r"^#\s*(\d+[:.]\s*)?", "", title)
-        rows.append(f"- {path.name[:4]} [{title}]({path.name})")
-    return "# Decisions\n\nWhy things are as they are, where it is not obvious.\n\n" + "\n".join(
-        rows
-    )
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links as they are right here, where the repository's root and `docs/` are one folder."""
     source = page.file.src_uri
     if source in _PAGES:
-        markdown = re.sub(r"\]\(docs/decisions/?\)", "](decisions/index.md)", markdown)
+        markdown = re.sub(r"\]\(docs/decisions/?\)", "](decisions/README.md)", markdown)
         markdown = re.sub(r"\]\(docs/", "](", markdown)
         markdown = markdown.replace("](LICENSE)", "](LICENSE.md)")
-        return re.sub(r"\[([^\]]*)\]\(tests/[^)]*\)", r"\1", markdown)  # tests are not on the site
     if "/" not in source:
         markdown = re.sub(r"\]\(\.\./(CONTRIBUTING\.md|CHANGELOG\.md|deploy/)", r"](\1", markdown)
-        markdown = re.sub(r"\]\(decisions/?\)", "](decisions/index.md)", markdown)
-    return markdown
+        markdown = re.sub(r"\]\(decisions/?\)", "](decisions/README.md)", markdown)
+    sources = r"(?:\.\./)*(?:families|capabilities|tests)/"
+    return re.sub(rf"\[([^\]]*)\]\({sources}[^)]*\)", r"\1", markdown)
