@@ -33,7 +33,7 @@ _LEVEL = 6
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """Some series of a database, to be written to `path`.
 
     Attributes:
@@ -72,11 +72,11 @@ def export_file(
     count = 0
     with tempfile.TemporaryDirectory(prefix="tilesmith-export-") as folder:
 
-        def parts() -> Iterator[Part]:
+        def parts() -> Iterator[_Part]:
             for start in range(0, len(series), SERIES_IN_PART):
                 some = series[start : start + SERIES_IN_PART]
                 path = Path(folder) / f"part{start}"
-                yield Part(location, where, some, until, path, packed)
+                yield _Part(location, where, some, until, path, packed)
 
         for path, written in in_order(write_part, parts(), processes):
             with path.open("rb") as part:
@@ -86,7 +86,7 @@ def export_file(
     return count
 
 
-def write_part(part: Part) -> tuple[Path, int]:
+def write_part(part: _Part) -> tuple[Path, int]:
     """Write a part to its file; the file and the number of its lines."""
     count = 0
     with (

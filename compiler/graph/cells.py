@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tilesmith.compiler.graph.graph import Node
 
 
-class Whole(Protocol):
+class _Whole(Protocol):
     """The operator that is taken apart."""
 
     def recurrence(self, number: int, gate: int) -> str:
@@ -26,7 +26,7 @@ class Whole(Protocol):
         """Weights by which a gate sees the cell, "" without."""
 
 
-class Step(Protocol):
+class _Step(Protocol):
     """A body under construction (`compiler.recurrent`), of direction `number`."""
 
     number: int
@@ -35,7 +35,7 @@ class Step(Protocol):
     activations: Sequence[Activation]
 
     @property
-    def whole(self) -> Whole:
+    def whole(self) -> _Whole:
         """What it is a step of."""
 
     def op(self, operator: str, *inputs: str, **attributes: Any) -> str:
@@ -51,7 +51,7 @@ class Step(Protocol):
         """An activation of what is clipped first."""
 
 
-Activation = Callable[[Step, str], str]
+Activation = Callable[[_Step, str], str]
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class Cell:
     gates: int
     states: tuple[int, ...]
     activations: tuple[str, ...]
-    step: Callable[[Step, Node], list[str]]
+    step: Callable[[_Step, Node], list[str]]
     keeps_bias: Callable[[Node, int], bool] = lambda node, gate: False
 
 
-def _rnn(body: Step, node: Node) -> list[str]:
+def _rnn(body: _Step, node: Node) -> list[str]:
     (state,) = body.states
     return [body.activated(0, body.gate(0, state))]
 
 
-def _gru(body: Step, node: Node) -> list[str]:
+def _gru(body: _Step, node: Node) -> list[str]:
     """Gates z, r, h."""
     (state,) = body.states
     update = body.activated(0, body.gate(0, state))
@@ -99,7 +99,7 @@ def _resets_late(node: Node, gate: int) -> bool:
     return gate == 2 and bool(node.attribute("linear_before_reset", 0))
 
 
-def _lstm(body: Step, node: Node) -> list[str]:
+def _lstm(body: _Step, node: Node) -> list[str]:
     """Gates i, o, f, c; peepholes i, o, f."""
     state, cell = body.states
 
@@ -133,14 +133,14 @@ def _plain(operator: str) -> Callable[[float, float], Activation]:
 
 
 def _affine(alpha: float, beta: float) -> Activation:
-    def write(body: Step, x: str) -> str:
+    def write(body: _Step, x: str) -> str:
         return body.op("Add", body.op("Mul", x, body.scalar(alpha)), body.scalar(beta))
 
     return write
 
 
 def _scaled_tanh(alpha: float, beta: float) -> Activation:
-    def write(body: Step, x: str) -> str:
+    def write(body: _Step, x: str) -> str:
         inner = body.op("Tanh", body.op("Mul", x, body.scalar(beta)))
         return body.op("Mul", inner, body.scalar(alpha))
 

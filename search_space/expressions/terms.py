@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 
-class Factor(Protocol):
+class _Factor(Protocol):
     """What monomials are made of."""
 
     @property
@@ -20,7 +20,7 @@ class Factor(Protocol):
         ...
 
 
-F = TypeVar("F", bound=Factor)
+F = TypeVar("F", bound=_Factor)
 Terms = tuple[tuple[tuple[F, ...], int], ...]
 
 _by_key = attrgetter("sort_key")
@@ -62,5 +62,5 @@ def divided(terms: Terms[F], divisor: tuple[tuple[F, ...], int]) -> tuple[Terms[
     return collected(whole), collected(rest)
 
 
-def _monomial_key(term: tuple[tuple[Factor, ...], int]) -> tuple[bool, tuple[str, ...]]:
+def _monomial_key(term: tuple[tuple[_Factor, ...], int]) -> tuple[bool, tuple[str, ...]]:
     return (not term[0], tuple(factor.sort_key for factor in term[0]))

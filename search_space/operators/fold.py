@@ -26,7 +26,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
-class Blocks:
+class _Blocks:
     """One direction: pixels, cells of a window, and where windows lie."""
 
     extent: int
@@ -57,7 +57,7 @@ class Blocks:
 
 
 @templates.register("fold")
-class Fold(Template):
+class _Fold(Template):
     """See the module's docstring."""
 
     operator = "fold"
@@ -80,14 +80,14 @@ class Fold(Template):
         "fold c=5 h=1 w=1",
     )
 
-    def blocks(self, workload: Workload) -> tuple[Blocks, Blocks]:
+    def blocks(self, workload: Workload) -> tuple[_Blocks, _Blocks]:
         """Vertical and horizontal."""
         top, left, bottom, right = sides_of(workload)
         stride, dilation = pair_of(workload, "stride"), pair_of(workload, "dilation")
         number = workload.integer
         return (
-            Blocks(number("h"), number("kh"), stride[0], dilation[0], top, bottom),
-            Blocks(number("w"), number("kw"), stride[1], dilation[1], left, right),
+            _Blocks(number("h"), number("kh"), stride[0], dilation[0], top, bottom),
+            _Blocks(number("w"), number("kw"), stride[1], dilation[1], left, right),
         )
 
     def check(self, workload: Workload) -> None:

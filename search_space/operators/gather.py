@@ -28,7 +28,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("gather")
-class Gather(Template):
+class _Gather(Template):
     """See the module's docstring."""
 
     operator = "gather"

@@ -31,7 +31,7 @@ _GATHERED = 1 << 22
 
 
 @templates.register("sample")
-class Sample(Template):
+class _Sample(Template):
     """See the module's docstring."""
 
     operator = "sample"

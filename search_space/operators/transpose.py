@@ -23,7 +23,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 
 @templates.register("transpose")
-class Transpose(RelayoutTemplate):
+class _Transpose(RelayoutTemplate):
     """See the module's docstring."""
 
     operator = "transpose"

@@ -50,7 +50,7 @@ from tilesmith.search_space.support.errors import ScheduleError
 
 
 @dataclass(frozen=True)
-class Tile:
+class _Tile:
     """A reduction's accumulator tile: one dimension for each spatial loop inside its loop."""
 
     buffer: Buffer
@@ -70,7 +70,7 @@ class Emitter:
     """Turns a plan into a program; holds the tile that an epilogue reads while it is emitted."""
 
     plan: Plan
-    tiles: dict[str, Tile] = field(default_factory=dict)
+    tiles: dict[str, _Tile] = field(default_factory=dict)
 
     def program(self) -> Program:
         """The whole program: root stages in order, compile-time ones in the prologue."""
@@ -210,7 +210,7 @@ class Emitter:
         nest = self.plan.nests[stage.name]
         return [loop for loop in nest.loops[: nest.position(cached.loop) + 1] if loop.reduce]
 
-    def _tile(self, nest: Nest) -> Tile | None:
+    def _tile(self, nest: Nest) -> _Tile | None:
         cached = self.plan.cache_write.get(nest.stage.name)
         if cached is None:
             return None
@@ -226,14 +226,14 @@ class Emitter:
                 f"stage '{nest.stage.name}' of {nest.stage.dtype} cuts its reduction: partial sums "
                 f"are {dtype}, give the result a stage of its own"
             )
-        return Tile(
+        return _Tile(
             Buffer(name, shape, dtype, cached.scope, versions=nest.loops[at].stages),
             loops,
             tuple(-_variable(loop) for loop in outer),
             tuple(_variable(loop) - loop.extent + 1 for loop in outer),
         )
 
-    def _with_tile(self, nest: Nest, tile: Tile) -> Statement:
+    def _with_tile(self, nest: Nest, tile: _Tile) -> Statement:
         """See the module's docstring."""
         stage = nest.stage
         self.tiles[stage.name] = tile
@@ -295,7 +295,7 @@ class Emitter:
                 f"{name}.{attached.scope}", shape, nest.stage.dtype, attached.scope,
                 versions=self.tiles[producer].buffer.versions,
             )  # fmt: skip
-            self.tiles[name] = Tile(buffer, loops, (), ())
+            self.tiles[name] = _Tile(buffer, loops, (), ())
             block = Block(
                 name, buffer.name, self.tiles[name].indices, self._value(nest, nest.stage.value),
                 engine=self.plan.engines.get(name, ""),

@@ -117,7 +117,7 @@ class Scheduler(ABC):
         return config
 
 
-class Prepared(Protocol):
+class _Prepared(Protocol):
     """The answers of a scheduler for one workload on one target; see `Scheduler`."""
 
     def space(self) -> SearchSpace: ...
@@ -131,7 +131,7 @@ class PreparingScheduler(Scheduler):
     """A scheduler whose three answers begin with the same work."""
 
     @abstractmethod
-    def prepare(self, workload: Workload, target: Target) -> Prepared:
+    def prepare(self, workload: Workload, target: Target) -> _Prepared:
         """What answers for one workload on one target."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

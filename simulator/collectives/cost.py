@@ -59,7 +59,7 @@ _MOST_MEMBERS = 2048
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """One algorithm of one stage: seconds = alpha + beta x bytes of the whole tensor.
 
     Args:
@@ -129,7 +129,7 @@ def cheapest(
     group: tuple[int, ...],
     size: float,
     together: tuple[tuple[int, ...], ...] = (),
-) -> list[Line]:
+) -> list[_Line]:
     """The algorithms of the stages of the plan that is cheapest for so many bytes."""
     plans = [
         [min(stage, key=lambda line: line.seconds(size)) for stage in plan]
@@ -138,7 +138,7 @@ def cheapest(
     return min(plans, key=lambda plan: sum(line.seconds(size) for line in plan))
 
 
-def steps_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], lines: list[Line]) -> Steps:
+def steps_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], lines: list[_Line]) -> Steps:
     """The steps of chosen algorithms, one after the other. (Lines do not keep them: between a
     thousand cores a step has a million transfers.)"""
     plans = plans_of(mesh, kind, group)
@@ -149,7 +149,7 @@ def steps_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], lines: li
     )
 
 
-def named(lines: list[Line]) -> str:
+def named(lines: list[_Line]) -> str:
     """`mesh`, or `chip mesh, torus rdh` from the inside out."""
     by_level: dict[str, list[str]] = {}
     for line in lines:
@@ -161,7 +161,7 @@ def named(lines: list[Line]) -> str:
     return ", ".join(f"{level} {' and '.join(names)}" for level, names in by_level.items())
 
 
-Plan = tuple[tuple[Line, ...], ...]
+Plan = tuple[tuple[_Line, ...], ...]
 """For each stage the algorithms it may take."""
 
 
@@ -216,13 +216,13 @@ def _line(
     name: str,
     place: tuple[int, int],
     steps: Steps,
-) -> Line:
+) -> _Line:
     alpha = sum(step.times * hops[step.level] for step in steps)
     rates = [(step.times, *step_rate(network, step)) for step in steps]
     beta = sum(times * rate for times, rate, _, _ in rates)
     engines = sum(times * engine for times, _, engine, _ in rates)
     bound = max(rates, key=lambda rate: rate[0] * rate[1])[3]
-    return Line(level, name, alpha, beta, engines, bound, place)
+    return _Line(level, name, alpha, beta, engines, bound, place)
 
 
 def step_rate(network: Network, step: Step) -> tuple[float, float, str]:

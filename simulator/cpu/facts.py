@@ -23,7 +23,7 @@ from tilesmith.simulator.cpu.skeleton import Access, BlockSite, LoopSite, Skelet
 Floats = NDArray[np.float64]
 
 
-class Evaluator:
+class _Evaluator:
     """Evaluates expressions over numpy arrays, each distinct sub-expression once."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -118,8 +118,8 @@ class Facts:
 
 def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: int) -> Facts:
     """The facts of `count` configurations whose tile sizes are `tiles` (arrays of shape (n,))."""
-    first = Evaluator(tiles)
-    last = Evaluator(tiles)
+    first = _Evaluator(tiles)
+    last = _Evaluator(tiles)
     trips, full, short, chance = _extents(skeleton, first, last, count)
     accesses = [(block, access) for block in skeleton.blocks for access in block.accesses]
     strides = np.zeros((*skeleton.paths.shape, count))
@@ -149,7 +149,7 @@ def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: 
 
 
 def _extents(
-    skeleton: Skeleton, first: Evaluator, last: Evaluator, count: int
+    skeleton: Skeleton, first: _Evaluator, last: _Evaluator, count: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """(mean, full, short, chance of short) of every loop; sets the loop variables on the way."""
     corners = _Corners(skeleton, first, count)
@@ -191,13 +191,13 @@ class _Corners:
     All 2^k corners of k loops are evaluated as one batch, arrays of shape (2^k, n).
     """
 
-    def __init__(self, skeleton: Skeleton, first: Evaluator, count: int) -> None:
+    def __init__(self, skeleton: Skeleton, first: _Evaluator, count: int) -> None:
         for loop in skeleton.loops:
             first.values[loop.variable] = 0
         self._loops = skeleton.loops
         self._first = first
         self._count = count
-        self._known: dict[tuple[int, ...], tuple[Evaluator, Floats]] = {}
+        self._known: dict[tuple[int, ...], tuple[_Evaluator, Floats]] = {}
 
     def instances(self, parents: tuple[int, ...], extent: Expr) -> tuple[Floats, Floats]:
         """(values of an extent, share of its instances), (corners, n), given its outer loops."""
@@ -207,9 +207,9 @@ class _Corners:
         evaluator, shares = known
         return np.broadcast_to(evaluator(extent), shares.shape).astype(np.float64), shares
 
-    def _corners(self, parents: tuple[int, ...]) -> tuple[Evaluator, Floats]:
+    def _corners(self, parents: tuple[int, ...]) -> tuple[_Evaluator, Floats]:
         """Evaluator of all corners, and how often each occurs."""
-        corners = Evaluator(self._first.values)
+        corners = _Evaluator(self._first.values)
         times = np.ones((1 << len(parents), self._count))
         numbers = np.arange(len(times))[:, None]
         for place, parent in enumerate(parents):
@@ -223,8 +223,8 @@ class _Corners:
 
 def _stride(
     skeleton: Skeleton,
-    first: Evaluator,
-    last: Evaluator,
+    first: _Evaluator,
+    last: _Evaluator,
     access: Access,
     place: int,
     loop: int,
@@ -235,12 +235,12 @@ def _stride(
     if factor is not None:
         return first(factor)
     variable = skeleton.loops[loop].variable
-    moved = Evaluator(first.values)
+    moved = _Evaluator(first.values)
     moved.values[variable] = last.values[variable]
     return (moved(access.address) - first(access.address)) / tops[loop]
 
 
-def _taken(skeleton: Skeleton, first: Evaluator, last: Evaluator, count: int) -> Floats:
+def _taken(skeleton: Skeleton, first: _Evaluator, last: _Evaluator, count: int) -> Floats:
     """Probability of each block's guards, taken as independent of each other."""
     found = np.ones((len(skeleton.blocks), count))
     for row, block in enumerate(skeleton.blocks):
@@ -253,7 +253,7 @@ def _taken(skeleton: Skeleton, first: Evaluator, last: Evaluator, count: int) ->
 
 
 def _chance(
-    skeleton: Skeleton, first: Evaluator, last: Evaluator, block: BlockSite, condition: Expr
+    skeleton: Skeleton, first: _Evaluator, last: _Evaluator, block: BlockSite, condition: Expr
 ) -> Any:
     """Share of a block's iterations where `condition` >= 0, its values taken as evenly spread."""
     base = np.asarray(first(condition), dtype=np.float64)
@@ -263,7 +263,7 @@ def _chance(
         variable = skeleton.loops[loop].variable
         if variable not in names:
             continue
-        moved = Evaluator(first.values)
+        moved = _Evaluator(first.values)
         moved.values[variable] = last.values[variable]
         change = np.asarray(moved(condition), dtype=np.float64) - base
         top = np.maximum(np.asarray(last.values[variable], dtype=np.float64), 1.0)
@@ -284,7 +284,7 @@ def _slices(skeleton: Skeleton, trips: Floats, count: int) -> Floats:
     return found
 
 
-def _capacities(skeleton: Skeleton, first: Evaluator, count: int) -> Floats:
+def _capacities(skeleton: Skeleton, first: _Evaluator, count: int) -> Floats:
     found = np.ones((len(skeleton.buffers), count))
     for row, buffer in enumerate(skeleton.buffers):
         for extent in buffer.shape:

@@ -72,7 +72,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Guard:
+class _Guard:
     """Expressions that must all be >= 0 (or, negated, not all) for a block to run."""
 
     conditions: Condition
@@ -97,7 +97,7 @@ class BlockSite:
     vector: int | None
     accesses: tuple[Access, ...]
     arithmetic: Arithmetic
-    guards: tuple[Guard, ...]
+    guards: tuple[_Guard, ...]
     tile_depth: int
     accumulates: bool
     selects: int
@@ -177,7 +177,7 @@ class _Context:
     serial: tuple[int, ...] = ()
     unrolled: tuple[int, ...] = ()
     vector: int | None = None
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[_Guard, ...] = ()
     tiles: tuple[tuple[str, int], ...] = ()
     instruction: Costed | None = None
 
@@ -199,10 +199,10 @@ class _Walk:
             case Sequence(statements):
                 return [item for inner in statements for item in self.visit(inner, where)]
             case If(condition, then, otherwise):
-                yes = Guard(condition, False)
+                yes = _Guard(condition, False)
                 found = self.visit(then, _guarded(where, yes))
                 if otherwise is not None:
-                    found += self.visit(otherwise, _guarded(where, Guard(condition, True)))
+                    found += self.visit(otherwise, _guarded(where, _Guard(condition, True)))
                 return found
             case Allocate(buffer, body):
                 self.known[buffer.name] = buffer
@@ -248,7 +248,7 @@ class _Walk:
     def _block(self, block: Block, where: _Context) -> BlockSite:
         guards = where.guards
         if block.guard:
-            guards = (*guards, Guard(block.guard, False))
+            guards = (*guards, _Guard(block.guard, False))
         path = (*where.serial, *where.unrolled)
         path = path if where.vector is None else (*path, where.vector)
         found = list(dict.fromkeys(block.accesses()))
@@ -342,7 +342,7 @@ class _Walk:
         return self.numbers.setdefault(name, len(self.numbers))
 
 
-def _guarded(where: _Context, guard: Guard) -> _Context:
+def _guarded(where: _Context, guard: _Guard) -> _Context:
     return replace(where, guards=(*where.guards, guard))
 
 

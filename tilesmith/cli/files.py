@@ -20,7 +20,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _PATH = click.Path(path_type=Path)
 
 
-class Written:
+class _Written:
     """A decorator that adds an option for something written, under one name everywhere.
 
     Args:
@@ -46,11 +46,11 @@ class Written:
         )
 
 
-output_option = Written("FILE", "-o", "--output")
-folder_option = Written("FOLDER", "--folder")
-page_option = Written("FILE.html", "--page")
-csv_option = Written("FILE.csv", "--csv")
-trace_option = Written("FILE.json", "--trace")
+output_option = _Written("FILE", "-o", "--output")
+folder_option = _Written("FOLDER", "--folder")
+page_option = _Written("FILE.html", "--page")
+csv_option = _Written("FILE.csv", "--csv")
+trace_option = _Written("FILE.json", "--trace")
 
 
 def time_limit_option(help: str, name: str = "", **more: Any) -> Decorator:

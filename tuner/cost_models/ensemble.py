@@ -20,7 +20,7 @@ _MEMBERS: tuple[type[CostModel], ...] = (XgboostSquared, XgboostRanking, Forest)
 
 
 @cost_models.register("ensemble")
-class Ensemble(CostModel):
+class _Ensemble(CostModel):
     """See the module's docstring."""
 
     name = "ensemble"
@@ -42,7 +42,7 @@ class Ensemble(CostModel):
         return json.dumps({"kind": self.name, "members": [m.save() for m in self._members]})
 
     @classmethod
-    def load(cls, text: str) -> Ensemble:
+    def load(cls, text: str) -> _Ensemble:
         model = cls()
         saved = parse(text, cls.name)["members"]
         pairs = zip(_MEMBERS, saved, strict=True)

@@ -34,7 +34,7 @@ _KEPT_BYTES = 512 << 20
 """Of inputs and references: tasks take turns, and come back for theirs."""
 
 
-class Backend(Protocol):
+class _Backend(Protocol):
     """Compiles and binds candidates; made by a backend module's `open_backend(target, threads)`."""
 
     def load(
@@ -49,7 +49,7 @@ class Backend(Protocol):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class _Prepared:
     """What all candidates of a workload share."""
 
     inputs: dict[str, NDArray[Any]]
@@ -62,7 +62,7 @@ class Prepared:
 
 
 @runtime_checkable
-class Builder(Protocol):
+class _Builder(Protocol):
     """What a backend may be besides: its code can be made in another process."""
 
     def build(self, workload: Workload, config: Config) -> bytes:
@@ -70,7 +70,7 @@ class Builder(Protocol):
         ...
 
     def take(self, workload: Workload, config: Config, code: bytes) -> None:
-        """Code that `Backend.load` need not make."""
+        """Code that `_Backend.load` need not make."""
         ...
 
 
@@ -85,11 +85,11 @@ class Bench:
         watch: what the latest trial was spent on.
     """
 
-    def __init__(self, backend: Backend, folder: Path) -> None:
+    def __init__(self, backend: _Backend, folder: Path) -> None:
         self._backend = backend
         self._folder = folder
         self._arena = Arena()
-        self._prepared: dict[Workload, Prepared] = {}
+        self._prepared: dict[Workload, _Prepared] = {}
         self._reference: tuple[Workload, Config, Loaded] | None = None
         self.watch = Stopwatch()
 
@@ -98,7 +98,7 @@ class Bench:
 
         Failures are left to the trial, which tells of them.
         """
-        if isinstance(self._backend, Builder):
+        if isinstance(self._backend, _Builder):
             with contextlib.suppress(Exception):
                 path = self._code_path(workload, config)
                 partial = path.with_suffix(f".{os.getpid()}.code")
@@ -108,7 +108,7 @@ class Bench:
     def _take_built(self, workload: Workload, config: Config) -> None:
         """Code that was made ahead, if there is any."""
         path = self._code_path(workload, config)
-        if isinstance(self._backend, Builder) and path.exists():
+        if isinstance(self._backend, _Builder) and path.exists():
             self._backend.take(workload, config, path.read_bytes())
             path.unlink()
 
@@ -176,14 +176,14 @@ class Bench:
             return MeasureResult("wrong", "hardware", message=wrong)
         return loaded
 
-    def _shared(self, workload: Workload) -> Prepared:
+    def _shared(self, workload: Workload) -> _Prepared:
         """Inputs and reference, of the workloads used last as many as `_KEPT_BYTES` hold."""
         found = self._prepared.pop(workload, None)
         if found is None:
             with self.watch.part("inputs"):
                 inputs = random_inputs(workload)
             with self.watch.part("reference"):
-                found = Prepared(inputs, expected(workload, inputs, self._folder))
+                found = _Prepared(inputs, expected(workload, inputs, self._folder))
         self._prepared[workload] = found  # the last used is the last to go
         while len(self._prepared) > 1 and self._bytes() > _KEPT_BYTES:
             del self._prepared[next(iter(self._prepared))]

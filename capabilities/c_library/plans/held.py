@@ -31,7 +31,7 @@ Values = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class _Table:
     """Values of a tensor at all sizes of a region.
 
     Attributes:
@@ -67,7 +67,7 @@ class Tables:
         """Values of a held tensor where they are looked at."""
         return [(p, v[name]) for p, v in zip(self._points, self._known, strict=True)]
 
-    def of(self, name: str) -> Table:
+    def of(self, name: str) -> _Table:
         """The table of a held tensor.
 
         Raises:
@@ -77,7 +77,7 @@ class Tables:
         assert shape is not None, f"'{name}' is held"
         return self._corner(name, shape) or self._each(name, shape)
 
-    def _corner(self, name: str, shape: tuple[Expr, ...]) -> Table | None:
+    def _corner(self, name: str, shape: tuple[Expr, ...]) -> _Table | None:
         """One table of the largest sizes."""
         largest = self._known[0][name]
         for axis, extent in enumerate(largest.shape):
@@ -97,9 +97,9 @@ class Tables:
             0 if extent == 1 else step
             for extent, step in zip(largest.shape, largest.strides, strict=True)
         )
-        return Table(largest, as_expr(0), shape, steps, largest.itemsize)
+        return _Table(largest, as_expr(0), shape, steps, largest.itemsize)
 
-    def _each(self, name: str, shape: tuple[Expr, ...]) -> Table:
+    def _each(self, name: str, shape: tuple[Expr, ...]) -> _Table:
         """A table for each choice of sizes."""
         region = self._variant.region
         count = prod(size.high - size.low + 1 for size in region)
@@ -127,7 +127,7 @@ class Tables:
                     f"{point} than at the sizes around; give smaller ranges with --shape"
                 )
             rows[number, : raw.size] = raw
-        return Table(rows, offset * most, (nbytes,), (1,), 1)
+        return _Table(rows, offset * most, (nbytes,), (1,), 1)
 
 
 def _same(one: Values, two: Values) -> bool:

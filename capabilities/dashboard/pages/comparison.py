@@ -23,7 +23,7 @@ JOBS_OFFERED = 50
 
 
 @dataclass(frozen=True)
-class Pair:
+class _Pair:
     """A workload that both jobs tuned, by one way of measuring.
 
     Attributes:
@@ -110,7 +110,7 @@ def _pair(
     configs: Mapping[int, Mapping[str, Any]],
     jobs: tuple[int, int],
     drawn: bool,
-) -> Pair:
+) -> _Pair:
     bests = [task.best_s for task in (a, b) if task.best_s]
     goal = min(bests) * WITHIN if bests else 0.0
     lines = [
@@ -122,7 +122,7 @@ def _pair(
         for name in dict.fromkeys([*ours, *theirs])
         if ours.get(name) != theirs.get(name)
     )
-    return Pair(
+    return _Pair(
         a,
         b,
         a.reached(goal) if goal else None,

@@ -27,7 +27,7 @@ _PAUSE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Failure:
+class _Failure:
     """Trials that failed alike: how many, and what one of them said."""
 
     status: str
@@ -136,7 +136,7 @@ class JobReport:
     target_identity: str
     threads: int
     tasks: tuple[TaskCurve, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[_Failure, ...]
     spent: tuple[Spent, ...]
     toolchains: tuple[dict[str, str], ...]
     calibrations: tuple[str, ...]
@@ -268,7 +268,7 @@ def _tasks(
     )
 
 
-def _failures(trials: Sequence[TuningRecord]) -> tuple[Failure, ...]:
+def _failures(trials: Sequence[TuningRecord]) -> tuple[_Failure, ...]:
     """By status, the most frequent message of each."""
     found = []
     failed = [record for record in trials if not record.result.ok]
@@ -276,7 +276,7 @@ def _failures(trials: Sequence[TuningRecord]) -> tuple[Failure, ...]:
         alike = [record for record in failed if record.result.status == status]
         message = Counter(record.result.message for record in alike).most_common(1)[0][0]
         example = next(record for record in alike if record.result.message == message)
-        found.append(Failure(status, count, example.workload_key, message))
+        found.append(_Failure(status, count, example.workload_key, message))
     return tuple(found)
 
 

@@ -24,7 +24,7 @@ _ONCE = "workloads added up, each once: the job did not keep how often the model
 
 
 @dataclass(frozen=True)
-class Whole:
+class _Whole:
     """Latency of everything that a job tuned, in seconds, and how that is known.
 
     Attributes:
@@ -54,12 +54,12 @@ class Whole:
         }
 
 
-def wholes(report: JobReport) -> tuple[Whole, ...]:
+def wholes(report: JobReport) -> tuple[_Whole, ...]:
     """What is known of the whole, the best known first: measured in the model, then added up by way
     of measuring, hardware first.
     """
     found = [
-        Whole(model.measured_by, untuned / 1e3, model.latency_s, _MEASURED)
+        _Whole(model.measured_by, untuned / 1e3, model.latency_s, _MEASURED)
         for model in report.in_model
         if (untuned := model.told.get("untuned_ms"))
     ]
@@ -70,7 +70,7 @@ def wholes(report: JobReport) -> tuple[Whole, ...]:
             how = _ADDED if all(task.weight is not None for task in known) else _ONCE
             gain = gain_of((times(task), task.default_s, task.best_s) for task in mine.values())
             assert gain is not None, "some are known"
-            found.append(Whole(label, gain.default_s, gain.best_s, how, gain.missing))
+            found.append(_Whole(label, gain.default_s, gain.best_s, how, gain.missing))
     return tuple(found)
 
 
@@ -118,7 +118,7 @@ def shares(tasks: Sequence[TaskCurve]) -> dict[tuple[str, str], float]:
 
 
 @dataclass(frozen=True)
-class Pair:
+class _Pair:
     """One workload's best in two jobs, in seconds; None where a job has none."""
 
     workload: str
@@ -151,7 +151,7 @@ class Against:
 
     other: JobReport
     differs: tuple[tuple[str, str, str], ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[_Pair, ...]
     sums: tuple[tuple[str, float, float], ...]
 
     @property
@@ -196,7 +196,7 @@ def beside(report: JobReport, other: JobReport) -> Against:
         here, there = mine.get(key), theirs.get(key)
         weights = [t.weight for t in (here, there) if t is not None and t.weight is not None]
         pairs.append(
-            Pair(
+            _Pair(
                 key[1], key[0], weights[0] if weights else 1.0,
                 here.best_s if here is not None else None,
                 there.best_s if there is not None else None,

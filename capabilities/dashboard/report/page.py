@@ -40,7 +40,7 @@ class CurveChart:
 
 
 @dataclass(frozen=True)
-class Dot:
+class _Dot:
     """A task in the roofline chart."""
 
     x: float
@@ -65,7 +65,7 @@ class Peak:
 class RoofChart:
     """Operations a second over operations per byte, and the roof above each task."""
 
-    dots: Sequence[Dot]
+    dots: Sequence[_Dot]
     peaks: Sequence[Peak]
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
@@ -148,13 +148,13 @@ def _roof(tasks: Sequence[TaskCurve]) -> RoofChart | None:
     for at in places:
         labels.keep_off(*at, 5)
     peaks = _peaks(known, x, y, labels)
-    dots: list[Dot] = []
+    dots: list[_Dot] = []
     for (place, task), (reached, roof), at in zip(numbered, speeds, places, strict=True):
         title = f"{number(reached)} of {number(roof)} GFLOP/s ({task.measured_by})"
         label = f"{place}: {reached / roof:.0%}" if len(dots) < _LABELS else ""
         told_at = labels.place(label, *at) if label else None
         label, told_at = (label, told_at) if told_at is not None else ("", at)
-        dots.append(Dot(*at, y.at(roof), f"{place}. {task.workload}: {title}", label, told_at))
+        dots.append(_Dot(*at, y.at(roof), f"{place}. {task.workload}: {title}", label, told_at))
     return RoofChart(dots, peaks, x.ticks(6), y.ticks(6))
 
 

@@ -41,7 +41,7 @@ primitive of its schedule."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class _Subject:
     """A kernel that was wrong in a model.
 
     Attributes:
@@ -76,7 +76,7 @@ class Subject:
         return is_close(self.dtype, ours, self.wanted, self.exact, self.closely)
 
 
-def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int) -> Subject:
+def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int) -> _Subject:
     """The kernel of a step."""
     workload = wrong.node.workload
     assert workload is not None
@@ -87,10 +87,10 @@ def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int)
     given = dict(zip(wrong.node.inputs, alone.operands.values(), strict=True))
     wanted, exact = run_kernel(wrong.node, given), unrounded(wrong.node, given)
     config = Config.from_json(step.config)
-    return Subject(alone, workload, target, config, wanted, exact, wrong.closely)
+    return _Subject(alone, workload, target, config, wanted, exact, wrong.closely)
 
 
-def judged(subject: Subject, wrong: WrongStep) -> Finding:
+def judged(subject: _Subject, wrong: WrongStep) -> Finding:
     """What about the kernel is at fault."""
     error = tensor_error(wrong.found, wrong.wanted)
     head = (
@@ -124,7 +124,7 @@ def judged(subject: Subject, wrong: WrongStep) -> Finding:
     return _staged(subject, Finding("kernel", name, tensor, sentence, sources, details), stage)
 
 
-def _staged(subject: Subject, finding: Finding, stage: str) -> Finding:
+def _staged(subject: _Subject, finding: Finding, stage: str) -> Finding:
     """The finding with the stage of compilation that is at fault, where that is known."""
     if not stage:
         return finding
@@ -142,7 +142,7 @@ def _staged(subject: Subject, finding: Finding, stage: str) -> Finding:
     return Finding(part, finding.name, finding.tensor, sentence, finding.sources, details)  # type: ignore[arg-type]
 
 
-def right_config(subject: Subject) -> tuple[Config | None, int]:
+def right_config(subject: _Subject) -> tuple[Config | None, int]:
     """Another configuration that is right (the default, or of a seeded sample), and how many were
     tried."""
     workload, target = subject.workload, subject.target
@@ -161,7 +161,7 @@ def right_config(subject: Subject) -> tuple[Config | None, int]:
     return None, len(others)
 
 
-def fewest_knobs(subject: Subject, right: Config) -> list[tuple[str, Any, Any]]:
+def fewest_knobs(subject: _Subject, right: Config) -> list[tuple[str, Any, Any]]:
     """The knobs that make the difference: (name, wrong value, right value)."""
     space = space_of(subject.workload, subject.target)
     wrong = dict(subject.config)
@@ -178,7 +178,7 @@ def fewest_knobs(subject: Subject, right: Config) -> list[tuple[str, Any, Any]]:
     return [(knob, wrong[knob], other[knob]) for knob in wrong if wrong[knob] != other[knob]]
 
 
-def stage_of(subject: Subject) -> str:
+def stage_of(subject: _Subject) -> str:
     """ "lowering" or "code generation"; "" where the interpreter would take too long."""
     template = template_of(subject.workload.operator)
     if template.flops(subject.workload) > _INTERPRETED:
@@ -190,7 +190,7 @@ def stage_of(subject: Subject) -> str:
     return "code generation" if subject.is_close(np.asarray(found)) else "lowering"
 
 
-def first_primitive(subject: Subject) -> str:
+def first_primitive(subject: _Subject) -> str:
     """The first primitive of the schedule with which the loop program is wrong; "" if unknown.
 
     "the definition" where it is wrong before any.

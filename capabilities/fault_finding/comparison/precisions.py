@@ -55,7 +55,7 @@ INT8 = "int8"
 
 
 @dataclass(frozen=True)
-class Precision:
+class _Precision:
     """A lower precision and what a model's tensors are compared with in it.
 
     Attributes:
@@ -89,7 +89,7 @@ class Precision:
 
 def precision_of(
     name: str, graph: Graph, inputs: Arrays, exact: Arrays, names: Iterable[str]
-) -> Precision:
+) -> _Precision:
     """A precision of a model, by its reference.
 
     Args:
@@ -104,7 +104,7 @@ def precision_of(
         dtype = PRECISIONS[name]
         narrow = Evaluator(graph, rounding_to(dtype)).values(inputs, names)
         kept = {n: _limited(value, dtype) for n, value in exact.items()}
-        return Precision(name, dtype, kept, narrow)
+        return _Precision(name, dtype, kept, narrow)
     scales = scales_of(graph)
     if not scales:
         raise InputError(
@@ -117,7 +117,7 @@ def precision_of(
         n: scales[n].within(values[source]) if n in scales else values[source]
         for n, source in sources.items()
     }
-    return Precision(name, INT8, wide, Evaluator(graph).values(inputs, names), scales)
+    return _Precision(name, INT8, wide, Evaluator(graph).values(inputs, names), scales)
 
 
 def _limited(value: Any, dtype: str) -> Any:
@@ -125,7 +125,7 @@ def _limited(value: Any, dtype: str) -> Any:
     return limited(value, dtype) if floating else value
 
 
-def compare_ratios(compared: Compared, precision: Precision) -> ComparisonReport:
+def compare_ratios(compared: Compared, precision: _Precision) -> ComparisonReport:
     """Every tensor by R."""
     recipe, graph = compared.recipe, compared.graph
     held = [t for t in compared.tensors() if is_numeric(precision.exact.get(t.name))]
@@ -187,7 +187,7 @@ def decided(
 
 
 def arising(
-    rows: list[TensorRow], compared: Compared, found: Arrays, precision: Precision
+    rows: list[TensorRow], compared: Compared, found: Arrays, precision: _Precision
 ) -> list[TensorRow]:
     """Rows judged by what arises at each tensor, too; random numbers are left as they are."""
     names = [row.name for row in rows if row.ratio is not None and row.name not in compared.drawn]
@@ -208,7 +208,7 @@ def arising(
 
 
 def arising_in_bytes(
-    rows: list[TensorRow], compared: Compared, found: Arrays, precision: Precision
+    rows: list[TensorRow], compared: Compared, found: Arrays, precision: _Precision
 ) -> list[TensorRow]:
     """Rows of a quantised model judged by what arises at each tensor: bytes by their rounding,
     all by whether the reference makes the same of what comes before, as they lie in memory."""
@@ -238,7 +238,7 @@ def _roundings(recipe: Recipe, nodes: set[str]) -> dict[str, float]:
 
 
 def _with_ratio(
-    row: TensorRow, found: NDArray[Any], narrow: NDArray[Any], precision: Precision
+    row: TensorRow, found: NDArray[Any], narrow: NDArray[Any], precision: _Precision
 ) -> TensorRow:
     exact = precision.exact[row.name]
     if exact.dtype.kind != "f" or exact.dtype == np.float64:  # which stays as it is
@@ -248,7 +248,7 @@ def _with_ratio(
 
 
 def replaced_ratios(
-    compared: Compared, precision: Precision, suspect: str | None
+    compared: Compared, precision: _Precision, suspect: str | None
 ) -> Replacement | None:
     """What becomes of the outputs' R with the reference's tensor in place."""
     name = compared.replaced or suspect or ""

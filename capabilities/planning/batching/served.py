@@ -19,7 +19,7 @@ PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class _Timeline:
     """How full the machine was, at the end of each step: arrays of one length."""
 
     seconds: Floats
@@ -60,7 +60,7 @@ class Served:
     peak: int
     blocks: int
     replicas: int
-    timeline: Timeline
+    timeline: _Timeline
 
     @classmethod
     def together(cls, parts: Sequence[Served]) -> Served:
@@ -242,5 +242,5 @@ class Journal:
             self._peak,
             blocks,
             1,
-            Timeline(seconds, running.astype(np.int64), waiting.astype(np.int64), used / blocks),
+            _Timeline(seconds, running.astype(np.int64), waiting.astype(np.int64), used / blocks),
         )

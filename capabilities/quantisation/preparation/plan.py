@@ -69,7 +69,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Read:
+class _Read:
     """An input of a node that it reads in bytes."""
 
     node: str
@@ -88,7 +88,7 @@ class Plan:
     """
 
     layers: tuple[Layer, ...]
-    reads: tuple[Read, ...]
+    reads: tuple[_Read, ...]
     groups: Mapping[str, str]
 
     @cached_property
@@ -139,13 +139,13 @@ class _Placement:
         self._operators = operators
         self._kept = kept
         self._depths = _depths(model) if fuse_residuals else {}
-        self.reads: set[Read] = set()
+        self.reads: set[_Read] = set()
         self.parents: dict[str, str] = {}
 
     def read(self, node: onnx.NodeProto, position: int) -> None:
         """A node reads an input in bytes; so does, as far as can be, what makes it."""
         tensor = node.input[position]
-        self.reads.add(Read(node.name, position, tensor))
+        self.reads.add(_Read(node.name, position, tensor))
         if tensor in self.parents:
             return
         self.parents[tensor] = tensor

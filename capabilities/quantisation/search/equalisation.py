@@ -37,7 +37,7 @@ _LEAST = 2.0**-40
 
 
 @dataclass(frozen=True)
-class Pair:
+class _Pair:
     """Two layers, the second on the first's channels.
 
     Attributes:
@@ -80,7 +80,7 @@ def _by_channel(values: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.abs(values).max(axis=others), np.float64)
 
 
-def _balance(pair: Pair, largest: NDArray[np.float64], constants: dict[str, NDArray[Any]]) -> None:
+def _balance(pair: _Pair, largest: NDArray[np.float64], constants: dict[str, NDArray[Any]]) -> None:
     weights = constants[pair.second.weights]
     inner = 0 if pair.depthwise else 1 - pair.second.axis
     others = tuple(axis for axis in range(weights.ndim) if axis != inner)
@@ -105,14 +105,14 @@ def _along(factor: NDArray[Any], weights: NDArray[Any], axis: int) -> NDArray[An
     return factor.reshape(shape)
 
 
-def pairs_of(model: FloatModel) -> tuple[Pair, ...]:
+def pairs_of(model: FloatModel) -> tuple[_Pair, ...]:
     """Every two layers that channels can be balanced between, in the order of the model."""
     layers = {layer.node: layer for layer in layers_of(model)}
     found = (_pair(model, layers, second) for second in layers.values())
     return tuple(pair for pair in found if pair is not None)
 
 
-def _pair(model: FloatModel, layers: dict[str, Layer], second: Layer) -> Pair | None:
+def _pair(model: FloatModel, layers: dict[str, Layer], second: Layer) -> _Pair | None:
     tensor = second.source
     maker = model.producers.get(tensor)
     while maker is not None and model.readers[tensor] == 1:
@@ -125,7 +125,7 @@ def _pair(model: FloatModel, layers: dict[str, Layer], second: Layer) -> Pair | 
     return None
 
 
-def _checked(model: FloatModel, first: Layer, second: Layer) -> Pair | None:
+def _checked(model: FloatModel, first: Layer, second: Layer) -> _Pair | None:
     """The pair, if its constants are its own and its channels are those of axis 1."""
     kinds = {"Conv": 0, "Gemm": 1}
     if first.operator not in kinds or kinds[first.operator] != kinds.get(second.operator):
@@ -143,4 +143,4 @@ def _checked(model: FloatModel, first: Layer, second: Layer) -> Pair | None:
     depthwise = group > 1 and group == channels == weights.shape[0]
     if group > 1 and not depthwise:
         return None
-    return Pair(first, second, depthwise)
+    return _Pair(first, second, depthwise)

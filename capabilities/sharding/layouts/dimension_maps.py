@@ -36,7 +36,7 @@ Factors = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Factor:
+class _Factor:
     size: int
     kind: FactorKind = "kept"
 
@@ -83,7 +83,7 @@ class DimensionMap:
         localise: how one core's part is computed; None: by the node as it is.
     """
 
-    factors: tuple[Factor, ...]
+    factors: tuple[_Factor, ...]
     inputs: tuple[tuple[Factors, ...] | None, ...]
     outputs: tuple[tuple[Factors, ...] | None, ...]
     addends: frozenset[int] = frozenset()
@@ -110,11 +110,11 @@ class Maker:
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.graph, self.node = graph, node
-        self.factors: list[Factor] = []
+        self.factors: list[_Factor] = []
 
     def factor(self, size: int, kind: FactorKind = "kept") -> int:
         """A new factor's number."""
-        self.factors.append(Factor(size, kind))
+        self.factors.append(_Factor(size, kind))
         return len(self.factors) - 1
 
     def info(self, name: str) -> TensorInfo:

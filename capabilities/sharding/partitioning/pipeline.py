@@ -30,7 +30,7 @@ _BOUNDARIES = 250
 
 
 @dataclass(frozen=True)
-class Stage:
+class _Stage:
     """A part of the order of nodes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Stage:
 class Pipeline:
     """The best cuts into stages."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[_Stage, ...]
     microbatches: int
 
     @property
@@ -200,14 +200,14 @@ class _Cutter:
             found.append(last)
         return found
 
-    def _stages(self, cuts: Sequence[int]) -> tuple[Stage, ...]:
+    def _stages(self, cuts: Sequence[int]) -> tuple[_Stage, ...]:
         stages = []
         for first, last in zip((0, *cuts), cuts, strict=False):
             weights: dict[str, int] = {}
             for own in self.own[first:last]:
                 weights.update(own)
             stages.append(
-                Stage(
+                _Stage(
                     first, last, self.work[last] - self.work[first], self.receive[first],
                     self.crossing[first], sum(weights.values()),
                 )

@@ -12,7 +12,7 @@ from tilesmith.compiler.driver.build import prepared
 
 
 @dataclass(frozen=True)
-class TensorRow:
+class _TensorRow:
     """A tensor on the cores: its whole shape, its spec, bytes on one core."""
 
     name: str
@@ -23,7 +23,7 @@ class TensorRow:
 
 
 @dataclass(frozen=True)
-class CollectiveRow:
+class _CollectiveRow:
     """A collective: bytes of the tensor on one core before it (of an all_gather after it)."""
 
     kind: str
@@ -45,8 +45,8 @@ class Account:
         weight_bytes, activation_bytes: weights; the most of other tensors at a time.
     """
 
-    tensors: tuple[TensorRow, ...]
-    collectives: tuple[CollectiveRow, ...]
+    tensors: tuple[_TensorRow, ...]
+    collectives: tuple[_CollectiveRow, ...]
     compute_us: float
     communication_us: float
     weight_bytes: int
@@ -76,7 +76,7 @@ def account(program: Program, costs: Costs) -> Account:
         if move.step.kind not in COLLECTIVES
     )
     collectives = tuple(
-        CollectiveRow(
+        _CollectiveRow(
             move.step.kind,
             move.tensor,
             move.step.axes,
@@ -100,7 +100,7 @@ def account(program: Program, costs: Costs) -> Account:
     )
 
 
-def _rows(program: Program) -> list[TensorRow]:
+def _rows(program: Program) -> list[_TensorRow]:
     rows = []
     for role, group in (
         ("input", program.inputs),
@@ -110,5 +110,7 @@ def _rows(program: Program) -> list[TensorRow]:
     ):
         for placed in group:
             size = program.nbytes(placed.local)
-            rows.append(TensorRow(placed.info.name, role, placed.info.dims, str(placed.spec), size))
+            rows.append(
+                _TensorRow(placed.info.name, role, placed.info.dims, str(placed.spec), size)
+            )
     return rows

@@ -29,7 +29,7 @@ _PRICES = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Best:
+class _Best:
     """A sharding, its program, what it costs, and what none that fits costs less than, in ns.
 
     Attributes:
@@ -51,7 +51,7 @@ def best_sharding(
     given: Mapping[str, Spec],
     effort: float = EFFORT,
     limit: int | None = None,
-) -> Best:
+) -> _Best:
     """The cheapest sharding that keeps the given specs and a core's memory.
 
     Args:
@@ -75,19 +75,19 @@ class _Search:
     effort: float
     limit: int
 
-    def at(self, price: float) -> Best:
+    def at(self, price: float) -> _Best:
         """The best at a price. Its bound is that of all shardings whose weights fit the limit."""
         found = optimum(self.problem, self.effort, price, self.tables)
         room = max(0, self.limit - self.least_activations)
         return self.made(found.chosen, found.bound - round(price * room))
 
-    def made(self, chosen: tuple[int, ...], bound: int) -> Best:
+    def made(self, chosen: tuple[int, ...], bound: int) -> _Best:
         """A choice of options as a program."""
         sharding = self.problem.sharding(chosen)
         program = partition(sharding)
         missing = program.weight_bytes + program.activation_bytes - self.limit
         cost = self.problem.cost(chosen)
-        return Best(chosen, sharding, program, cost, bound, max(0, missing))
+        return _Best(chosen, sharding, program, cost, bound, max(0, missing))
 
     @cached_property
     def least_activations(self) -> int:
@@ -105,7 +105,7 @@ class _Search:
             held = {name for name in held if last[name] > number}
         return most
 
-    def short(self, free: Best) -> Best:
+    def short(self, free: _Best) -> _Best:
         """The best of those that fit, where the cheapest of all does not."""
         low, high = _CHEAP, _DEAR
         cheap, fits = free, self.at(high)
@@ -123,7 +123,7 @@ class _Search:
         chosen = min((one for one in tried if not one.missing), key=lambda one: one.objective)
         return replace(chosen, bound=min(chosen.objective, max(one.bound for one in tried)))
 
-    def _mixed(self, cheap: Best, fits: Best) -> list[Best]:
+    def _mixed(self, cheap: _Best, fits: _Best) -> list[_Best]:
         """Between two shardings: as one at first, as the other after. Layers that are alike become
         too dear at the same price, all at once; here only as many as must."""
         found = []

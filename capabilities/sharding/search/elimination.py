@@ -28,7 +28,7 @@ HELD = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class _Table:
     """What a choice of values for some variables costs."""
 
     variables: tuple[int, ...]
@@ -40,7 +40,7 @@ class Network:
     """Variables, by how many values each has, and tables over them."""
 
     sizes: list[int] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[_Table] = field(default_factory=list)
 
     def variable(self, costs: Sequence[float]) -> int:
         """A variable with a cost for each value; its number."""
@@ -52,7 +52,7 @@ class Network:
     def add(self, variables: Sequence[int], costs: Costs) -> None:
         """A table over variables, an axis of it for each."""
         assert costs.shape == tuple(self.sizes[v] for v in variables), (variables, costs.shape)
-        self.tables.append(Table(tuple(variables), costs))
+        self.tables.append(_Table(tuple(variables), costs))
 
     def cost(self, values: Mapping[int, int]) -> float:
         """What a choice of values costs."""
@@ -69,9 +69,9 @@ class Core:
     """
 
     sizes: Mapping[int, int]
-    tables: tuple[Table, ...]
+    tables: tuple[_Table, ...]
     constant: float
-    eliminated: tuple[tuple[int, tuple[Table, ...]], ...]
+    eliminated: tuple[tuple[int, tuple[_Table, ...]], ...]
 
     @property
     def tuples(self) -> int:
@@ -103,10 +103,10 @@ class _Reduction:
     def __init__(self, network: Network, widest: int) -> None:
         self.sizes = dict(enumerate(network.sizes))
         self.widest = widest
-        self.tables: dict[tuple[int, ...], Table] = {}
+        self.tables: dict[tuple[int, ...], _Table] = {}
         self.of: dict[int, set[tuple[int, ...]]] = {v: set() for v in self.sizes}
         self.constant = 0.0
-        self.eliminated: list[tuple[int, tuple[Table, ...]]] = []
+        self.eliminated: list[tuple[int, tuple[_Table, ...]]] = []
         for table in network.tables:
             self._put(table)
 
@@ -139,7 +139,7 @@ class _Reduction:
         beside = {v for key in self.of[variable] for v in key}
         return math.prod(self.sizes[v] for v in beside)
 
-    def _put(self, table: Table) -> None:
+    def _put(self, table: _Table) -> None:
         order = sorted(range(len(table.variables)), key=lambda n: table.variables[n])
         key = tuple(table.variables[n] for n in order)
         costs = np.transpose(table.costs, order)
@@ -147,7 +147,7 @@ class _Reduction:
             self.constant += float(costs)
             return
         known = self.tables.get(key)
-        self.tables[key] = Table(key, costs if known is None else known.costs + costs)
+        self.tables[key] = _Table(key, costs if known is None else known.costs + costs)
         for variable in key:
             self.of[variable].add(key)
 
@@ -168,10 +168,10 @@ class _Reduction:
             best = np.minimum(best, total)
         self.eliminated.append((variable, joined))
         del self.sizes[variable]
-        self._put(Table(beside, best))
+        self._put(_Table(beside, best))
 
 
-def _spread(table: Table, axes: Sequence[int]) -> Costs:
+def _spread(table: _Table, axes: Sequence[int]) -> Costs:
     """A table with an axis for each of more variables, one long where it has none."""
     order = [table.variables.index(v) for v in axes if v in table.variables]
     shape = [

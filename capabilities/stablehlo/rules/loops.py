@@ -2,7 +2,7 @@
 
 A loop whose turns are known and few is written out: then what it reads at each turn is known, too,
 and passes see through it. One of more turns that goes through rows becomes `Scan` (`scans.py`), any
-other `Loop`, with the count of turns where that is known.
+other `_Loop`, with the count of turns where that is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WRITTEN = 4096
 
 
 @dataclass(frozen=True)
-class Loop:
+class _Loop:
     """A `while` operation with what it starts from."""
 
     translation: Translation
@@ -45,7 +45,7 @@ class Loop:
 
 @rules.register("stablehlo.while")
 def _while(translation: Translation, operation: Any, values: Values) -> Values:
-    loop = Loop(translation, operation, list(values), translation.known)
+    loop = _Loop(translation, operation, list(values), translation.known)
     turns = _turns(loop)
     size = len(list(_operations(operation.regions[1])))
     if turns is not None and turns <= _TURNS and turns * size <= _WRITTEN:
@@ -65,7 +65,7 @@ def _operations(region: Any) -> Any:
 
 
 # -- how many turns -----------------------------------------------------------------------------
-def _turns(loop: Loop) -> int | None:
+def _turns(loop: _Loop) -> int | None:
     """How often the body runs, where a counter starts, grows and ends at known numbers."""
     test, body = (next(iter(region.blocks)) for region in loop.operation.regions)
     end = list(test.operations)[-1]
@@ -93,7 +93,7 @@ def _maker(value: Any) -> Any:
     return getattr(owner, "operation", owner) if hasattr(owner, "operands") else None
 
 
-def _number(loop: Loop, value: Any, positions: dict[Any, int], body: Any) -> int | None:
+def _number(loop: _Loop, value: Any, positions: dict[Any, int], body: Any) -> int | None:
     """The number that a value of the condition is at every turn."""
     b = loop.translation.builder
     if value in positions:  # an argument that the body hands on as it is
@@ -112,7 +112,7 @@ def _number(loop: Loop, value: Any, positions: dict[Any, int], body: Any) -> int
     return None if known is None else int(known)
 
 
-def _step(loop: Loop, body: Any, position: int) -> int | None:
+def _step(loop: _Loop, body: Any, position: int) -> int | None:
     """What the body adds to a counter."""
     returned = list(list(body.operations)[-1].operands)[position]
     made = _maker(returned)
@@ -132,7 +132,7 @@ def _step(loop: Loop, body: Any, position: int) -> int | None:
 
 
 # -- Loop ---------------------------------------------------------------------------------------
-def _looped(loop: Loop, turns: int | None) -> Values:
+def _looped(loop: _Loop, turns: int | None) -> Values:
     b, like = loop.translation.builder, loop.initial
     place = b.place
     initial = [b.full(value) for value in flat(like)]
@@ -159,7 +159,7 @@ def _looped(loop: Loop, turns: int | None) -> Values:
     return packed(_among(kept, initial, looped(b, turns, start, changing, turn)), like)
 
 
-def _kept(loop: Loop) -> list[bool]:
+def _kept(loop: _Loop) -> list[bool]:
     """Which values (parts of complex ones) the body hands on as they are: it reads them from
     outside."""
     (body,) = loop.operation.regions[1].blocks

@@ -111,7 +111,7 @@ def _without_ones(b: Builder, side: Side) -> Side:
 
 # -- convolution --------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Window:
+class _Window:
     """How a kernel slides: per spatial axis."""
 
     strides: Shape
@@ -127,7 +127,7 @@ def _convolution(translation: Translation, operation: Any, values: Values) -> Va
     result = tensor_type(operation.results[0].type, operation.name)
     rank = len(axes.input_spatial_dimensions)
     ones = (1,) * rank
-    window = Window(
+    window = _Window(
         integers(operation, "window_strides", ones),
         pairs(operation, "padding", rank),
         integers(operation, "rhs_dilation", ones),
@@ -172,10 +172,10 @@ def _batches_as_groups(b: Builder, x: Value, batches: int) -> Value:
     return b.reshape(moved, (batch // batches, batches * channels, *rest))
 
 
-def _convolve(b: Builder, x: Value, weight: Value, window: Window, groups: int) -> Value:
+def _convolve(b: Builder, x: Value, weight: Value, window: _Window, groups: int) -> Value:
     """Conv of [n, c, ...] by [oc, c / groups, ...]; ConvTranspose where the input is spread."""
     if not window.strides:  # no axis to slide along
-        one = Window((1,), ((0, 0),), (1,), (1,))
+        one = _Window((1,), ((0, 0),), (1,), (1,))
         x, weight = (b.reshape(v, (*v.shape, 1)) for v in (x, weight))
         made = _convolve(b, x, weight, one, groups)
         return b.reshape(made, made.shape[:2])
@@ -206,7 +206,7 @@ def _convolve(b: Builder, x: Value, weight: Value, window: Window, groups: int) 
     )  # fmt: skip
 
 
-def _transposed(b: Builder, x: Value, weight: Value, window: Window, groups: int) -> Value | None:
+def _transposed(b: Builder, x: Value, weight: Value, window: _Window, groups: int) -> Value | None:
     """The transposed convolution that spreads its input by itself, where there is one."""
     if any(step > 1 for step in window.strides) or 0 in (*x.shape, *weight.shape):
         return None

@@ -23,7 +23,7 @@ _POOLED = 3
 
 
 @dataclass(frozen=True)
-class Windows:
+class _Windows:
     """A window's extents and how it slides, per axis."""
 
     sizes: Shape
@@ -49,7 +49,7 @@ def _reduce_window(translation: Translation, operation: Any, values: Values) -> 
     operands, initial = list(values[:count]), list(values[count:])
     rank = len(operands[0].shape)
     ones = (1,) * rank
-    windows = Windows(
+    windows = _Windows(
         integers(operation, "window_dimensions"),
         integers(operation, "window_strides", ones),
         integers(operation, "window_dilations", ones),
@@ -79,7 +79,7 @@ def _is_identity(b: Builder, kind: str, initial: Value) -> bool:
     )
 
 
-def _running(b: Builder, kind: str, value: Value, windows: Windows) -> Value | None:
+def _running(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | None:
     """A sum of everything before each element, or behind it."""
     moving = windows.moving()
     if len(moving) != 1 or kind not in _RUNNING or _RUNNING[kind][1] > OPSET:
@@ -99,7 +99,7 @@ def _running(b: Builder, kind: str, value: Value, windows: Windows) -> Value | N
     return b.add(_RUNNING[kind][0], names, value.dtype, value.shape, exclusive=0, reverse=backwards)
 
 
-def _pooled(b: Builder, kind: str, value: Value, windows: Windows) -> Value | None:
+def _pooled(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | None:
     """MaxPool; AveragePool times the elements of a window, for sums; smallest as largest of the
     negated."""
     moving = windows.moving()
@@ -147,7 +147,7 @@ def _pooled(b: Builder, kind: str, value: Value, windows: Windows) -> Value | No
 
 
 def _doubled(
-    b: Builder, body: Joins, operands: list[Value], initial: list[Value], windows: Windows
+    b: Builder, body: Joins, operands: list[Value], initial: list[Value], windows: _Windows
 ) -> Values:
     """Windows of one, two, four ... elements joined along one axis after the other."""
     values = [

@@ -58,7 +58,7 @@ from tilesmith.search_space.ir.program import Block, Intrinsic, Loop
 
 
 @dataclass(frozen=True)
-class Groups:
+class _Groups:
     """The loops of a recognised statement.
 
     Attributes:
@@ -144,7 +144,7 @@ class DotProductEmitter:
             found = self._instruction(group.buffer, vectors.buffer, products)
             if found is None or used > products or made[0] is not group:
                 continue
-            form = Groups(block, lane, along, used, products, made[1])
+            form = _Groups(block, lane, along, used, products, made[1])
             if self._codes(form) is None:
                 continue
             self._multiply(form, group, vectors, found)
@@ -169,7 +169,7 @@ class DotProductEmitter:
         return found if found is not None and found.products == products else None
 
     # -- dot products -------------------------------------------------------------------------
-    def _multiply(self, form: Groups, group: Load, vectors: Load, found: DotProduct) -> None:
+    def _multiply(self, form: _Groups, group: Load, vectors: Load, found: DotProduct) -> None:
         values, lane = self.values, form.lane
         if form.along:
             values.index.environment[form.along] = 0
@@ -209,7 +209,7 @@ class DotProductEmitter:
     def _place(self, access: Load, lane: Lane) -> tuple[int, tuple[tuple[Value, int], ...]]:
         return self.values.place(self.values.compiled(access, lane))
 
-    def _group(self, form: Groups, access: Load) -> Value:
+    def _group(self, form: _Groups, access: Load) -> Value:
         """The group of every lane; those with the lanes between neighbours are loaded at once, and
         turned (what stands in idle lanes is never stored)."""
         if self._steps(access, form.lane, form.along) == (0, 1):
@@ -221,7 +221,7 @@ class DotProductEmitter:
         turned = lanes(vector(INT32, count), order)
         return builder.shuffle_vector(builder.load(address, kind, 1), undefined(kind), turned)
 
-    def _broadcast(self, form: Groups, access: Load) -> Value:
+    def _broadcast(self, form: _Groups, access: Load) -> Value:
         """A group in every lane."""
         values, builder = self.values, self.builder
         number, runtime = self._place(access, form.lane)
@@ -251,7 +251,7 @@ class DotProductEmitter:
         assert total is not None
         return total
 
-    def _vectors(self, form: Groups, access: Load) -> Value:
+    def _vectors(self, form: _Groups, access: Load) -> Value:
         """A vector of groups, those of idle lanes zero."""
         values, builder = self.values, self.builder
         number, runtime = self._place(access, form.lane)
@@ -277,11 +277,11 @@ class DotProductEmitter:
             values.index.remember(key, found)
         return found
 
-    def _codes(self, form: Groups) -> tuple[int, ...] | None:
+    def _codes(self, form: _Groups) -> tuple[int, ...] | None:
         """The numbers in the formula of each element; None where they are not known."""
         return numbers(form.made, self.values.index.integer) if form.made is not None else ()
 
-    def _unpacked(self, form: Groups, access: Load) -> Value:
+    def _unpacked(self, form: _Groups, access: Load) -> Value:
         """A vector of groups, or of what is made of each of their elements."""
         groups, known = self._vectors(form, access), self._codes(form)
         if not known or form.made is None:
@@ -310,7 +310,7 @@ class DotProductEmitter:
         size = size_of(dtype)
         if products * size not in (2, 4, 8):
             return False
-        form = Groups(block, lane, along, used, products)
+        form = _Groups(block, lane, along, used, products)
         match self._steps(value, lane, along):
             case (1, _):
                 groups = self._from_rows(form, size)
@@ -323,7 +323,7 @@ class DotProductEmitter:
             values.index.environment.pop(variable, None)
         return True
 
-    def _from_rows(self, form: Groups, size: int) -> Value:
+    def _from_rows(self, form: _Groups, size: int) -> Value:
         """Groups of rows that lie along the lanes."""
         values, builder = self.values, self.builder
         kind = vector(integer(8 * size * form.products), self.width)
@@ -344,7 +344,7 @@ class DotProductEmitter:
         assert total is not None
         return total
 
-    def _from_columns(self, form: Groups, source: Load, size: int) -> Value:
+    def _from_columns(self, form: _Groups, source: Load, size: int) -> Value:
         """Groups that lie together, those of the lanes apart."""
         values, builder, lane = self.values, self.builder, form.lane
         whole = integer(8 * size * form.products)
@@ -369,7 +369,7 @@ class DotProductEmitter:
         used = self.builder.icmp_signed(">", lane.count, INDEX(position))
         return self.builder.select(used, INDEX(position), INDEX(0))
 
-    def _store(self, form: Groups, groups: Value, size: int) -> None:
+    def _store(self, form: _Groups, groups: Value, size: int) -> None:
         """Whole groups, of the lanes in use."""
         values, builder, lane = self.values, self.builder, form.lane
         if form.along:

@@ -96,7 +96,7 @@ def largest(keys: Ints, n: int, heap: Ints, k: int) -> None:
 
 
 @dataclass(frozen=True)
-class Selection:
+class _Selection:
     """A recognised selection: where the rows read and written begin, and their lengths."""
 
     key: Load
@@ -105,7 +105,7 @@ class Selection:
     k: int
 
 
-def recognise(statement: Intrinsic) -> Selection | None:
+def recognise(statement: Intrinsic) -> _Selection | None:
     """The selection of an intrinsic, or None where its body has another form."""
     found = [block for block in blocks(statement) if block.reducer == "max"]
     loops = [inner for inner in walk(statement) if isinstance(inner, Loop)]
@@ -151,10 +151,10 @@ def recognise(statement: Intrinsic) -> Selection | None:
     body: Statement = Allocate(ranks[0], Sequence((count, begin, take)))
     if statement.body != Loop(j.variable, j.extent, "serial", body) or not 1 <= k <= n:
         return None
-    return Selection(at(key, 0), n, at(update.write, 0), k)
+    return _Selection(at(key, 0), n, at(update.write, 0), k)
 
 
-def emit(found: Selection, values: ValueEmitter) -> None:
+def emit(found: _Selection, values: ValueEmitter) -> None:
     """Call the routine, which the module gets at its first use."""
     builder: Builder = values.builder
 

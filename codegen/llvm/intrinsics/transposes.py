@@ -30,7 +30,7 @@ Store = Callable[[str, Value, Value, Lane], None]
 
 
 @dataclass(frozen=True)
-class Tile:
+class _Tile:
     """A recognised transpose: values run along `columns`, stores along `rows`."""
 
     block: Block
@@ -40,7 +40,7 @@ class Tile:
 
 def recognise(
     statement: Intrinsic, values: ValueEmitter, width: int, lane: Callable[[Loop], Lane]
-) -> Tile | None:
+) -> _Tile | None:
     """The tile of a transpose intrinsic, or None where its body has another form.
 
     Args:
@@ -60,11 +60,11 @@ def recognise(
     for across, along in (pair, pair[::-1]):
         steps = {values.compiled(found, along).stride for found in loads(block.value)}
         if values.compiled(block.write, across).stride == 1 and 1 in steps and steps <= {0, 1}:
-            return Tile(block, across, along)
+            return _Tile(block, across, along)
     return None
 
 
-def emit_tile(tile: Tile, values: ValueEmitter, width: int, store: Store) -> None:
+def emit_tile(tile: _Tile, values: ValueEmitter, width: int, store: Store) -> None:
     """Load, transpose, store."""
     environment = values.index.environment
     block = tile.block

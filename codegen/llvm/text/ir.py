@@ -190,7 +190,7 @@ def _literal(kind: Type, number: float) -> Constant:
     return kind(number)
 
 
-class Lanes(Constant):
+class _Lanes(Constant):
     """A constant vector of integers that differ; `numbers` are those of its lanes."""
 
     __slots__ = ("numbers",)
@@ -203,12 +203,12 @@ class Lanes(Constant):
 
 def lanes(kind: VectorType, numbers: Sequence[int]) -> Constant:
     """A constant vector of integers, lane by lane."""
-    return literal(kind, numbers[0]) if len(set(numbers)) == 1 else Lanes(kind, numbers)
+    return literal(kind, numbers[0]) if len(set(numbers)) == 1 else _Lanes(kind, numbers)
 
 
 def numbers_of(value: Value) -> tuple[int, ...] | None:
     """The numbers in the lanes of a vector of integers, where it is a constant."""
-    if isinstance(value, Lanes):
+    if isinstance(value, _Lanes):
         return value.numbers
     if isinstance(value, Constant) and value.number is not None:
         return (int(value.number),) * lanes_of(value)

@@ -100,7 +100,7 @@ def users(call: AnyCall) -> int:
     return ALL if any(users(one) > 1 for one in inner) else 1
 
 
-class Tables:
+class _Tables:
     """Calls as memory that native loops walk over: tables of functions and arguments.
 
     Args:
@@ -169,7 +169,7 @@ class NativeProgram:
         keep: Any = None,
     ) -> None:
         self._driver = driver = _driver()
-        self._tables = Tables(self._functions())
+        self._tables = _Tables(self._functions())
         table = self._table(calls)
         self._threads = min(threads, max(map(users, calls), default=1))
         self._barrier = aligned_bytes(2 * BARRIER_BYTES)

@@ -28,7 +28,7 @@ class Boxes(NamedTuple):
     areas: Singles
 
 
-class Choice(NamedTuple):
+class _Choice(NamedTuple):
     """What is chosen.
 
     Attributes:
@@ -58,7 +58,7 @@ def non_max_suppression(call: Call) -> Results:
     images, classes, count = scores.shape
     most = int(min(max(most, 0), count))
     bounded = int(call.input(4) is not None)
-    choice = Choice(images, classes, count, most, bounded, float(score), float(overlap))
+    choice = _Choice(images, classes, count, most, bounded, float(score), float(overlap))
     ends = _ends(boxes.astype(np.float32), bool(call.attributes.get("center_point_box", 0)))
     sizes = ends[..., 2:] - ends[..., :2]
     table = Boxes(
@@ -88,7 +88,7 @@ def _ends(boxes: Array, centred: bool) -> Array:
 
 @compiled
 def choose_all(
-    boxes: Boxes, scores: Singles, choice: Choice, room: Ints, first: Ints, kept: Ints
+    boxes: Boxes, scores: Singles, choice: _Choice, room: Ints, first: Ints, kept: Ints
 ) -> int:
     """How many boxes remain; `kept` gets image, class and number of each.
 
@@ -112,7 +112,9 @@ def choose_all(
 
 
 @compiled
-def sort_into_buckets(scores: Singles, start: int, choice: Choice, room: Ints, first: Ints) -> None:
+def sort_into_buckets(
+    scores: Singles, start: int, choice: _Choice, room: Ints, first: Ints
+) -> None:
     """Put the boxes of a class that count into `room`, bucket by bucket, high scores first."""
     size = 0
     low = 1e39
@@ -158,7 +160,7 @@ def bucket_of(scores: Singles, place: int, high: float, scale: float) -> int:
 def choose(
     boxes: Boxes,
     scores: Singles,
-    choice: Choice,
+    choice: _Choice,
     heap: Ints,
     kept: Ints,
     start: int,

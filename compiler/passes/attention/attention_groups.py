@@ -22,7 +22,7 @@ from tilesmith.search_space.workloads.workload import ParameterValue, Workload, 
 
 
 @dataclass(frozen=True)
-class Groups:
+class _Groups:
     """An attention over keys and values that are not repeated.
 
     Attributes:
@@ -41,7 +41,7 @@ class Groups:
 
 def grouped_queries(
     rewriter: Rewriter, workload: Workload, keys: str, values: str, mask: str
-) -> Groups | None:
+) -> _Groups | None:
     """The attention over what keys and values were before both were repeated alike, else None."""
     rows, heads = workload.integer("n"), workload.integer("batch") * workload.integer("heads")
     width = workload.integer("v") or workload.integer("k")
@@ -67,7 +67,7 @@ def grouped_queries(
             mask, helpers = _repeat(rewriter, workload, mask, times)
     parameters = {**dict(workload.parameters), **changes}
     larger = replace(workload, parameters=tuple((n, parameters[n]) for n, _ in workload.parameters))
-    return Groups(larger, unrepeated[0], other[0], mask, helpers)
+    return _Groups(larger, unrepeated[0], other[0], mask, helpers)
 
 
 def _repeated(rewriter: Rewriter, name: str, heads: int, size: int) -> tuple[str, int] | None:

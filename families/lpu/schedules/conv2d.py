@@ -33,7 +33,7 @@ SERIES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class ConvSpace:
+class _ConvSpace:
     """The knobs of a convolution, and schedules of them."""
 
     workload: Workload
@@ -131,5 +131,5 @@ class LpuConv2d(ProductScheduler):
             )
         return super().refusal(workload, target)
 
-    def prepare(self, workload: Workload, target: Target) -> ConvSpace:
-        return ConvSpace(workload, target)
+    def prepare(self, workload: Workload, target: Target) -> _ConvSpace:
+        return _ConvSpace(workload, target)

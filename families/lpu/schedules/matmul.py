@@ -61,7 +61,7 @@ MOST_TILES = 64
 
 
 @dataclass(frozen=True)
-class MatmulSpace:
+class _MatmulSpace:
     """The knobs of a (batched) matrix product, and schedules of them."""
 
     workload: Workload
@@ -134,5 +134,5 @@ class MatmulSpace:
 class LpuMatmul(ProductScheduler):
     """See the module's docstring."""
 
-    def prepare(self, workload: Workload, target: Target) -> MatmulSpace:
-        return MatmulSpace(workload, target)
+    def prepare(self, workload: Workload, target: Target) -> _MatmulSpace:
+        return _MatmulSpace(workload, target)

@@ -76,8 +76,8 @@ class GatherOnLpu(LpuScheduler):
             return f"operator 'gather' picks along the last axis but one only on '{target.name}'"
         return super().refusal(workload, target)
 
-    def prepare(self, workload: Workload, target: Target) -> PartsSpace:
-        return PartsSpace(compute_of(workload))
+    def prepare(self, workload: Workload, target: Target) -> _PartsSpace:
+        return _PartsSpace(compute_of(workload))
 
 
 @schedules("resize", on="lpu")
@@ -186,12 +186,12 @@ class PadOnLpu(MovesOnLpu):
 class ConcatOnLpu(LpuScheduler):
     """Every part is written to its place."""
 
-    def prepare(self, workload: Workload, target: Target) -> PartsSpace:
-        return PartsSpace(concatenated(workload))
+    def prepare(self, workload: Workload, target: Target) -> _PartsSpace:
+        return _PartsSpace(concatenated(workload))
 
 
 @dataclass(frozen=True)
-class PartsSpace:
+class _PartsSpace:
     """Space and schedule of stages one after the other, each over all it writes."""
 
     compute: ComputeDefinition

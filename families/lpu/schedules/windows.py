@@ -60,7 +60,7 @@ def inlined(compute: ComputeDefinition, name: str) -> ComputeDefinition:
     return replace(compute, stages=stages)
 
 
-class WindowSpace:
+class _WindowSpace:
     """Space and schedule of a window computation.
 
     Args:
@@ -121,9 +121,9 @@ class WindowsOnLpu(LpuScheduler):
     def refusal(self, workload: Workload, target: Target) -> str | None:
         return super().refusal(workload, target) or not_computed(self.compute(workload), target)
 
-    def prepare(self, workload: Workload, target: Target) -> WindowSpace:
+    def prepare(self, workload: Workload, target: Target) -> _WindowSpace:
         compute = result_stage(with_summands(self.compute(workload)), workload)
-        return WindowSpace(with_numbers(compute, across=1), compute.inputs[0].name)
+        return _WindowSpace(with_numbers(compute, across=1), compute.inputs[0].name)
 
 
 def with_summands(compute: ComputeDefinition) -> ComputeDefinition:
@@ -134,7 +134,7 @@ def with_summands(compute: ComputeDefinition) -> ComputeDefinition:
     return replace(compute, stages=stages)
 
 
-class PoolSpace(WindowSpace):
+class PoolSpace(_WindowSpace):
     """Pixels, or blocks of pixels where a step of the window is a block (`pool_blocks`)."""
 
     def __init__(self, compute: ComputeDefinition, workload: Workload) -> None:

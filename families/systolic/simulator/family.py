@@ -36,7 +36,7 @@ from tilesmith.simulator.dispatch import (
 
 
 @dataclass(frozen=True)
-class Fold:
+class _Fold:
     """One pass of the array, in cycles.
 
     Attributes:
@@ -73,12 +73,12 @@ class Array:
         """(what rows hold, what columns hold, what streams) of an m x n x k product."""
         return {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[self.dataflow]
 
-    def folds(self, m: int, n: int, k: int) -> list[Fold]:
+    def folds(self, m: int, n: int, k: int) -> list[_Fold]:
         """Every fold of one product. The array works at full size in each, as SCALE-Sim's does."""
         held_rows, held_cols, stream = self.mapping(m, n, k)
         count = -(-held_rows // self.rows) * -(-held_cols // self.cols)
         fill = 0 if self.dataflow == "os" else self.rows
-        return [Fold(fill, stream, self.rows + self.cols - 2)] * count
+        return [_Fold(fill, stream, self.rows + self.cols - 2)] * count
 
     def cycles(self, m: int, n: int, k: int) -> int:
         """Compute cycles of one product (SCALE-Sim counts the first as cycle 0)."""
@@ -87,7 +87,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Products:
+class _Products:
     """`count` matrix products of m x n x k, one after the other."""
 
     count: int
@@ -96,7 +96,7 @@ class Products:
     k: int
 
 
-def products_of(workload: Workload) -> tuple[Products, ...]:
+def products_of(workload: Workload) -> tuple[_Products, ...]:
     """The matrix products that an operator is on such an array.
 
     A convolution is one of pixels x filters x window elements for each image and group (SCALE-Sim's
@@ -108,7 +108,7 @@ def products_of(workload: Workload) -> tuple[Products, ...]:
     integer = workload.integer
     match workload.operator:
         case "matmul":
-            return (Products(integer("batch"), integer("m"), integer("n"), integer("k")),)
+            return (_Products(integer("batch"), integer("m"), integer("n"), integer("k")),)
         case "conv2d" | "depthwise_conv2d":
             depthwise = workload.operator == "depthwise_conv2d"
             groups = integer("c") if depthwise else integer("groups")
@@ -116,11 +116,11 @@ def products_of(workload: Workload) -> tuple[Products, ...]:
             height, width = template_of(workload.operator).output(workload).shape[2:4]
             window = integer("c") // groups * integer("kh") * integer("kw")
             count = integer("n") * groups
-            return (Products(count, height * width, filters // groups, window),)
+            return (_Products(count, height * width, filters // groups, window),)
         case "attention":
             m, n, k, v = (integer(name) for name in "mnkv")
             heads = integer("batch") * integer("heads")
-            return Products(heads, m, n, k), Products(heads, m, v or k, n)
+            return _Products(heads, m, n, k), _Products(heads, m, v or k, n)
     raise WorkloadError(
         f"a systolic array simulates matrix products; operator '{workload.operator}' is none, "
         "use matmul, conv2d, depthwise_conv2d or attention"

@@ -35,7 +35,7 @@ ROW_TILES = 6
 """Tiles as large as the output block that stages and temporaries take beside the input."""
 
 
-class WindowSpace:
+class _WindowSpace:
     """Space and schedule of a window computation.
 
     Args:
@@ -131,9 +131,9 @@ class WindowsOnCore(CoreScheduler):
     def refusal(self, workload: Workload, target: Target) -> str | None:
         return super().refusal(workload, target) or self.prepare(workload, target).refusal
 
-    def prepare(self, workload: Workload, target: Target) -> WindowSpace:
+    def prepare(self, workload: Workload, target: Target) -> _WindowSpace:
         compute = compute_of(workload)
-        return WindowSpace(compute, compute.inputs[0].name, workload.dtype, target)
+        return _WindowSpace(compute, compute.inputs[0].name, workload.dtype, target)
 
 
 def _summed(stage: Stage) -> Stage:

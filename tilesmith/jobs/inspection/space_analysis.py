@@ -66,7 +66,7 @@ class LimitReport:
 
 
 @dataclass(frozen=True)
-class Standing:
+class _Standing:
     """A configuration among those drawn: its judged latency, and the share that is slower."""
 
     name: str
@@ -101,7 +101,7 @@ class SpaceReport:
     failures: int
     quantiles: Mapping[float, float]
     bins: tuple[tuple[float, float, int], ...]
-    standings: tuple[Standing, ...]
+    standings: tuple[_Standing, ...]
     importance: Mapping[str, float]
     importance_from: str
     importance_count: int
@@ -255,7 +255,7 @@ def _bins(latency: Floats) -> list[tuple[float, float, int]]:
 
 def _standings(
     workload: Workload, asked: Resolved, configs: Sequence[Config], latency: Floats
-) -> tuple[tuple[Standing, ...], list[str]]:
+) -> tuple[tuple[_Standing, ...], list[str]]:
     """The default, the best of the database and the best drawn, among those drawn."""
     from tilesmith.simulator import judge
 
@@ -271,7 +271,7 @@ def _standings(
     for (name, config), us in zip(wanted.items(), judged.tolist(), strict=True):
         able = math.isfinite(us)
         share = float((latency > us * (1 + 1e-9)).mean()) if able else None
-        found.append(Standing(name, config, us if able else None, share))
+        found.append(_Standing(name, config, us if able else None, share))
     return tuple(found), notes
 
 

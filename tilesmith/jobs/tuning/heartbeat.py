@@ -28,7 +28,7 @@ _RATE_OVER_S = 60.0
 _JOIN_S = 2.0
 
 
-class Told:
+class _Told:
     """The newest progress as plain data, for whoever asks the database; thread-safe.
 
     Trials a second are those of the last minute.
@@ -90,7 +90,7 @@ def beating(database: Database, job: int | None, observer: Observer | None) -> I
         job: None beats for nothing (a replay writes nothing).
         observer: is told of progress as well.
     """
-    told, ended = Told(), threading.Event()
+    told, ended = _Told(), threading.Event()
     number = -1 if job is None else job
 
     def observe(progress: Progress) -> None:

@@ -29,7 +29,7 @@ _LABELS: tuple[MeasuredBy, ...] = ("hardware", "simulator")
 
 
 @dataclass(frozen=True)
-class Subject:
+class _Subject:
     """What one model is for: a machine, or (target "") a family."""
 
     family: str
@@ -51,7 +51,7 @@ class TrainingReport:
         left_out: why records were not learned from, by workload and target.
     """
 
-    subject: Subject
+    subject: _Subject
     id: int | None
     active: bool
     recipe: str
@@ -106,7 +106,7 @@ def train_models(
 
 def _subjects(
     found: Sequence[Lesson], label: MeasuredBy, whole_family: bool, target: str | None
-) -> list[tuple[Subject, list[Lesson]]]:
+) -> list[tuple[_Subject, list[Lesson]]]:
     """Lessons by what a model of them is for."""
     by_target = (label == "hardware" and not whole_family) or target is not None
 
@@ -114,11 +114,11 @@ def _subjects(
         return lesson.family, lesson.target if by_target else ""
 
     parts = groupby(sorted(found, key=key), key=key)
-    return [(Subject(*names, label), list(part)) for names, part in parts]
+    return [(_Subject(*names, label), list(part)) for names, part in parts]
 
 
 def _trained(
-    database: Database, subject: Subject, part: Sequence[Lesson], mapped: Mapped
+    database: Database, subject: _Subject, part: Sequence[Lesson], mapped: Mapped
 ) -> TrainingReport:
     label = subject.measured_by
     data, left_out = corpus(part, label, mapped)
@@ -143,7 +143,7 @@ def _trained(
     )  # fmt: skip
 
 
-def _kept(database: Database, subject: Subject, made: Trained) -> int:
+def _kept(database: Database, subject: _Subject, made: Trained) -> int:
     keys = sorted({found.workload.key for found in made.subjects})
     note = {"family": subject.family, "target": subject.target, "trials": str(made.trials)}
     new = NewModel(

@@ -41,7 +41,7 @@ def _cutter(recipe: Recipe, target: Target) -> Cutter:
 
 
 @dataclass(frozen=True)
-class Pipelined:
+class _Pipelined:
     """A pipeline with the host at both ends.
 
     Attributes:
@@ -95,7 +95,7 @@ class Pipelined:
         }
 
 
-def pipelined(recipe: Recipe, target: Target | None = None, chips: int = 0) -> Pipelined:
+def pipelined(recipe: Recipe, target: Target | None = None, chips: int = 0) -> _Pipelined:
     """A recipe's pipeline over at most so many chips (0: those that it was compiled for).
 
     Raises:
@@ -105,7 +105,7 @@ def pipelined(recipe: Recipe, target: Target | None = None, chips: int = 0) -> P
     places = [n for n, step in enumerate(recipe.steps) if isinstance(step, KernelStep)] or [0]
     ends = (*recipe.steps[: places[0]], *recipe.steps[places[-1] + 1 :])
     host = sum(host_time(step, target) for step in ends if isinstance(step, HostStep)) * 1e-9
-    return Pipelined(_cutter(recipe, target).cut(chips or recipe.chips), host)
+    return _Pipelined(_cutter(recipe, target).cut(chips or recipe.chips), host)
 
 
 def _steps_of(program: Program) -> set[int]:
@@ -166,7 +166,7 @@ def simulate_pipeline(
     )
 
 
-def _bound(found: Pipelined) -> str:
+def _bound(found: _Pipelined) -> str:
     """What makes the period."""
     if found.host > found.pipeline.period / (found.pipeline.ghz * 1e9):
         return "host"

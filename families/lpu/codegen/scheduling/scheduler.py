@@ -89,7 +89,7 @@ Plan = tuple[dict[tuple[str, int, bool | None], tuple[bool, ...]], Rigid, ChainR
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class _Candidate:
     """A chain with its units.
 
     Attributes:
@@ -192,11 +192,11 @@ class _Scheduler:
                     heapq.heappush(waiting, (keys[other], other))
         return self.finished()
 
-    def next(self, waiting: list[Entry]) -> Candidate:
+    def next(self, waiting: list[Entry]) -> _Candidate:
         """Of the foremost chains the first that starts as soon as its planes are free; if none
         does, the one that starts first."""
         seen: list[Entry] = []
-        best: Candidate | None = None
+        best: _Candidate | None = None
         while waiting and len(seen) < self.options.window:
             entry = heapq.heappop(waiting)
             seen.append(entry)
@@ -212,7 +212,7 @@ class _Scheduler:
                 heapq.heappush(waiting, entry)
         return best
 
-    def place(self, candidate: Candidate) -> None:
+    def place(self, candidate: _Candidate) -> None:
         """Give one chain its place."""
         chain, emitter = self.chains[candidate.number], self.emitter
         emitter.chain = candidate.number
@@ -261,10 +261,10 @@ class _Scheduler:
         for each in (number, turn) if clash.written else (turn, number):
             self.place(self.candidate(each, known=None))
 
-    def candidate(self, number: int, known: Choice | None) -> Candidate:
+    def candidate(self, number: int, known: Choice | None) -> _Candidate:
         """A chain with the choice of units under which it may be done first, or that is known."""
         chain, types = self.chains[number], self.typed(number)
-        best: tuple[int, Candidate] | None = None
+        best: tuple[int, _Candidate] | None = None
         reason: UnfitError | None = None
         for choice in [known] if known else choices(chain, types, self.when(chain, types)):
             try:
@@ -279,7 +279,7 @@ class _Scheduler:
             reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
             if best is None or start + reach < best[0]:
                 idle = start - min(free) if plan.choice.planes else 0
-                best = start + reach, Candidate(number, types, plan, request, start, idle)
+                best = start + reach, _Candidate(number, types, plan, request, start, idle)
         if best is None:
             raise reason or UnfitError(
                 f"chain '{chain.name}' has more products than there are planes"

@@ -50,7 +50,7 @@ CLOSE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Difference:
+class _Difference:
     """A burst whose output differs.
 
     Attributes:
@@ -123,14 +123,14 @@ class _Meaning:
 class _WrongError(Exception):
     """The search is over."""
 
-    def __init__(self, difference: Difference) -> None:
+    def __init__(self, difference: _Difference) -> None:
         super().__init__(difference.reason)
         self.difference = difference
 
 
 def first_difference(
     flow: Dataflow, schedule: Schedule, contents: Mapping[str, Arrays], matching: Matching
-) -> Difference | None:
+) -> _Difference | None:
     """The first burst that differs; None if none does.
 
     Args:
@@ -317,11 +317,11 @@ class _Checking(Player):
                 raise _WrongError(_told(row, vector[None], plane[None], reason, turn))
 
 
-def _told(row: int, found: Arrays, wanted: Arrays, reason: str, turn: int = 0) -> Difference:
+def _told(row: int, found: Arrays, wanted: Arrays, reason: str, turn: int = 0) -> _Difference:
     found = np.broadcast_to(found, wanted.shape)
     places = np.argwhere(_apart(found, wanted))
     vector, lane = (int(n) for n in places[0]) if len(places) else (0, 0)
-    return Difference(
+    return _Difference(
         row, vector + turn, lane, float(found[vector, lane]), float(wanted[vector, lane]), reason
     )
 

@@ -34,7 +34,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Move:
+class _Move:
     """How an operand gets from one period to the next: bytes further, and to a new tile or not."""
 
     key: Key
@@ -54,7 +54,7 @@ class Period:
     begin: Mark
     end: Mark
     rows: Ints
-    moves: dict[int, Move]
+    moves: dict[int, _Move]
     turns: dict[int, int]
 
     @property
@@ -88,7 +88,7 @@ class Repetition(Emitter):
         if not np.array_equal(before[:, others], rows[:, others]):
             return None
         pairs = {*zip(rows[:, OPERAND_COLUMNS].flat, before[:, OPERAND_COLUMNS].flat, strict=True)}
-        moves: dict[int, Move] = {}
+        moves: dict[int, _Move] = {}
         for now, was in pairs:
             move = self._move(int(now), int(was), tiles)
             if move is None or moves.setdefault(int(now), move) != move:
@@ -114,10 +114,10 @@ class Repetition(Emitter):
                 return None
         return turns
 
-    def _move(self, now: int, was: int, tiles: int) -> Move | None:
+    def _move(self, now: int, was: int, tiles: int) -> _Move | None:
         """How access `was` became access `now`."""
         if now < 0 or was < 0:
-            return Move(self._keys[0], 0, renewed=False) if now == was else None
+            return _Move(self._keys[0], 0, renewed=False) if now == was else None
         one, two = self._keys[was], self._keys[now]
         if one[:4] != two[:4] or one[6:] != two[6:]:
             return None
@@ -127,7 +127,7 @@ class Repetition(Emitter):
         step = two[4] - one[4]
         if renewed:
             step -= self._allocations[two[5]].offset - self._allocations[one[5]].offset
-        return Move(two, step, renewed)
+        return _Move(two, step, renewed)
 
     def _later(self, tile: int, period: Period, times: int) -> Allocation:
         """The place of what `times` periods later is to these what `tile` is to this one."""
@@ -164,7 +164,7 @@ class Repetition(Emitter):
             pool.skip(period.turns[id(pool)] * times)
         assert len(self._allocations) == end.tiles + period.tiles * times
 
-    def _moved(self, move: Move, period: Period, times: int) -> Key:
+    def _moved(self, move: _Move, period: Period, times: int) -> Key:
         space, tensor, dtype, partition, offset, tile, counts, strides = move.key
         offset += move.step * times
         if move.renewed:

@@ -50,7 +50,7 @@ class Resident:
 
 
 @dataclass(frozen=True)
-class Group:
+class _Group:
     """Tiles of one part that share bytes, as one: bytes `start` to `stop` of a memory."""
 
     part: int
@@ -121,13 +121,13 @@ def _by_part(
 
 def _starts(
     draft: Draft,
-    groups: list[Group],
+    groups: list[_Group],
     alive: list[tuple[int, int]],
     homes: list[dict[Space, list[tuple[int, int]]]],
-) -> list[tuple[Group, int]]:
+) -> list[tuple[_Group, int]]:
     """Where the groups of a part in one memory begin: first fit, or else where the kernel alone has
     them, which is legal unless residents stand there."""
-    found: list[tuple[Group, int]] = []
+    found: list[tuple[_Group, int]] = []
     try:
         for group in sorted(groups, key=lambda g: g.start - g.stop):
             own = [(start, start + one.stop - one.start) for one, start in found]
@@ -171,7 +171,7 @@ def _place_residents(draft: Draft, residents: tuple[Resident, ...]) -> dict[int,
     return {resident.allocation: (start, stop) for resident, start, stop in placed}
 
 
-def byte_groups(draft: Draft, without: set[int]) -> list[list[Group]]:
+def byte_groups(draft: Draft, without: set[int]) -> list[list[_Group]]:
     """Tiles of every part, those that share bytes together; one that several parts use is of the
     first."""
     found: list[set[int]] = [set() for _ in draft.parts]
@@ -186,8 +186,8 @@ def byte_groups(draft: Draft, without: set[int]) -> list[list[Group]]:
     return [_merge(draft, part, tiles) for part, tiles in enumerate(found)]
 
 
-def _merge(draft: Draft, part: int, tiles: set[int]) -> list[Group]:
-    groups: list[Group] = []
+def _merge(draft: Draft, part: int, tiles: set[int]) -> list[_Group]:
+    groups: list[_Group] = []
     known = draft.allocations
     for tile in sorted(tiles, key=lambda t: (known[t].space, known[t].offset)):
         place = known[tile]
@@ -197,13 +197,13 @@ def _merge(draft: Draft, part: int, tiles: set[int]) -> list[Group]:
             merged = replace(last, stop=max(stop, last.stop), tiles=(*last.tiles, tile))
             groups[-1] = merged
         else:
-            groups.append(Group(part, place.space, place.offset, stop, (tile,)))
+            groups.append(_Group(part, place.space, place.offset, stop, (tile,)))
     return groups
 
 
 def _find(
     draft: Draft,
-    group: Group,
+    group: _Group,
     own: list[tuple[int, int]],
     residents: list[tuple[int, int]],
     homes: list[dict[Space, list[tuple[int, int]]]],

@@ -39,7 +39,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Unit:
+class _Unit:
     """Tiles that are placed together.
 
     Attributes:
@@ -81,7 +81,7 @@ def life(draft: Draft) -> tuple[Ints, Ints]:
     return first, last
 
 
-def units(draft: Draft, groups: Sequence[tuple[Space, int, int, tuple[int, ...]]]) -> list[Unit]:
+def units(draft: Draft, groups: Sequence[tuple[Space, int, int, tuple[int, ...]]]) -> list[_Unit]:
     """Groups of tiles that share bytes, taken apart where each of them stands for itself."""
     first, last = life(draft)
     users = draft.users()
@@ -92,12 +92,12 @@ def units(draft: Draft, groups: Sequence[tuple[Space, int, int, tuple[int, ...]]
         apart = len(tiles) > 1 and all(stands_alone(draft, tile, users[tile]) for tile in tiles)
         if not apart:
             rows = int(first[list(tiles)].min()), int(last[list(tiles)].max())
-            found.append(Unit(space, start, stop, tiles, *rows, early.issuperset(tiles)))
+            found.append(_Unit(space, start, stop, tiles, *rows, early.issuperset(tiles)))
             continue
         for tile in tiles:
             low, high = known[tile].offset, known[tile].offset + known[tile].bytes
             rows = int(first[tile]), int(last[tile])
-            found.append(Unit(space, low, high, (tile,), *rows, tile in early))
+            found.append(_Unit(space, low, high, (tile,), *rows, tile in early))
     return sorted(found, key=lambda unit: (unit.first, unit.start - unit.stop, unit.tiles))
 
 
@@ -154,7 +154,7 @@ class _Memory:
     until: NDArray[np.int64]
     held: list[Held] = field(default_factory=list)
 
-    def find(self, unit: Unit, phase: int, step: int) -> int:
+    def find(self, unit: _Unit, phase: int, step: int) -> int:
         """The granule where a unit goes: `phase` modulo `step`; -1 if there is no room."""
         size = -(-(unit.stop - unit.start) // self.granule)
         busy = np.where(self.until >= unit.first, _NEVER, self.until)
@@ -171,7 +171,7 @@ class _Memory:
         best = latest.argmin() if unit.ahead or recent.max() < 0 else recent.argmax()
         return phase + step * int(best)
 
-    def take(self, cell: int, unit: Unit) -> None:
+    def take(self, cell: int, unit: _Unit) -> None:
         size = -(-(unit.stop - unit.start) // self.granule)
         self.until[cell : cell + size] = unit.last
 
@@ -188,7 +188,7 @@ def _window_maximum(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return np.maximum(found[: len(found) - rest], found[rest:]) if rest else found
 
 
-def spread(draft: Draft, found: Sequence[Unit], held: Sequence[Held]) -> dict[int, int]:
+def spread(draft: Draft, found: Sequence[_Unit], held: Sequence[Held]) -> dict[int, int]:
     """How far each tile moves (bytes), by allocation.
 
     Args:

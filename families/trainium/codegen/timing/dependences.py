@@ -36,7 +36,7 @@ PLACE, OVERWRITES, READS = -1, 0, 1
 the other touches; to read what the other writes."""
 
 
-class Rows(NamedTuple):
+class _Rows(NamedTuple):
     """Accesses that rows touch (n * TOUCHED), -1: none; whether each HBM tensor is `stored`; the
     tile of each access, and a number for the place it shares with others, -1 where none counts;
     whether a row keeps its order among all such (collectives, which cores meet in one order)."""
@@ -48,7 +48,7 @@ class Rows(NamedTuple):
     place: Ints
 
 
-class Memory(NamedTuple):
+class _Memory(NamedTuple):
     """What is known of memory while rows are gone through; chains end with -1.
 
     Attributes:
@@ -109,7 +109,7 @@ def _pair(i: int, row: int, flow: int, found: Found) -> None:
 
 
 @compiled
-def _remember(row: int, access: int, before: int, memory: Memory) -> int:
+def _remember(row: int, access: int, before: int, memory: _Memory) -> int:
     """A new entry of the chain whose latest is `before`; its number."""
     k = memory.entries[0]
     memory.entries[0] = k + 1
@@ -130,7 +130,9 @@ def _apart(one: int, two: int, feet: Footprints) -> int:
 
 
 @compiled
-def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory, found: Found) -> None:
+def _meet_in_hbm(
+    i: int, access: int, slot: int, feet: Footprints, m: _Memory, found: Found
+) -> None:
     """Pair row `i` with those whose bytes in HBM it touches, a read only with writes."""
     flow = int(slot < FIRST_WRITTEN)
     for chain in range(flow, 2):
@@ -142,7 +144,7 @@ def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory, fo
 
 
 @compiled
-def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: Memory, found: Found) -> None:
+def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory, found: Found) -> None:
     """Pair row `i` with the writers of cells `start` to `stop`, and a write with their readers."""
     flow = int(slot < FIRST_WRITTEN)
     for c in range(start, stop):
@@ -156,7 +158,7 @@ def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: Memory, found: Fo
 
 
 @compiled
-def _note_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory) -> None:
+def _note_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: _Memory) -> None:
     """Row `i` reads or writes a tensor."""
     chain = 2 * feet.tensor[access] + int(slot >= FIRST_WRITTEN)
     before = m.accessed[chain]
@@ -170,7 +172,7 @@ def _note_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory) ->
 
 
 @compiled
-def _note_on_chip(i: int, start: int, stop: int, slot: int, m: Memory) -> None:
+def _note_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory) -> None:
     """Row `i` is the writer of cells `start` to `stop`, or one more reader."""
     for c in range(start, stop):
         if slot < FIRST_WRITTEN:
@@ -181,7 +183,7 @@ def _note_on_chip(i: int, start: int, stop: int, slot: int, m: Memory) -> None:
 
 
 @compiled
-def _meet_in_place(i: int, access: int, slot: int, rows: Rows, m: Memory, found: Found) -> None:
+def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, found: Found) -> None:
     """Row `i` uses a tile: it follows all that used the one before it in the same place, unless it
     reads what it follows already."""
     p = rows.place[access]
@@ -199,7 +201,7 @@ def _meet_in_place(i: int, access: int, slot: int, rows: Rows, m: Memory, found:
 
 
 @compiled
-def _find(n: int, rows: Rows, feet: Footprints, m: Memory, found: Found) -> int:
+def _find(n: int, rows: _Rows, feet: Footprints, m: _Memory, found: Found) -> int:
     """Fill `found`; how many pairs there are."""
     before = -1
     for i in range(n):
@@ -291,7 +293,7 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
     owner = stream.accesses["allocation"]
     place = _places(stream, touched) if tiles else _filled(len(owner), -1)
     rows, places = (
-        Rows(touched, stored, ordered.astype(np.int64), owner, place),
+        _Rows(touched, stored, ordered.astype(np.int64), owner, place),
         int(place.max(initial=-1)) + 1,
     )
     capacity = 16 * n + 64
@@ -300,7 +302,7 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
             capacity, _filled(1, 0), _filled(n + 1, 0), _filled(capacity), _filled(capacity),
             _filled(n, -1), _filled(n),
         )  # fmt: skip
-        memory = Memory(
+        memory = _Memory(
             _filled(feet.cells * feet.groups, -1), _filled(feet.cells * feet.groups, -1),
             _filled(2 * len(stored), -1), _filled(places, -1), _filled(places, -1),
             _filled(places, -1), _filled(3 * entries), _filled(entries), _filled(entries),

@@ -45,7 +45,7 @@ LOOK_AHEAD = 1024
 """Instructions that are ready, in program order, among which the next is chosen."""
 
 
-class Graph(NamedTuple):
+class _Graph(NamedTuple):
     """Rows that wait for row i, after[start[i]:start[i + 1]], and whether for its result (else only
     until it has begun); how many each row still waits for, and ns from its start to the end of the
     program, if engines were never taken."""
@@ -57,7 +57,7 @@ class Graph(NamedTuple):
     remaining: Floats
 
 
-class Machine(NamedTuple):
+class _Machine(NamedTuple):
     """The greedy machine's state, in ns.
 
     Attributes:
@@ -80,7 +80,7 @@ class Machine(NamedTuple):
 
 
 @compiled
-def _begin(w: int, ways: Ways, machine: Machine) -> float:
+def _begin(w: int, ways: Ways, machine: _Machine) -> float:
     """When an instruction can start in way `w` (row * WAYS + which)."""
     time = max(machine.ready_at[w], machine.free[min(ways.queue[w], FIRST_DMA_QUEUE)])
     if ways.lock[w] % 2 == 1:
@@ -91,7 +91,7 @@ def _begin(w: int, ways: Ways, machine: Machine) -> float:
 
 
 @compiled
-def _way(i: int, ways: Ways, machine: Machine) -> int:
+def _way(i: int, ways: Ways, machine: _Machine) -> int:
     """The way of row `i` that shows its result first."""
     found = i * WAYS
     best = _begin(found, ways, machine) + ways.shown[found]
@@ -105,7 +105,7 @@ def _way(i: int, ways: Ways, machine: Machine) -> int:
 
 
 @compiled
-def _urgent(k: int, at: int, ways: Ways, graph: Graph, machine: Machine) -> int:
+def _urgent(k: int, at: int, ways: Ways, graph: _Graph, machine: _Machine) -> int:
     """Whether ready row number `k`, which could start later, had better go before number `at`: they
     need the same engine or port, and what waits for either ends sooner so."""
     w = machine.way[at]
@@ -124,7 +124,7 @@ def _urgent(k: int, at: int, ways: Ways, graph: Graph, machine: Machine) -> int:
 
 
 @compiled
-def _choose(count: int, swaps: int, ways: Ways, graph: Graph, machine: Machine) -> int:
+def _choose(count: int, swaps: int, ways: Ways, graph: _Graph, machine: _Machine) -> int:
     """Which of `count` ready rows is issued next, by its number among them."""
     at = -1
     for k in range(min(count, LOOK_AHEAD)):
@@ -150,7 +150,7 @@ def _choose(count: int, swaps: int, ways: Ways, graph: Graph, machine: Machine) 
 
 
 @compiled
-def _occupy(w: int, time: float, ways: Ways, machine: Machine) -> None:
+def _occupy(w: int, time: float, ways: Ways, machine: _Machine) -> None:
     """Issue way `w` at a time: its engine and ports are taken."""
     done = time + ways.busy[w]
     machine.free[min(ways.queue[w], FIRST_DMA_QUEUE)] = done
@@ -176,7 +176,9 @@ def _delay(w: int, v: int, flow: int, semaphore: float, ways: Ways) -> float:
 
 
 @compiled
-def _issue(n: int, swaps: int, semaphore: float, ways: Ways, graph: Graph, machine: Machine) -> int:
+def _issue(
+    n: int, swaps: int, semaphore: float, ways: Ways, graph: _Graph, machine: _Machine
+) -> int:
     """Fill `machine.order` by greedy list scheduling; the number of rows issued."""
     count = 0
     for i in range(n):
@@ -272,11 +274,11 @@ def order(stream: InstructionStream, found: Dependences, ways: Ways, rule: Rule)
     start = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(found.earlier, minlength=n), out=start[1:])
     by_earlier = np.argsort(found.earlier, kind="stable")
-    graph = Graph(
+    graph = _Graph(
         start, found.later[by_earlier], found.flow[by_earlier], np.diff(found.start),
         remaining - rule.drift * np.arange(n),
     )  # fmt: skip
-    machine = Machine(
+    machine = _Machine(
         np.zeros(n * WAYS), np.zeros(FIRST_DMA_QUEUE + 1), np.zeros(2),
         np.zeros(n + 1, dtype=np.int64), np.zeros(LOOK_AHEAD), np.zeros(LOOK_AHEAD, dtype=np.int64),
         np.zeros(n, dtype=np.int64), np.zeros(1),

@@ -21,7 +21,7 @@ PRODUCTS = ("matmul", "conv2d", "attention")
 
 
 @dataclass(frozen=True)
-class Roofline:
+class _Roofline:
     """Times in ns."""
 
     compute: float
@@ -37,7 +37,7 @@ class Roofline:
         return "tensor" if self.compute >= self.memory else "dma"
 
 
-def roofline(workload: Workload, core: Core) -> Roofline:
+def roofline(workload: Workload, core: Core) -> _Roofline:
     """The roofline of a workload."""
     flops = template_of(workload.operator).flops(workload)
     compute = 0.0
@@ -47,7 +47,7 @@ def roofline(workload: Workload, core: Core) -> Roofline:
     bandwidth = min(core.dma_engines * core.dma_bytes_per_ns, core.hbm_bytes_per_ns)
     memory, start = compulsory_bytes(workload) / bandwidth, core.dma_start_ns
     if not flops:
-        return Roofline(compute, memory, start)
+        return _Roofline(compute, memory, start)
     stored = nbytes_of(template_of(workload.operator).output(workload)) / bandwidth
     hidden = min(start, max(0.0, 2 * stored - max(compute, memory)))
-    return Roofline(compute, memory, 2 * start - hidden)
+    return _Roofline(compute, memory, 2 * start - hidden)

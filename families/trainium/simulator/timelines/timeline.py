@@ -37,7 +37,7 @@ SYNCHRONISATION_SHARE = 0.6
 """Below this share of its time, no engine "bounds" the program: it waits on latencies."""
 
 
-class Machine(NamedTuple):
+class _Machine(NamedTuple):
     """The machine's state, in ns, and what is found.
 
     Attributes:
@@ -60,7 +60,7 @@ class Machine(NamedTuple):
 
 
 @compiled
-def _ready(i: int, across: float, issue: Issue, machine: Machine) -> float:
+def _ready(i: int, across: float, issue: Issue, machine: _Machine) -> float:
     """When all that row `i` waits for shows to it: results of other queues `across` later."""
     time = 0.0
     for w in range(issue.wait_start[i], issue.wait_start[i + 1]):
@@ -73,7 +73,7 @@ def _ready(i: int, across: float, issue: Issue, machine: Machine) -> float:
 
 
 @compiled
-def _issue(i: int, time: float, issue: Issue, costs: Costs, machine: Machine) -> float:
+def _issue(i: int, time: float, issue: Issue, costs: Costs, machine: _Machine) -> float:
     """Occupy an engine and the ports of row `i` from `time` on; when it really starts."""
     held = issue.lock[i]
     if held % 2 == 1:
@@ -91,7 +91,7 @@ def _issue(i: int, time: float, issue: Issue, costs: Costs, machine: Machine) ->
 
 
 @compiled
-def _transfer(i: int, time: float, engines: int, costs: Costs, machine: Machine) -> float:
+def _transfer(i: int, time: float, engines: int, costs: Costs, machine: _Machine) -> float:
     """Serve a transfer's data from `time` on, engines in turn; when the last of it is there."""
     machine.latest[1] = max(machine.latest[1], time) + costs.hbm[i]
     finish = machine.latest[1]
@@ -107,7 +107,7 @@ def _transfer(i: int, time: float, engines: int, costs: Costs, machine: Machine)
 
 
 @compiled
-def _meet(i: int, time: float, costs: Costs, machine: Machine) -> float:
+def _meet(i: int, time: float, costs: Costs, machine: _Machine) -> float:
     """Take part in a collective from `time` on, DMA engines for a part of it; when it is done."""
     finish = time + costs.latency[i]
     for t in range(costs.dma_engines[i]):
@@ -118,7 +118,7 @@ def _meet(i: int, time: float, costs: Costs, machine: Machine) -> float:
 
 @compiled
 def _run(
-    n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, machine: Machine
+    n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, machine: _Machine
 ) -> None:
     """Fill `start` and `end` of each row and `busy` of each queue."""
     for i in range(n):
@@ -218,7 +218,7 @@ def timeline(
 def play(stream: InstructionStream, core: Core, cost: Costs) -> Timeline:
     """Play a stream whose costs are known."""
     n = len(stream)
-    machine = Machine(
+    machine = _Machine(
         np.zeros(QUEUES), np.zeros(QUEUES), np.zeros(core.dma_engines), np.zeros(1, dtype=np.int64),
         np.zeros(2), np.zeros(2), np.zeros(n), np.zeros(n), np.zeros(QUEUES),
     )  # fmt: skip

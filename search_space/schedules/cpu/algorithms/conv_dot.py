@@ -67,7 +67,7 @@ LARGEST_INTERLEAVED = 8
 
 
 @dataclass(frozen=True)
-class Groups:
+class _Groups:
     """How a convolution's channels are cut.
 
     Attributes:
@@ -81,7 +81,7 @@ class Groups:
     block: int
 
     @classmethod
-    def of(cls, g: Geometry, products: int, lanes: int) -> Groups:
+    def of(cls, g: Geometry, products: int, lanes: int) -> _Groups:
         count = -(-g.channels // products)
         return cls(products, count, min(count, max(1, lanes // products)))
 
@@ -94,7 +94,7 @@ class Groups:
 def space(g: Geometry, target: Target, products: int) -> Subspace:
     """Knobs of the form: those of `conv_direct.channels_space`, channels counted in groups."""
     lanes, registers = vector_width(target), target.integer("vector.registers")
-    groups = Groups.of(g, products, lanes)
+    groups = _Groups.of(g, products, lanes)
     names = layout_names(lanes) if g.blocks(lanes) else layout_names(lanes)[:1]
     vectors = -(-g.out_channels // lanes)
     knobs: tuple[Knob, ...] = (
@@ -119,7 +119,7 @@ def space(g: Geometry, target: Target, products: int) -> Subspace:
 def default(g: Geometry, target: Target, products: int) -> Config:
     """A row of pixels times two vectors, everything else innermost."""
     lanes, registers = vector_width(target), target.integer("vector.registers")
-    groups = Groups.of(g, products, lanes)
+    groups = _Groups.of(g, products, lanes)
     name = layout_names(lanes)[1 if g.blocks(lanes) else 0]
     vectors = min(2, -(-g.out_channels // lanes))
     columns = even_tile(g.out_width, min(X_TILE_LIMIT, (registers - 2 - vectors) // vectors))
@@ -139,7 +139,7 @@ def default(g: Geometry, target: Target, products: int) -> Config:
     )
 
 
-def in_groups(workload: Workload, g: Geometry, groups: Groups, plain: bool) -> ComputeDefinition:
+def in_groups(workload: Workload, g: Geometry, groups: _Groups, plain: bool) -> ComputeDefinition:
     """The stages, the reduction over channels in groups: see the module's docstring.
 
     Args:
@@ -179,7 +179,7 @@ def in_groups(workload: Workload, g: Geometry, groups: Groups, plain: bool) -> C
     return replace(compute, stages=tuple(stages))
 
 
-def _packed(compute: ComputeDefinition, g: Geometry, groups: Groups) -> Stage:
+def _packed(compute: ComputeDefinition, g: Geometry, groups: _Groups) -> Stage:
     """`weight.packed`, groups of the convolution first."""
     lead = (axis("wn", g.groups),) if g.groups > 1 else ()
     o, c, p = axis("wo", g.out_channels), axis("wg", groups.count), axis("wp", groups.products)
@@ -192,7 +192,7 @@ def _packed(compute: ComputeDefinition, g: Geometry, groups: Groups) -> Stage:
     return Stage("weight.packed", (*lead, o, c, p, r, s), value, dtype=dtype)
 
 
-def _copy(g: Geometry, dtype: str, groups: Groups, filled: bool) -> Stage:
+def _copy(g: Geometry, dtype: str, groups: _Groups, filled: bool) -> Stage:
     """`padded` where there is no frame."""
     n, c = axis("pn", g.batch), axis("pc", g.channels)
     y, x = axis("py", g.height), axis("px", g.width)
@@ -201,7 +201,7 @@ def _copy(g: Geometry, dtype: str, groups: Groups, filled: bool) -> Stage:
     return _filled(stage, g, groups) if filled else stage
 
 
-def _filled(stage: Stage, g: Geometry, groups: Groups) -> Stage:
+def _filled(stage: Stage, g: Geometry, groups: _Groups) -> Stage:
     """`padded` with zeros for the channels that fill up the last group."""
     n, c, y, x = stage.axes
     value = Select((g.channels - 1 - c.var,), stage.value, Const(0.0))
@@ -211,7 +211,7 @@ def _filled(stage: Stage, g: Geometry, groups: Groups) -> Stage:
 def schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
     """See the module's docstring."""
     lanes = vector_width(target)
-    groups = Groups.of(g, products_of(workload, target), lanes)
+    groups = _Groups.of(g, products_of(workload, target), lanes)
     plain = structure.text("input_layout") == layout_names(lanes)[0]
     s = Schedule(in_groups(workload, g, groups, plain))
     s = _layouts(s, structure, groups, lanes)
@@ -235,7 +235,7 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     return finish_tile(s, workload, ["n", *outer], "xm")
 
 
-def _layouts(s: Schedule, structure: Config, groups: Groups, lanes: int) -> Schedule:
+def _layouts(s: Schedule, structure: Config, groups: _Groups, lanes: int) -> Schedule:
     """Physical layouts of data, its copy, output and full-size epilogue operands."""
     result = layout_of(structure.text("output_layout"))
     s = s.set_layout("data", layout_of(structure.text("input_layout")))
@@ -248,7 +248,7 @@ def _layouts(s: Schedule, structure: Config, groups: Groups, lanes: int) -> Sche
     return s.set_layout(s.compute.output.name, result)
 
 
-def _copied(s: Schedule, groups: Groups, plain: bool, lanes: int) -> Schedule:
+def _copied(s: Schedule, groups: _Groups, plain: bool, lanes: int) -> Schedule:
     """The copy of an image, blocked by as many channels as a block of groups has: of a plain image
     of few channels a vector of pixels at once, else several pixels, of which only border ones are
     tested."""
@@ -263,7 +263,7 @@ def _copied(s: Schedule, groups: Groups, plain: bool, lanes: int) -> Schedule:
     return s.parallel("padded", "pn", "pcv", "py")
 
 
-def _pack(s: Schedule, workload: Workload, g: Geometry, groups: Groups, lanes: int) -> Schedule:
+def _pack(s: Schedule, workload: Workload, g: Geometry, groups: _Groups, lanes: int) -> Schedule:
     """weight.packed[o/panel, g/block, r, s, g%block, o%panel, p], groups first."""
     panel: Expr = var("n_vectors") * lanes
     block = as_expr(groups.block)

@@ -37,7 +37,7 @@ Homes = tuple[tuple[Words, ...], ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class _Layout:
     """How a tensor is cut.
 
     Attributes:
@@ -87,7 +87,7 @@ class Board:
     """
 
     chip: Chip
-    layouts: dict[str, Layout]
+    layouts: dict[str, _Layout]
     memory: Memory
     streams: Streams
     partners: dict[Block, set[Block]]
@@ -152,7 +152,7 @@ class Board:
         return (wanted,)
 
 
-def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
+def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, _Layout]:
     """How every tensor of a program is cut."""
     weights, moving, sums, indices, tables, others, written = _uses(flow)
     homes = dict.fromkeys(_kept_twice(flow, chip, moving - weights - indices - tables - written), 2)
@@ -176,7 +176,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
         multiplied = name not in others | indices | tables | written or (
             name in touched and _shared_blocks(touched[name], block)
         )
-        found[name] = Layout(
+        found[name] = _Layout(
             tensor, block, stripes, multiplied, name in sums | indices, name in tables,
             name in weights and tensor.role == "constant", name in indices,
         )  # fmt: skip
@@ -320,7 +320,7 @@ def accessed(chain: Chain) -> list[tuple[str, Ints, bool]]:
     return found
 
 
-def _partners(flow: Dataflow, layouts: dict[str, Layout]) -> dict[Block, set[Block]]:
+def _partners(flow: Dataflow, layouts: dict[str, _Layout]) -> dict[Block, set[Block]]:
     """Blocks that one chain reads or writes at once: they want slices of their own."""
     partners: dict[Block, set[Block]] = defaultdict(set)
     for chain in flow.chains:

@@ -26,7 +26,7 @@ from tilesmith.families.lpu.codegen.selection.graphs.vectors import Vectors
 from tilesmith.families.lpu.schedules.building_blocks.machine import WIDE
 
 
-class Algebra(Protocol):
+class _Algebra(Protocol):
     """What builds graphs of ALU functions (`expressions.Algebra`)."""
 
     def number(self, value: float, dtype: str) -> Vectors: ...
@@ -40,7 +40,7 @@ class Algebra(Protocol):
 _ROOTS = 6
 
 
-def logarithm(g: Algebra, x: Vectors) -> Vectors:
+def logarithm(g: _Algebra, x: Vectors) -> Vectors:
     """The natural one: of zero minus infinity, below it no number."""
     x, one = g.floating(x), g.number(1, WIDE)
     root = x
@@ -54,7 +54,7 @@ def logarithm(g: Algebra, x: Vectors) -> Vectors:
     return g.select(nothing, g.number(-math.inf, WIDE), found)
 
 
-def power(g: Algebra, x: Vectors, exponent: float) -> Vectors:
+def power(g: _Algebra, x: Vectors, exponent: float) -> Vectors:
     """A power that is not whole."""
     scaled = g.apply("multiply", logarithm(g, x), g.number(exponent, WIDE))
     return g.apply("exp", scaled)
@@ -70,7 +70,7 @@ _FARTHEST = 2.0**27
 """Up to which turns of 2^13 pi have so few bits that they are taken off exactly."""
 
 
-def sine(g: Algebra, x: Vectors, quarters: bool = False) -> Vectors:
+def sine(g: _Algebra, x: Vectors, quarters: bool = False) -> Vectors:
     """The sine; the cosine with `quarters`, of an angle a quarter of a turn further."""
     x, half = g.floating(x), g.number(0.5, WIDE)
     many = _rounded(g, g.apply("multiply", x, g.number(1 / (2**13 * math.pi), WIDE)))
@@ -92,19 +92,19 @@ def sine(g: Algebra, x: Vectors, quarters: bool = False) -> Vectors:
     return g.select(within, found, g.number(math.nan, WIDE))
 
 
-def _without(g: Algebra, x: Vectors, count: Vectors, parts: Sequence[float]) -> Vectors:
+def _without(g: _Algebra, x: Vectors, count: Vectors, parts: Sequence[float]) -> Vectors:
     """x less so many times each part."""
     for part in parts:
         x = g.apply("subtract", x, g.apply("multiply", count, g.number(part, WIDE)))
     return x
 
 
-def _rounded(g: Algebra, x: Vectors) -> Vectors:
+def _rounded(g: _Algebra, x: Vectors) -> Vectors:
     whole = g.apply("convert", x, dtype="int32")
     return g.apply("convert", whole, dtype=WIDE)
 
 
-def _series(g: Algebra, t: Vectors, factors: Sequence[float]) -> Vectors:
+def _series(g: _Algebra, t: Vectors, factors: Sequence[float]) -> Vectors:
     """t times a polynomial of its square, whose highest factor comes first."""
     square = g.apply("multiply", t, t)
     total = g.number(factors[0], WIDE)
