@@ -14,7 +14,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci
 PYTEST_WORKERS := -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-extras made-up left-out lint types layers docs tests format golden wheel clean
+.PHONY: help venv demo test test-extras made-up left-out lint types layers lines docs tests format golden wheel clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ types: $(STAMP)  ## mypy, strict
 
 layers: $(STAMP)  ## import-linter: each package imports only those below it
 	$(BIN)/lint-imports
+
+lines:  ## lines of the kernel, the rest of the core, each family, each capability
+	@$(PYTHON) benchmarks/lines.py
 
 docs: $(STAMP)  ## the documentation site, into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
