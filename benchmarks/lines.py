@@ -9,6 +9,7 @@ docs/architecture.md lists. The last line printed is the one that CHANGELOG.md k
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections import Counter
 from pathlib import Path
@@ -66,6 +67,7 @@ def summary(counted: Counter[str]) -> str:
 
 def main() -> None:
     """Print a line a part, and the summary."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     counted = lines_by_part()
     for part in sorted(
         counted, key=lambda part: (part not in ("kernel", "core"), part != "kernel", part)
