@@ -194,12 +194,12 @@ class Node:
             return "view" if self.operator == VIEW else "join"
         return "host"
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Every tensor it reads, captures included, "" left out."""
         return tuple(name for name in (*self.inputs, *self.captures) if name)
 
-    @property
+    @cached_property
     def writes(self) -> tuple[str, ...]:
         """Every tensor it writes."""
         return tuple(name for name in self.outputs if name)

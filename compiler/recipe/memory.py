@@ -11,8 +11,12 @@ cache line; the arena is never smaller than the most bytes alive at once.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 ALIGNMENT = 64
 """Bytes; a cache line, so that no vector access of an aligned tile crosses two."""
@@ -73,30 +77,37 @@ def side_by_side(intervals: Iterable[Interval]) -> Arena:
 
 
 def first_fit(intervals: Iterable[Interval]) -> Arena:
-    """Place intervals in their order, each at the lowest offset that is free all its life."""
-    placed: list[tuple[int, int, Interval]] = []
+    """Place intervals in their order, each at the lowest offset that is free all its life.
+
+    What was placed stands in arrays sorted by where it starts, so that an interval asks all of it
+    at once.
+    """
+    known = list(intervals)
+    table = np.zeros((4, len(known)), np.int64)  # start, stop, first, last
     offsets: dict[str, int] = {}
-    for interval in intervals:
-        offset = 0
-        for start, stop, _ in sorted(
-            (entry for entry in placed if entry[2].meets(interval)), key=lambda entry: entry[0]
-        ):
-            if offset + interval.nbytes <= start:
-                break
-            offset = max(offset, aligned(stop))
+    for count, interval in enumerate(known):
+        starts, stops, first, last = table[:, :count]
+        alive = (first <= interval.last) & (last >= interval.first)
+        begins = starts[alive]
+        ends = np.maximum.accumulate(np.concatenate(([0], stops[alive])))
+        room = np.append(begins - ends[:-1] >= interval.nbytes, True)  # above all of it is room
+        offset = int(ends[room.argmax()])
         offsets[interval.name] = offset
-        placed.append((offset, offset + interval.nbytes, interval))
-    return Arena(offsets, aligned(max((stop for _, stop, _ in placed), default=0)))
+        place = int(starts.searchsorted(offset, "right"))
+        table[:, place + 1 : count + 1] = table[:, place:count]
+        stop = aligned(offset + interval.nbytes)
+        table[:, place] = offset, stop, interval.first, interval.last
+    return Arena(offsets, int(table[1].max(initial=0)))
 
 
 def peak_alive(intervals: Iterable[Interval]) -> int:
     """The most bytes alive at one step, each interval in whole cache lines: what no plan can go
     below."""
-    known = list(intervals)
-    return max(
-        (sum(aligned(i.nbytes) for i in known if i.first <= step <= i.last) for step in
-         {i.first for i in known}), default=0,
-    )  # fmt: skip
+    changes: Counter[int] = Counter()
+    for interval in intervals:
+        changes[interval.first] += aligned(interval.nbytes)
+        changes[interval.last + 1] -= aligned(interval.nbytes)
+    return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
 
 
 def aligned(offset: int) -> int:

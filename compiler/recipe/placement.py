@@ -9,6 +9,8 @@ and graph outputs).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -119,20 +121,20 @@ def _private(
     lives: Iterable[Interval],
     arena: Arena,
 ) -> frozenset[str]:
-    """Those of `ends` whose bytes are no other tensor's at any time."""
+    """Those of `ends` whose bytes are no other tensor's at any time: of the lives that take bytes
+    at all, only their own starts before they end, and does not stop before they start."""
+    taken = [life for life in lives if life.nbytes]
+    starts = sorted(arena.offsets[life.name] for life in taken)
+    stops = sorted(arena.offsets[life.name] + life.nbytes for life in taken)
+    roots = {name: groups.find(name)[0] for name in ends if name in nbytes}
+    shared = Counter(groups.find(name)[0] for name in ends if name in nbytes)
     private = set()
-    known = [name for name in ends if name in nbytes]
-    roots = [groups.find(name)[0] for name in known]
-    for name, root in zip(known, roots, strict=True):
-        if groups.span(name) != (0, nbytes[name]) or roots.count(root) > 1:
-            continue
+    for name, root in roots.items():
         start = arena.offsets.get(root)
-        if start is not None and not any(
-            life.name != root
-            and arena.offsets[life.name] < start + nbytes[name]
-            and start < arena.offsets[life.name] + life.nbytes
-            for life in lives
-        ):
+        if start is None or groups.span(name) != (0, nbytes[name]) or shared[root] > 1:
+            continue
+        others = bisect_left(starts, start + nbytes[name]) - bisect_right(stops, start)
+        if others <= 1:
             private.add(name)
     return frozenset(private)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -28,15 +29,34 @@ class Rewriter:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.constants = dict(graph.constants)
-        self.tensors = dict(graph.tensors)
         self.changed = False
-        self._nodes: dict[Node, None] = dict.fromkeys(graph.nodes)
-        self._order: dict[Node, float] = {node: i for i, node in enumerate(graph.nodes)}
-        self._producers = dict(graph.producers)
-        self._consumers = {n: dict.fromkeys(nodes) for n, nodes in graph.consumers.items()}
         self._fresh = 0
         self._came = list(graph.nodes)
+
+    # -- copies of the graph's own, made when first asked for: most passes have nothing to do -----
+    @cached_property
+    def constants(self) -> dict[str, NDArray[Any]]:
+        return dict(self.graph.constants)
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorInfo]:
+        return dict(self.graph.tensors)
+
+    @cached_property
+    def _nodes(self) -> dict[Node, None]:
+        return dict.fromkeys(self.graph.nodes)
+
+    @cached_property
+    def _order(self) -> dict[Node, float]:
+        return {node: i for i, node in enumerate(self.graph.nodes)}
+
+    @cached_property
+    def _producers(self) -> dict[str, Node]:
+        return dict(self.graph.producers)
+
+    @cached_property
+    def _consumers(self) -> dict[str, dict[Node, None]]:
+        return {name: dict.fromkeys(nodes) for name, nodes in self.graph.consumers.items()}
 
     # -- questions ----------------------------------------------------------------------------
     def nodes(self) -> Iterator[Node]:

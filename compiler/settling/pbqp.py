@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,17 +76,33 @@ class _Elimination:
 
     def run(self) -> Solution:
         exact = True
+        fewest = [(len(edges), node) for node, edges in self.edges.items()]
+        most = [(-count, node) for count, node in fewest]
+        heapify(fewest)
+        heapify(most)
         while self.costs:
-            node = min(self.costs, key=lambda n: (len(self.edges[n]), n))
+            node = self._first(fewest, 1)
             if len(self.edges[node]) > 2:
                 exact = False
-                node = max(self.costs, key=lambda n: (len(self.edges[n]), -n))
+                node = self._first(most, -1)
+            touched = tuple(self.edges[node])
             self._eliminate(node)
+            for other in touched:
+                heappush(fewest, (len(self.edges[other]), other))
+                heappush(most, (-len(self.edges[other]), other))
         chosen: dict[int, int] = {}
         for node, decide in reversed(self.decisions):
             chosen[node] = decide(chosen)
         choices = tuple(chosen[i] for i in range(len(self.problem.nodes)))
         return Solution(choices, self.problem.cost(choices), exact)
+
+    def _first(self, heap: list[tuple[int, int]], sign: int) -> int:
+        """The first node of a heap whose entry, `sign` times its edges, still holds."""
+        while True:
+            count, node = heap[0]
+            if node in self.costs and count == sign * len(self.edges[node]):
+                return node
+            heappop(heap)
 
     def _eliminate(self, node: int) -> None:
         own = self.costs.pop(node)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tilesmith.compiler.recipe.memory import (
     ALIGNMENT,
+    Arena,
     Groups,
     Interval,
+    aligned,
     first_fit,
     peak_alive,
     plan_arena,
@@ -24,7 +26,7 @@ def interval_lists(draw: st.DrawFn) -> list[Interval]:
     found = []
     for number in range(count):
         first = draw(st.integers(0, 12))
-        size = draw(st.integers(1, 1000))
+        size = draw(st.integers(0, 1000))
         found.append(Interval(str(number), size, first, first + draw(st.integers(0, 6))))
     return found
 
@@ -75,3 +77,31 @@ def test_side_by_side_shares_nothing() -> None:
     arena = side_by_side([Interval("a", 10, 0, 0), Interval("b", 100, 5, 5)])
     assert arena.nbytes == 64 + 128
     assert arena.offsets == {"b": 0, "a": 128}
+
+
+def simple_first_fit(intervals: list[Interval]) -> Arena:
+    """`first_fit` by its definition: each against all that were placed before."""
+    placed: list[tuple[int, int, Interval]] = []
+    for interval in intervals:
+        offset = 0
+        alive = [entry for entry in placed if entry[2].meets(interval)]
+        for start, stop, _ in sorted(alive, key=lambda entry: entry[0]):
+            if offset + interval.nbytes <= start:
+                break
+            offset = max(offset, aligned(stop))
+        placed.append((offset, offset + interval.nbytes, interval))
+    offsets = {interval.name: start for start, _, interval in placed}
+    return Arena(offsets, aligned(max((stop for _, stop, _ in placed), default=0)))
+
+
+@given(interval_lists())
+def test_first_fit_is_its_simple_definition(intervals: list[Interval]) -> None:
+    assert first_fit(intervals) == simple_first_fit(intervals)
+
+
+@given(interval_lists())
+def test_the_peak_is_the_most_that_any_step_has(intervals: list[Interval]) -> None:
+    steps = [
+        sum(aligned(i.nbytes) for i in intervals if i.first <= step <= i.last) for step in range(20)
+    ]
+    assert peak_alive(intervals) == max(steps)

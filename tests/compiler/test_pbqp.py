@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilesmith.compiler.settling import pbqp
 from tilesmith.compiler.settling.pbqp import Problem
 
 
@@ -47,6 +48,27 @@ def test_any_graph_gets_a_legal_solution(seed: int, nodes: int) -> None:
     lowest = best(problem)
     assert solution.cost == problem.cost(solution.choices) >= lowest
     assert not solution.exact or solution.cost == lowest
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_nodes_go_in_the_order_of_their_edges_at_that_time(seed: int, nodes: int) -> None:
+    """The next node is the one of the fewest edges; of the most, where all have three or more."""
+    rng = np.random.default_rng(seed)
+    edges = [pair for pair in itertools.combinations(range(nodes), 2) if rng.random() < 0.6]
+    problem = random_problem(rng, nodes, edges)
+    gone = pbqp._Elimination(problem)
+    gone.run()
+    near = {i: {b if a == i else a for a, b in edges if i in (a, b)} for i in range(nodes)}
+    for node, _ in gone.decisions:
+        wanted = min(near, key=lambda n: (len(near[n]), n))
+        if len(near[wanted]) > 2:
+            wanted = max(near, key=lambda n: (len(near[n]), -n))
+        assert node == wanted
+        around = near.pop(node)
+        for other in around:
+            near[other] -= {node}
+            if len(around) == 2:
+                near[other] |= around - {other}
 
 
 def test_an_edge_from_a_node_to_itself_costs_that_option() -> None:
