@@ -60,9 +60,9 @@ class TilesmithRep(BackendRep):
         )
         if shapes not in self._compiled:
             options = {**self._options, "shapes": dict(shapes)}
-            found = compile(self._model, **options)
-            assert isinstance(found, Executable), "no range was asked for"
-            self._compiled[shapes] = found
+            executable = compile(self._model, **options)
+            assert isinstance(executable, Executable), "no range was asked for"
+            self._compiled[shapes] = executable
         return self._compiled[shapes]
 
     @property

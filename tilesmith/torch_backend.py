@@ -66,9 +66,9 @@ def tilesmith(
     gradients = torch.is_grad_enabled() and any(
         getattr(e, "requires_grad", False) for e in examples
     )
-    made = CompiledGraph(graph, asked, gradients=gradients)
-    _graphs.append(weakref.ref(made))
-    return made
+    compiled = CompiledGraph(graph, asked, gradients=gradients)
+    _graphs.append(weakref.ref(compiled))
+    return compiled
 
 
 def reports() -> list[GraphReport]:

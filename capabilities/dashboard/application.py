@@ -253,8 +253,8 @@ def _text(request: Request, name: str) -> str:
 
 
 def _choice(request: Request, name: str, allowed: tuple[str, ...]) -> str:
-    found = request.query_params.get(name, "")
-    return found if found in allowed else allowed[0]
+    chosen = request.query_params.get(name, "")
+    return chosen if chosen in allowed else allowed[0]
 
 
 def _number(request: Request, name: str) -> int | None:
@@ -262,10 +262,10 @@ def _number(request: Request, name: str) -> int | None:
 
 
 def _numbered(request: Request) -> int:
-    found = _whole(request.path_params["number"])
-    if found is None:
+    number = _whole(request.path_params["number"])
+    if number is None:
         raise Missing("Jobs and records have whole numbers.")
-    return found
+    return number
 
 
 def _whole(text: str) -> int | None:

@@ -160,8 +160,8 @@ class Guard:
                 secure=scope.get("scheme") == "https",
             )
             return answer
-        found = _cookies(headers).get(name, "")
-        if not given and hmac.compare_digest(found.encode(), self._rules.proof.encode()):
+        cookie = _cookies(headers).get(name, "")
+        if not given and hmac.compare_digest(cookie.encode(), self._rules.proof.encode()):
             return None
         return HTMLResponse(self._rules.sign_in(), 401)
 
@@ -184,7 +184,7 @@ def _cookie_name(scope: Scope) -> str:
 def _cookies(headers: Headers) -> dict[str, str]:
     try:
         return {
-            name: found.value for name, found in SimpleCookie(headers.get("cookie", "")).items()
+            name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()
         }
     except CookieError:
         return {}

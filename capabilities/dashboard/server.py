@@ -76,16 +76,16 @@ def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
 
 
 def _serve(dashboard: Dashboard, place: Place, say: Callable[[str], None]) -> None:
-    made = None
+    secret = None
     if place.token is None and not is_loopback(place.host):
-        made = secrets.token_urlsafe(24)
-    token = place.token or made
+        secret = secrets.token_urlsafe(24)
+    token = place.token or secret
     rules = Rules(
         token, known_hosts([place.host, *place.more_hosts]), lambda: render("sign_in.html")
     )
     with closing(listening(place)) as bound:
         port = bound.getsockname()[1]
-        say(f"{_address(place.host, port)}{f'/?token={quote(made)}' if made else '/'}")
+        say(f"{_address(place.host, port)}{f'/?token={quote(secret)}' if secret else '/'}")
         if place.token is not None:
             say("with '?token=' and the token behind it, once in each browser")
         say("Ctrl-C ends it")
@@ -123,19 +123,19 @@ def listening(place: Place) -> socket.socket:
         raise InputError(
             f"'{place.host}' is no address of this machine: {error.strerror}"
         ) from error
-    found = socket.socket(family, kind, protocol)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(address)
-        found.listen(128)
+        bound.bind(address)
+        bound.listen(128)
     except OSError as error:
-        found.close()
+        bound.close()
         raise InputError(
             f"port {place.port} of '{place.host}' cannot be used: {error.strerror}; name another "
             "with --port, 0 takes a free one"
         ) from error
-    found.set_inheritable(False)
-    return found
+    bound.set_inheritable(False)
+    return bound
 
 
 def _address(host: str, port: int) -> str:

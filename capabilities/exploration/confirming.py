@@ -40,15 +40,15 @@ def confirmed(
     from tilesmith.jobs.requests.graphs import graph_of
     from tilesmith.simulator import simulate
 
-    found = Target.from_json(target)
+    described = Target.from_json(target)
     chosen = {Workload.parse(key): Config.from_json(text) for key, text in schedules.items()}
     try:
         if model in schedules:
             workload = Workload.parse(model)
-            result = simulate(workload, found, chosen[workload], "timeline")
+            result = simulate(workload, described, chosen[workload], "timeline")
         else:
             fixed = {name: tuple(shape) for name, shape in shapes.items()}
-            result = _played(graph_of(model, fixed), precision, found, chosen)
+            result = _played(graph_of(model, fixed), precision, described, chosen)
     except TilesmithError as error:
         return {"reason": str(error)}
     engines = {name: float(busy) for name, busy in result.engines.items()}

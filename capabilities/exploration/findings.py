@@ -172,16 +172,18 @@ class Findings:
                     shares[engine] = shares.get(engine, 0.0) + busy
             elif self.runs(number):
                 for key, weight in model.operators.items():
-                    found = self.judged[key]
-                    share = weight * found.latency_us[number] / self.added[model.name][number]
-                    shares[found.bounds[number]] = shares.get(found.bounds[number], 0.0) + share
+                    operator = self.judged[key]
+                    share = weight * operator.latency_us[number] / self.added[model.name][number]
+                    shares[operator.bounds[number]] = (
+                        shares.get(operator.bounds[number], 0.0) + share
+                    )
         return sorted(shares, key=lambda bound: -shares[bound])
 
 
 def sensitivities(designs: Designs, rows: Sequence[Design]) -> list[Sensitivity]:
     """Of every varied number, the strongest first: slopes between the base's neighbours."""
     base, alone = rows[0], rows[: designs.one_at_a_time + 1]
-    found = []
+    slopes = []
     for place, variation in enumerate(designs.variations):
         others = [i for i in range(len(designs.variations)) if i != place]
         line = sorted(
@@ -194,8 +196,8 @@ def sensitivities(designs: Designs, rows: Sequence[Design]) -> list[Sensitivity]
             key=lambda pair: pair[0],
         )
         if any(row is base for _, row in line):
-            found.append(_sensitivity(variation.name, line, base))
-    return sorted(found, key=lambda one: -abs(one.score) if math.isfinite(one.score) else 0.0)
+            slopes.append(_sensitivity(variation.name, line, base))
+    return sorted(slopes, key=lambda one: -abs(one.score) if math.isfinite(one.score) else 0.0)
 
 
 def _sensitivity(name: str, line: Sequence[tuple[float, Design]], base: Design) -> Sensitivity:

@@ -39,7 +39,7 @@ Told = Callable[[str, int, int], None]
 """Is told what is done, how many of how many."""
 
 
-def explore(asked: ExploreRequest, told: Told = lambda what, done, total: None) -> Exploration:
+def explore(asked: ExploreRequest, progress: Told = lambda what, done, total: None) -> Exploration:
     """Search for hardware.
 
     Raises:
@@ -53,11 +53,11 @@ def explore(asked: ExploreRequest, told: Told = lambda what, done, total: None) 
     if asked.at_most is not None and not asked.at_most > 0:
         raise InputError(f"a limit of {asked.at_most:g} leaves no design; give one above 0")
     variations = [Variation.parse(text, base) for text in asked.vary]
-    found = designs(base, variations, asked.points, np.random.default_rng(asked.seed))
+    points = designs(base, variations, asked.points, np.random.default_rng(asked.seed))
     models = _models(asked, base)
     with mapped_over(asked.jobs, asked.workers) as mapped:
-        run = _Run(asked, found, models, mapped, told)
-        findings = Findings(found, models, run.judged(base))
+        run = _Run(asked, points, models, mapped, progress)
+        findings = Findings(points, models, run.judged(base))
         run.play(findings)
     return findings.report(asked, base.name)
 
@@ -69,7 +69,7 @@ def _models(asked: ExploreRequest, base: Target) -> list[Model]:
     ]
     if not subjects:
         raise InputError("nothing to run; give --model FILE, or --op 'matmul m=512 n=512 k=512'")
-    found = []
+    models = []
     for name, path in subjects:
         subject = subject_of(path, () if path else (name,))
         shapes = asked.shapes if path else None
@@ -77,8 +77,8 @@ def _models(asked: ExploreRequest, base: Target) -> list[Model]:
         parts = parts_of(request.resolved())
         check_schedulable([part.workload for part in parts.workloads], base, simulated=True)
         weights = {part.workload.key: part.weight for part in parts.workloads}
-        found.append(Model(name, path or next(iter(weights)), weights, parts.notes))
-    return found
+        models.append(Model(name, path or next(iter(weights)), weights, parts.notes))
+    return models
 
 
 def _named(paths: Sequence[str]) -> dict[str, str]:
@@ -96,18 +96,18 @@ class _Run:
     designs: Designs
     models: Sequence[Model]
     mapped: Mapped
-    told: Told
+    progress: Told
 
     def judged(self, base: Target) -> dict[str, OperatorDesigns]:
         """Every operator of the models on every design."""
         operators = list(dict.fromkeys(key for model in self.models for key in model.operators))
         text, points = base.to_json(), [list(point) for point in self.designs.points]
         calls = [(operator, text, points, self.asked.seed) for operator in operators]
-        found: dict[str, OperatorDesigns] = {}
+        judged: dict[str, OperatorDesigns] = {}
         for operator, answer in zip(operators, self.mapped(explored, calls), strict=True):
-            found[operator] = OperatorDesigns(**answer)
-            self.told("operators judged", len(found), len(operators))
-        return found
+            judged[operator] = OperatorDesigns(**answer)
+            self.progress("operators judged", len(judged), len(operators))
+        return judged
 
     def play(self, findings: Findings) -> None:
         """Play what teaches most of whole models, then what seems best."""
@@ -135,7 +135,7 @@ class _Run:
             if foretold and "latency_us" in answer:
                 error = foretold[model.name][number] / answer["latency_us"] - 1.0
                 findings.errors.append(abs(float(error)))
-            self.told("models played", done, len(pairs))
+            self.progress("models played", done, len(pairs))
         return len(able)
 
     def _call(

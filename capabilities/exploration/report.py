@@ -143,8 +143,8 @@ class Exploration:
     @property
     def front(self) -> list[Design]:
         """Cheapest first."""
-        found = [design for design in self.designs if design.on_front]
-        return sorted(found, key=lambda design: design.spent(self.budget))
+        front = [design for design in self.designs if design.on_front]
+        return sorted(front, key=lambda design: design.spent(self.budget))
 
     @property
     def unit(self) -> str:

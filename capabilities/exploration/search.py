@@ -87,15 +87,15 @@ def explored(
 def extremes(points: Sequence[Mapping[str, str]]) -> list[int]:
     """The base, and of each number the designs where it alone is least or greatest."""
     base = points[0]
-    found = [0]
+    numbers = [0]
     for name in base:
         alone = [
             (float(point[name]), number)
             for number, point in enumerate(points)
             if all(point[other] == base[other] for other in base if other != name)
         ]
-        found += [min(alone)[1], max(alone)[1]]
-    return list(dict.fromkeys(found))
+        numbers += [min(alone)[1], max(alone)[1]]
+    return list(dict.fromkeys(numbers))
 
 
 @dataclass
@@ -115,18 +115,18 @@ class _Search:
             self._search(number)
         self._trim(numbers)
         matters = self._matters()
-        found = OperatorDesigns([], [], [], matters, 0, 0)
+        judged = OperatorDesigns([], [], [], matters, 0, 0)
         known: dict[tuple[str, ...], tuple[float, str, str]] = {}
         for number, point in enumerate(self.points):
             key = tuple(point[name] for name in matters)
             if key not in known:
                 known[key] = self._best(number)
             latency, config, bound = known[key]
-            found.latency_us.append(latency)
-            found.configs.append(config)
-            found.bounds.append(bound)
+            judged.latency_us.append(latency)
+            judged.configs.append(config)
+            judged.bounds.append(bound)
         return OperatorDesigns(
-            found.latency_us, found.configs, found.bounds, matters, self.searches, len(known)
+            judged.latency_us, judged.configs, judged.bounds, matters, self.searches, len(known)
         )
 
     def _search(self, number: int) -> None:
@@ -193,15 +193,15 @@ class _Search:
         base = self.points[0]
         greatest = {n: max((p[n] for p in self.points), key=float) for n in base}
         number_of = {tuple(point.values()): i for i, point in enumerate(self.points)}
-        found = []
+        names = []
         for name in base:
             values = sorted({point[name] for point in self.points}, key=float)
             for others in (base, greatest):
                 same = [number_of.get(tuple({**others, name: v}.values())) for v in values]
                 if not self._alike([number for number in same if number is not None]):
-                    found.append(name)
+                    names.append(name)
                     break
-        return found
+        return names
 
     def _alike(self, numbers: Sequence[int]) -> bool:
         if len(numbers) < 2:

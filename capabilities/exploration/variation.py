@@ -55,12 +55,12 @@ class Variation:
         fact = target.fact(name)
         if isinstance(fact.value, bool) or not isinstance(fact.value, int | float):
             raise InputError(f"'{name}' is {fact.value!r}, no number to vary")
-        found = _range(text, values) if ":" in values else _list(text, values)
+        numbers = _range(text, values) if ":" in values else _list(text, values)
         if isinstance(fact.value, int):
-            if ":" not in values and any(value != round(value) for value in found):
+            if ":" not in values and any(value != round(value) for value in numbers):
                 raise InputError(f"'{text}': {name} takes whole numbers")
-            found = [float(round(value)) for value in found]
-        return cls(name, tuple(sorted(set(found))))
+            numbers = [float(round(value)) for value in numbers]
+        return cls(name, tuple(sorted(set(numbers))))
 
     def text(self, value: float) -> str:
         """A value as settings of targets are written."""
@@ -69,12 +69,12 @@ class Variation:
 
 def _list(text: str, values: str) -> list[float]:
     try:
-        found = [float(value) for value in values.split(",")]
+        numbers = [float(value) for value in values.split(",")]
     except ValueError:
         raise InputError(f"'{text}': values are numbers, with commas between them") from None
-    if not all(math.isfinite(value) for value in found):
+    if not all(math.isfinite(value) for value in numbers):
         raise InputError(f"'{text}': values are finite")
-    return found
+    return numbers
 
 
 def _range(text: str, values: str) -> list[float]:
@@ -177,6 +177,6 @@ def _combinations(
 def _target(base: Target, settings: Settings, own: Mapping[str, str]) -> Target:
     """The target of a point; numbers that keep their value are left to what goes with others."""
     changed = {name: value for name, value in settings if value != own[name]}
-    found = simulators[base.family].with_settings(base, changed) if changed else base
-    check_target(found)
-    return found
+    target = simulators[base.family].with_settings(base, changed) if changed else base
+    check_target(target)
+    return target

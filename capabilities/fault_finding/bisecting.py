@@ -261,10 +261,10 @@ def reduced(
 
     def shows(small: Small) -> bool:
         changed = replace(asked, subject=small.proto, shapes={})
-        found = tried(lambda: build_fixed(changed), small.inputs, small.wanted)
-        if bool(found.failure) != bool(trial.failure):
+        again = tried(lambda: build_fixed(changed), small.inputs, small.wanted)
+        if bool(again.failure) != bool(trial.failure):
             return False
-        return bool(found.failure) or found.error > bound
+        return bool(again.failure) or again.error > bound
 
     own = whole.named(finding.sources)
     around = whole.before(own)
@@ -303,8 +303,8 @@ def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
     except (InputError, ModelError):
         from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
 
-        made = [name for node in imported.graph.nodes for name in node.writes]
-        values |= Evaluator(imported.graph, sessions=False).values(inputs, made)
+        computed = [name for node in imported.graph.nodes for name in node.writes]
+        values |= Evaluator(imported.graph, sessions=False).values(inputs, computed)
     return Whole(proto, imported, values)
 
 
@@ -323,19 +323,19 @@ def options_of(request: Request) -> tuple[str, ...]:
     """
     from tilesmith.records.schema.urls import without_password
 
-    found: list[str] = []
+    words: list[str] = []
     target = request.target if isinstance(request.target, str) else request.target.name
     if target.endswith(".toml"):  # a copy is in the folder
         target = Path(target).name
-    found += ["--target", target]
+    words += ["--target", target]
     for key, value in (request.settings or {}).items():
-        found += ["--set", f"{key}={value}"]
+        words += ["--set", f"{key}={value}"]
     if request.threads is not None:
-        found += ["--threads", str(request.threads)]
+        words += ["--threads", str(request.threads)]
     if request.precision != "fp32":
-        found += ["--precision", request.precision]
+        words += ["--precision", request.precision]
     if request.database is not None:
         where = str(request.database)
         where = where if "://" in where else str(Path(where).absolute())
-        found += ["--database", without_password(where)]
-    return tuple(found)
+        words += ["--database", without_password(where)]
+    return tuple(words)

@@ -235,9 +235,9 @@ def bodies_of(graph: Graph) -> tuple[str, ...]:
 
 def _of_one_size(asked: Resolved) -> Executable:
     """A model compiled for one size: ranges at their middle, where tensors can be looked at."""
-    found = build_executable(asked)
-    one = at_one_size(found, asked.shapes)
-    if one is found:
+    executable = build_executable(asked)
+    one = at_one_size(executable, asked.shapes)
+    if one is executable:
         return one
     fixed = {info.name: info.dims for info in one.inputs if info.shape is not None}
     return at_one_size(build_executable(replace(asked, shapes=fixed)), fixed)
@@ -302,14 +302,14 @@ class Referred:
         )
 
         version = runtime_version()
-        found: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
         file = _file_of(self.model)
         if file is not None:
-            found = tensors_by_onnxruntime(file, self.graph, self.inputs, names, self.threads)
-        missing = [name for name in names if name not in found]
+            tensors = tensors_by_onnxruntime(file, self.graph, self.inputs, names, self.threads)
+        missing = [name for name in names if name not in tensors]
         if missing:
-            found |= Evaluator(self.graph).values(self.inputs, missing)
-        return f"onnxruntime {version}", found
+            tensors |= Evaluator(self.graph).values(self.inputs, missing)
+        return f"onnxruntime {version}", tensors
 
 
 def _file_of(model: Model) -> str | Path | onnx.ModelProto | None:

@@ -82,21 +82,21 @@ def shortened(text: str, width: int) -> str:
 
 
 def _sentences(report: ComparisonReport) -> list[str]:
-    found = [*_first_faults(report), *_deviations(report)]
+    sentences = [*_first_faults(report), *_deviations(report)]
     if report.whole:
-        found.append(
+        sentences.append(
             f"the run as a whole gives {', '.join(report.whole)} otherwise than its steps one by "
             "one: how they are put together is at fault, no kernel by itself"
         )
-    found += _replaced(report)
+    sentences += _replaced(report)
     if report.clean and report.suspect is None:
         worst = max((row.error.max_rel for row in report.tensors), default=0.0)
         count = len(report.tensors)
-        found.append(
+        sentences.append(
             f"nothing is wrong: {count} tensor{'s' if count != 1 else ''} against "
             f"{report.reference}, largest relative error {worst:.3g}"
         )
-    return [*found, *report.notes]
+    return [*sentences, *report.notes]
 
 
 def _first_faults(report: ComparisonReport) -> Iterator[str]:

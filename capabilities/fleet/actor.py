@@ -59,14 +59,14 @@ class WorkerActor:
 
     def hello(self) -> dict[str, Any]:
         """Who this is; `refusal`: why it cannot measure, to follow its name in a sentence."""
-        told = {
+        greeting = {
             "versions": installed(),
             "host": socket.gethostname(),
             "process": os.getpid(),
             "machine": machine_name(),
             "refusal": "",
         }
-        return told | (self._placed() if self._setup.get("measures") else {})
+        return greeting | (self._placed() if self._setup.get("measures") else {})
 
     def _placed(self) -> dict[str, Any]:
         """What this machine is, and cores of it for this process alone."""

@@ -27,11 +27,11 @@ def called(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> li
     task = ray.remote(num_cpus=1, max_retries=_RETRIES)(function)
     references = [task.remote(*arguments) for arguments in asked]
     try:
-        found: list[Any] = ray.get(references)
+        answers: list[Any] = ray.get(references)
     except RayTaskError as error:
         reason = str(error.cause).partition("\n")[0]
         raise JobError(f"a worker failed in '{function.__name__}': {reason}") from error
     except RayError as error:
         reason = str(error).partition("\n")[0]
         raise JobError(f"'{function.__name__}' found no worker that lived: {reason}") from error
-    return found
+    return answers

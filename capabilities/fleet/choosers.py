@@ -85,9 +85,9 @@ class RayChoosers:
         if trials:
             self._check()
             self._log += trials
-            told = ray.put(list(trials))
+            reference = ray.put(list(trials))
             for actor in self._actors:
-                actor.handle.follow.remote(told)
+                actor.handle.follow.remote(reference)
 
     def ask(self, asked: Any) -> object:
         number = self._asked % self._count
@@ -111,7 +111,7 @@ class RayChoosers:
             if not ray.wait([ticket.ref], timeout=_POLL_S)[0]:
                 continue
             try:
-                found: list[Any] = ray.get(ticket.ref)
+                configs: list[Any] = ray.get(ticket.ref)
             except RayActorError as error:
                 self._replace(ticket.actor, error)
             except RayTaskError as error:
@@ -119,7 +119,7 @@ class RayChoosers:
                 raise JobError(f"a worker could not choose what to measure: {last}") from error
             else:
                 self._actors[ticket.actor].owes.remove(ticket)
-                return found
+                return configs
 
     def close(self) -> None:
         for actor in self._actors:
@@ -136,10 +136,10 @@ class RayChoosers:
             raise JobError(f"workers that choose are lost again and again; the last: {error}")
         owes = self._actors[number].owes
         actor = self._actors[number] = self._made()
-        told = 0
+        sent = 0
         for ticket in owes:
-            actor.handle.follow.remote(self._log[told : ticket.followed])
-            told = ticket.followed
+            actor.handle.follow.remote(self._log[sent : ticket.followed])
+            sent = ticket.followed
             ticket.ref = actor.handle.propose.remote(ticket.asked)
             actor.owes.append(ticket)
-        actor.handle.follow.remote(self._log[told:])
+        actor.handle.follow.remote(self._log[sent:])

@@ -149,18 +149,18 @@ def _started(workers: int) -> Cluster:
         asked = {"workers": workers, "memory": _OBJECT_STORE_BYTES, "start_s": start_seconds()}
         keeper.stdin.write(json.dumps(asked).encode() + b"\n")
         keeper.stdin.flush()
-        told = json.loads(keeper.stdout.readline() or b'{"error": "its keeper died"}')
-        if "error" in told:
+        reply = json.loads(keeper.stdout.readline() or b'{"error": "its keeper died"}')
+        if "error" in reply:
             raise JobError(
-                f"Ray could not be started on this machine: {told['error']}; where it is only "
+                f"Ray could not be started on this machine: {reply['error']}; where it is only "
                 "busy, TILESMITH_RAY_START_SECONDS gives it more time"
             )
-        _init(told["address"], _node_ip_address="127.0.0.1")
+        _init(reply["address"], _node_ip_address="127.0.0.1")
     except BaseException:
         _end(keeper)
         raise
     cluster = Cluster(workers, keeper)
-    cluster._folder = told["folder"]
+    cluster._folder = reply["folder"]
     return cluster
 
 

@@ -132,13 +132,13 @@ class Fleet:
             if deadline is not None and time.monotonic() >= deadline:
                 break
             self._turn(_POLL_S)
-        found = []
+        answers = []
         for number in numbers:
             if number not in self._answers:
                 break
-            found.append(self._answers.pop(number))
+            answers.append(self._answers.pop(number))
         self.forget(numbers)
-        return found
+        return answers
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Nobody waits for these any more."""
@@ -158,8 +158,8 @@ class Fleet:
 
     def machines(self) -> list[Machine]:
         """The machines that workers have measured on, or offered to."""
-        told = [member.told.get("known") for member in self._pool.members.values()]
-        return [Machine.from_json(known) for known in dict.fromkeys(told) if known]
+        facts = [member.greeting.get("known") for member in self._pool.members.values()]
+        return [Machine.from_json(known) for known in dict.fromkeys(facts) if known]
 
     def hosts(self) -> dict[str, Target]:
         """The machines of the workers that come within some time, as targets, by name."""
@@ -168,10 +168,12 @@ class Fleet:
             for event in self._pool.events(now, _POLL_S):
                 self._heard(event, now)
             members = self._pool.members.values()
-            if members and all(member.told or member.is_over for member in members):
+            if members and all(member.greeting or member.is_over for member in members):
                 break
-        told = [member.told for member in self._pool.members.values() if "is" in member.told]
-        return {one["machine"]: Target.from_json(one["is"]) for one in told}
+        greetings = [
+            member.greeting for member in self._pool.members.values() if "is" in member.greeting
+        ]
+        return {one["machine"]: Target.from_json(one["is"]) for one in greetings}
 
     @property
     def size(self) -> int:

@@ -39,9 +39,9 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     folder = tempfile.mkdtemp(prefix="tilesmith-ray-")
     try:
-        told = json.dumps(_started(asked, folder))
+        reply = json.dumps(_started(asked, folder))
         with contextlib.suppress(BrokenPipeError):  # who waited for it is gone
-            print(told, flush=True)
+            print(reply, flush=True)
         while sys.stdin.read(1 << 16):
             pass
     finally:
@@ -99,8 +99,8 @@ def _free_ports(count: int) -> list[int]:
 
 def end_descendants() -> None:
     """Kill and reap every descendant, until none is left."""
-    while found := descendants(os.getpid()):
-        for process in found:
+    while processes := descendants(os.getpid()):
+        for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -114,8 +114,8 @@ def end_without_keeper(keeper: int, folder: str) -> None:
 
     Neither parents nor titles tell them: orphans have another parent, and not all name the folder.
     """
-    while found := [p for p, (_, session) in _stats().items() if session == keeper]:
-        for process in found:
+    while processes := [p for p, (_, session) in _stats().items() if session == keeper]:
+        for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(_AGAIN_S)
@@ -126,11 +126,11 @@ def end_without_keeper(keeper: int, folder: str) -> None:
 def descendants(process: int) -> list[int]:
     """Process ids below one, dead ones that nobody has asked for included."""
     parents = {child: parent for child, (parent, _) in _stats(dead=True).items()}
-    found, below = [], {process}
+    processes, below = [], {process}
     while below:
         below = {child for child, parent in parents.items() if parent in below}
-        found += sorted(below)
-    return found
+        processes += sorted(below)
+    return processes
 
 
 def _stats(dead: bool = False) -> dict[int, tuple[int, int]]:

@@ -77,7 +77,7 @@ class Member:
     Attributes:
         state: "lost" for a moment, while Ray starts its process again; or for good: `is_over`.
         message: why it is not ready.
-        told: what it said of itself when it came.
+        greeting: what it said of itself when it came.
         deaths: of its process since it last did anything.
     """
 
@@ -93,7 +93,7 @@ class Member:
     tickets: dict[Any, int] = field(default_factory=dict)
     is_over: bool = False
     doubted: float = float("inf")
-    told: Mapping[str, Any] = field(default_factory=dict)
+    greeting: Mapping[str, Any] = field(default_factory=dict)
 
 
 class WorkerPool:
@@ -141,22 +141,22 @@ class WorkerPool:
         Args:
             now: of the caller's steady clock.
         """
-        found: list[Event] = []
+        events: list[Event] = []
         if now - self._looked >= _LOOK_S:
             self._looked = now
-            found += self._look()
+            events += self._look()
         expected = {ref: m for m in self.members.values() for ref in self._refs(m)}
-        timeout_s = 0.0 if found else min(timeout_s, max(0.0, self._looked + _LOOK_S - now))
+        timeout_s = 0.0 if events else min(timeout_s, max(0.0, self._looked + _LOOK_S - now))
         if expected:
             refs = list(expected)
             ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
             if ready:
                 ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
             for ref, answer in zip(ready, _answers(ready), strict=True):
-                found += self._received(expected[ref], ref, answer)
+                events += self._received(expected[ref], ref, answer)
         elif timeout_s:
             time.sleep(timeout_s)
-        return found
+        return events
 
     def close(self) -> None:
         """Let go of all actors."""
@@ -172,19 +172,19 @@ class WorkerPool:
             self._check()
         listed: list[dict[str, Any]] = ray.nodes()
         self._nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
-        found: list[Event] = []
+        events: list[Event] = []
         for member in list(self.members.values()):
             if not member.is_over and member.node not in self._nodes:
-                found += self._ended(member, "lost", "its machine went away")
+                events += self._ended(member, "lost", "its machine went away")
             elif not member.is_over and self._looked - member.doubted > _DOUBT_S:
-                found += self._ended(member, "set aside", member.message)
+                events += self._ended(member, "set aside", member.message)
         for node, facts in self._nodes.items():
             slots = int(facts["Resources"].get("CPU", 0)) // self._cores
             here = sum(member.node == node for member in self.members.values())
             for _ in range(here, slots):
                 if self._most is None or self._present() < self._most:
                     self._start(node, facts["NodeManagerHostname"])
-        return found
+        return events
 
     def _present(self) -> int:
         return sum(not member.is_over for member in self.members.values())
@@ -217,12 +217,12 @@ class WorkerPool:
         member.deaths = 0
         return [Done(member.tickets.pop(ref), answer)]
 
-    def _greeted(self, member: Member, told: Mapping[str, Any]) -> list[Event]:
-        member.hello, member.machine, member.told = None, told["machine"], told
-        if differing := _differing(told["versions"]):
+    def _greeted(self, member: Member, greeting: Mapping[str, Any]) -> list[Event]:
+        member.hello, member.machine, member.greeting = None, greeting["machine"], greeting
+        if differing := _differing(greeting["versions"]):
             return self._ended(member, "set aside", f"has {differing}")
-        if told["refusal"]:
-            return self._ended(member, "set aside", told["refusal"])
+        if greeting["refusal"]:
+            return self._ended(member, "set aside", greeting["refusal"])
         again, member.state, member.message = member.state == "lost", "ready", ""
         settled: list[Event] = [Settled(member.worker, machine=False)] if again else []
         return [*settled, Joined(member.worker)]

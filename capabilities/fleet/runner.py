@@ -101,11 +101,11 @@ class FleetRunner(Runner):
         return self._results(answers[0], len(batch)) if answers else []
 
     def workers(self) -> Sequence[WorkerReport]:
-        found = self._fleet.reports()
+        reports = self._fleet.reports()
         if time.monotonic() - self._paced >= _PACE_S:
-            self._paces = {report.name: self.watch.pace(report.name) for report in found}
+            self._paces = {report.name: self.watch.pace(report.name) for report in reports}
             self._paced = time.monotonic()
-        return [replace(report, pace=self._paces.get(report.name)) for report in found]
+        return [replace(report, pace=self._paces.get(report.name)) for report in reports]
 
     def expect(self, workload: Workload, latency: float) -> None:
         known = self._best.get(workload.key, latency)
@@ -122,8 +122,8 @@ class FleetRunner(Runner):
         if "clock" not in answer:
             return
         clock = (answer["clock"][0], answer["clock"][1])
-        told = Told(answer["reading"], clock, answer["sent"], answer["received"])
-        doubt = self.watch.heard(answer["worker"], candidate, told)
+        report = Told(answer["reading"], clock, answer["sent"], answer["received"])
+        doubt = self.watch.heard(answer["worker"], candidate, report)
         if doubt is not None:
             self._fleet.set_aside(doubt.name, doubt.reason)
 

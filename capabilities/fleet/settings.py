@@ -56,6 +56,6 @@ def set_up_for(place: Place) -> None:
 
 def for_children() -> dict[str, str]:
     """The environment of a Ray of our own: as this process has it, but of no other cluster."""
-    found = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {"RAY_AUTH_MODE": "disabled", **_PATIENCE, **_PRIORITY, **found, "PYTHONPATH": path}
+    return {"RAY_AUTH_MODE": "disabled", **_PATIENCE, **_PRIORITY, **inherited, "PYTHONPATH": path}

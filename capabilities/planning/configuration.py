@@ -90,13 +90,13 @@ class Configuration:
     def integers(self, name: str, length: int, default: Any = None) -> tuple[int, ...]:
         """As many whole numbers as there are blocks; one number stands for all."""
         value = default if default is not None and name not in self else self.value(name)
-        found = tuple(value) if isinstance(value, list | tuple) else (value,) * length
-        if len(found) != length or not all(_is_whole(one, 1, _LARGEST) for one in found):
+        values = tuple(value) if isinstance(value, list | tuple) else (value,) * length
+        if len(values) != length or not all(_is_whole(one, 1, _LARGEST) for one in values):
             raise ModelError(
                 f"'{self.source}': {name} = {_short(value)}; {length} whole numbers of at "
                 "least 1 are expected"
             )
-        return found
+        return values
 
     def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """A list of names."""
@@ -134,11 +134,11 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelError: it cannot be read, or is no JSON object.
     """
     try:
-        found = json.loads(ending(path).read_text())
+        fields = json.loads(ending(path).read_text())
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"'{path}' is no valid JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise ModelError(f"'{path}' holds no JSON object; a model's config.json is expected")
-    return found
+    return fields

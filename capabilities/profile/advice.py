@@ -34,7 +34,7 @@ def advised(
         target: what the model was compiled for.
         source: the file that an artifact was made of, as `Executable.source`.
     """
-    found = [
+    advices = [
         *_untuned(report, request, source),
         *_elsewhere(report, request, target, source),
         *_conversions(report),
@@ -42,14 +42,14 @@ def advised(
         *_waits(report),
         *_python(report),
     ]
-    matter = [advice for advice in found if advice.us >= MATTERS * report.total_us]
+    matter = [advice for advice in advices if advice.us >= MATTERS * report.total_us]
     matter.sort(key=lambda advice: -advice.us)
     return tuple(matter or _nothing(report))
 
 
 def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advice]:
     """Schedules that were never looked for, or are of something else."""
-    found = []
+    advices = []
     for origin, kind in (
         (Origin.UNMEASURED, "tune"),
         (Origin.MEASURED, "tune"),
@@ -63,7 +63,7 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
         spent, gain = sum(op.us for op in ops), sum(op.gain_us for op in ops)
         names = _slowest(ops)
         workloads = list(dict.fromkeys(op.workload for op in sorted(ops, key=lambda o: -o.gain_us)))
-        found.append(
+        advices.append(
             Advice(
                 kind,
                 f"{_counted(ops, 'operator')} ({_counted(workloads, 'workload')}) {origin}, "
@@ -74,7 +74,7 @@ def _untuned(report: ProfileReport, request: Request, source: str) -> list[Advic
                 tune_command(request, report, source, workloads),
             )
         )
-    return found
+    return advices
 
 
 def _elsewhere(
@@ -111,8 +111,8 @@ def tune_command(
     return shlex.join([*words, "--trials", str(_EACH * max(1, len(workloads)))])
 
 
-def _counted(found: Sequence[object], name: str) -> str:
-    return f"{len(found)} {name}{'s' if len(found) != 1 else ''}"
+def _counted(items: Sequence[object], name: str) -> str:
+    return f"{len(items)} {name}{'s' if len(items) != 1 else ''}"
 
 
 def _slowest(ops: Sequence[OperatorTime], most: int = 3) -> str:

@@ -76,11 +76,11 @@ class Counters:
         for name, config in EVENTS.items():
             files: list[int] = []
             for thread in _threads():
-                found = _opened(number, config, thread)
-                if found >= 0:
-                    files.append(found)
-                elif found != -errno.ESRCH:  # a thread that has ended counts nothing
-                    self.why = self.why or _WHY.get(-found, os.strerror(-found))
+                descriptor = _opened(number, config, thread)
+                if descriptor >= 0:
+                    files.append(descriptor)
+                elif descriptor != -errno.ESRCH:  # a thread that has ended counts nothing
+                    self.why = self.why or _WHY.get(-descriptor, os.strerror(-descriptor))
                     _close(files)  # of some threads only, it would say too little
                     files = []
                     break
@@ -126,18 +126,18 @@ def _called(number: int, attributes: bytearray, thread: int) -> int:
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall.restype = ctypes.c_long
     buffer = (ctypes.c_char * len(attributes)).from_buffer(attributes)
-    found = library.syscall(
+    descriptor = library.syscall(
         ctypes.c_long(number), buffer, ctypes.c_int(thread), ctypes.c_int(-1), ctypes.c_int(-1),
         ctypes.c_ulong(_CLOSED_ON_EXEC),
     )  # fmt: skip
-    return int(found) if found >= 0 else -ctypes.get_errno()
+    return int(descriptor) if descriptor >= 0 else -ctypes.get_errno()
 
 
 def _read(file: int) -> tuple[float, int]:
     """What was counted, scaled where the counter had no turn all the time; and the nanoseconds that
     it had."""
-    told = os.read(file, _TOLD.size)
-    if len(told) < _TOLD.size:  # the kernel took the counter away
+    content = os.read(file, _TOLD.size)
+    if len(content) < _TOLD.size:  # the kernel took the counter away
         return 0.0, 0
-    count, enabled, running = _TOLD.unpack(told)
+    count, enabled, running = _TOLD.unpack(content)
     return (count * enabled / running if running else 0.0), running

@@ -17,24 +17,25 @@ _UNSTEADY = 0.1
 """Spread of the middle half of the runs from which a profile says so."""
 
 
-def notes(recipe: Recipe, found: Profile) -> tuple[str, ...]:
+def notes(recipe: Recipe, profile: Profile) -> tuple[str, ...]:
     """Sentences about what was looked at."""
     said = []
-    if found.threads < recipe.threads:
+    if profile.threads < recipe.threads:
         said.append(
-            f"{found.threads} of {recipe.threads} threads had a core for themselves and took "
+            f"{profile.threads} of {recipe.threads} threads had a core for themselves and took "
             "part; on more cores times are others"
         )
-    if found.every > 1:
+    if profile.every > 1:
         said.append(
-            f"of the iterations of loops one in {found.every} was looked at, each in its turn: "
+            f"of the iterations of loops one in {profile.every} was looked at, each in its turn: "
             "kernels there take little more than a look; what the others took together is shared "
             "out as in those"
         )
-    if found.spread > _UNSTEADY:
+    if profile.spread > _UNSTEADY:
         said.append(
-            f"even the runs that count differ by {found.spread:.0%}: something else runs on these "
-            "cores, and times of operators are as unsteady; 'tilesmith doctor' looks at the noise"
+            f"even the runs that count differ by {profile.spread:.0%}: something else runs on "
+            "these cores, and times of operators are as unsteady; 'tilesmith doctor' looks at "
+            "the noise"
         )
     return tuple(said)
 

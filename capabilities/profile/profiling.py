@@ -124,9 +124,9 @@ def profiled(
         advice = advised(report, request, recipe.target, executable.source)
         return Profiled(replace(report, advice=advice))
     given = seeded_inputs(request, executable) if inputs is None else inputs
-    found, events = _measured(executable, given, seconds, runs)
-    advice = advised(found, request, recipe.target, executable.source)
-    return Profiled(replace(found, advice=advice), events)
+    profile, events = _measured(executable, given, seconds, runs)
+    advice = advised(profile, request, recipe.target, executable.source)
+    return Profiled(replace(profile, advice=advice), events)
 
 
 def _measured(
@@ -138,32 +138,32 @@ def _measured(
     target = simulators[recipe.target.family].calibrated(recipe.target, True)
     with pinned(recipe.threads):
         wall, worked, taken = time.perf_counter(), time.process_time(), interruptions()
-        found = looked_at(executable, inputs, seconds, runs)
+        profile = looked_at(executable, inputs, seconds, runs)
         wall = time.perf_counter() - wall
         had = (time.process_time() - worked) / wall
-        breaks = (interruptions() - taken) * found.total_us * 1e-6 / wall
+        breaks = (interruptions() - taken) * profile.total_us * 1e-6 / wall
         counts, why = _counted(executable, inputs)
     oracle = _Oracle(target)
-    ops = [_operator(times, recipe, oracle) for times in found.steps]
-    ops = parted(replace(op, share=op.us / max(found.total_us, 1e-9)) for op in ops)
+    ops = [_operator(times, recipe, oracle) for times in profile.steps]
+    ops = parted(replace(op, share=op.us / max(profile.total_us, 1e-9)) for op in ops)
     report = ProfileReport(
         recipe.title,
         recipe.target.name,
         recipe.threads,
         recipe.report.precision,
         "hardware",
-        found.total_us,
+        profile.total_us,
         tuple(ops),
-        found.plain_us,
-        found.timed_us,
-        found.call_us,
-        found.runs,
-        found.kept,
+        profile.plain_us,
+        profile.timed_us,
+        profile.call_us,
+        profile.runs,
+        profile.kept,
         _BETWEEN,
         counts,
-        notes=(*notes(recipe, found), *shared_core(had, breaks, found.total_us), *why),
+        notes=(*notes(recipe, profile), *shared_core(had, breaks, profile.total_us), *why),
     )
-    return report, found.events
+    return report, profile.events
 
 
 _COUNTED = 10
@@ -236,8 +236,8 @@ class _Oracle:
             algorithm = str(chosen.get("algorithm", ""))
             arithmetic = _arithmetic(workload, self.target, chosen)
             compute = compute * arithmetic
-            found = simulator.simulate(workload, self.target, chosen, "analytical", None)
-            us, bound = found.latency_us, found.bound
+            simulated = simulator.simulate(workload, self.target, chosen, "analytical", None)
+            us, bound = simulated.latency_us, simulated.bound
         except (TilesmithError, ArithmeticError):  # a schedule of other sizes, or of no model
             pass
         return _Foretold(us, bound, compute, memory, flops, nbytes, algorithm, arithmetic)
@@ -269,24 +269,24 @@ def _operator(times: StepTimes, recipe: Recipe, oracle: _Oracle) -> OperatorTime
         trips = "loop" if hasattr(step, "trips") else "branch"
         return OperatorTime(_named(step), trips, kind="loop", **common)
     threads = min(step.threads or recipe.threads, recipe.threads)
-    told, calls = oracle.of(step, threads), times.calls
+    foretold, calls = oracle.of(step, threads), times.calls
     kind: Kind = "conversion" if step.workload.startswith(f"{CONVERSION} ") else "kernel"
-    sides = [side for side in (told.compute_us, told.memory_us) if side is not None]
+    sides = [side for side in (foretold.compute_us, foretold.memory_us) if side is not None]
     return OperatorTime(
         _named(step),
         step.workload.partition(" ")[0],
-        predicted_us=None if told.us is None else told.us * calls,
-        bound=told.bound,
-        share_of_peak=_share(told.compute_us, times.us, calls) if told.flops else 0.0,
+        predicted_us=None if foretold.us is None else foretold.us * calls,
+        bound=foretold.bound,
+        share_of_peak=_share(foretold.compute_us, times.us, calls) if foretold.flops else 0.0,
         origin=step.origin,
         kind=kind,
-        algorithm=told.algorithm,
-        arithmetic=told.arithmetic,
+        algorithm=foretold.algorithm,
+        arithmetic=foretold.arithmetic,
         workload=step.workload,
         config=step.config,
-        flops=round(told.flops * calls),
-        bytes=round(told.nbytes * calls),
-        share_of_bandwidth=_share(told.memory_us, times.us, calls),
+        flops=round(foretold.flops * calls),
+        bytes=round(foretold.nbytes * calls),
+        share_of_bandwidth=_share(foretold.memory_us, times.us, calls),
         roofline_us=max(sides) * calls if sides else None,
         threads=threads,
         **common,

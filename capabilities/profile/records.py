@@ -36,9 +36,9 @@ def tuned_elsewhere(
     from tilesmith.records.database import Database
 
     with Database.open(database, create=False) as opened:
-        found = opened.overview(workloads=keys)
-    own = [best for best in found if best.record.target_identity == target.identity]
-    others = [best for best in found if best.record.target_identity != target.identity]
+        bests = opened.overview(workloads=keys)
+    own = [best for best in bests if best.record.target_identity == target.identity]
+    others = [best for best in bests if best.record.target_identity != target.identity]
     return [
         *_advice(ops, own, "for other thread counts", _threads(own), command),
         *_advice(ops, others, "on other machines", _machines(others), command),

@@ -196,8 +196,8 @@ class ProfileReport:
         groups: dict[tuple[str, Kind], list[OperatorTime]] = {}
         for op in self.ops:
             groups.setdefault((op.operator, op.kind), []).append(op)
-        found = (OperatorGroup.of(name, kind, ops) for (name, kind), ops in groups.items())
-        return sorted(found, key=lambda group: -group.us)
+        by_name = (OperatorGroup.of(name, kind, ops) for (name, kind), ops in groups.items())
+        return sorted(by_name, key=lambda group: -group.us)
 
     def to_json(self) -> dict[str, Any]:
         """The object `tilesmith profile --json` prints."""

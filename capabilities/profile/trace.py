@@ -23,10 +23,10 @@ _RUNS = 1000
 
 def write_trace(path: Path, report: ProfileReport, events: Sequence[Event]) -> None:
     """Write a trace; errors as `search_space.files.written`."""
-    told = _told(report.ops)
+    arguments = _told(report.ops)
     with written(path) as out:
         out.write(b'{"displayTimeUnit": "ns", "traceEvents": [\n')
-        rows = (json.dumps(row) for row in (*_names(report, events), *_rows(events, told)))
+        rows = (json.dumps(row) for row in (*_names(report, events), *_rows(events, arguments)))
         for number, row in enumerate(rows):
             out.write((",\n" if number else "").encode() + row.encode())
         out.write(b"\n]}\n")
@@ -63,7 +63,7 @@ def _names(report: ProfileReport, events: Sequence[Event]) -> Iterator[dict[str,
 
 
 def _rows(
-    events: Sequence[Event], told: Mapping[tuple[str, str], dict[str, Any]]
+    events: Sequence[Event], arguments: Mapping[tuple[str, str], dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     start = min((event.start for event in events), default=0.0)
     run = 0
@@ -82,7 +82,7 @@ def _rows(
         step: Any = event.step
         sources = getattr(step, "sources", ())
         name = str(sources[0] if sources else step.name)
-        args = told.get((name, getattr(step, "workload", "")), {})
+        args = arguments.get((name, getattr(step, "workload", "")), {})
         if event.wait:
             yield {**row, "name": "wait", "cat": "wait", "args": {"after": name}}
         else:

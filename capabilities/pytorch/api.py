@@ -89,8 +89,8 @@ def from_torch(
     request = Request(model, target, here(database), **asked).resolved()
     whole = None
     if model.bounded:
-        found = build_executable(replace(request, shapes=model.bounded), require_tuned)
-        whole = None if isinstance(found, Executable) else found
+        executable = build_executable(replace(request, shapes=model.bounded), require_tuned)
+        whole = None if isinstance(executable, Executable) else executable
     return CompiledModule(
         model,
         lambda shapes: build_fixed(replace(request, shapes=shapes), require_tuned),

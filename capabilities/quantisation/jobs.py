@@ -87,19 +87,19 @@ class QuantisedModel:
 
     def to_json(self) -> dict[str, Any]:
         """The report, by the keys that scripts rely on."""
-        found, accuracy = self.report, self.report.accuracy
+        report, accuracy = self.report, self.report.accuracy
         return {
-            "layers": [layer.node for layer in found.layers],
-            "kept": list(found.kept),
+            "layers": [layer.node for layer in report.layers],
+            "kept": list(report.kept),
             "error": None if accuracy is None else accuracy.error,
             "sqnr_db": None if accuracy is None else accuracy.sqnr_db,
             "max_abs_err": None if accuracy is None else accuracy.largest,
             "top1_agreement": None if accuracy is None else accuracy.top1,
-            "weight_error": found.weight_error,
-            "calibrated_samples": found.calibrated,
-            "measured_samples": found.measured,
-            "float_bytes": found.float_bytes,
-            "quantised_bytes": found.quantised_bytes,
+            "weight_error": report.weight_error,
+            "calibrated_samples": report.calibrated,
+            "measured_samples": report.measured,
+            "float_bytes": report.float_bytes,
+            "quantised_bytes": report.quantised_bytes,
             "sensitivities": [
                 {
                     "node": s.layer.node,
@@ -108,7 +108,7 @@ class QuantisedModel:
                     "sqnr_db": s.sqnr_db,
                     "share": s.share,
                 }
-                for s in found.sensitivities
+                for s in report.sensitivities
             ],
         }
 

@@ -197,8 +197,8 @@ def sharded(request: ShardRequest) -> Sharded:
         from tilesmith.capabilities.sharding.search.best import best_sharding
 
         limit = costs.core_bytes * stages  # of a pipeline each stage holds a part
-        found = best_sharding(graph, costs, given, request.effort, limit)
-        sharding, objective, bound = found.sharding, found.objective / 1e3, found.bound / 1e3
+        best = best_sharding(graph, costs, given, request.effort, limit)
+        sharding, objective, bound = best.sharding, best.objective / 1e3, best.bound / 1e3
     else:
         sharding = _propagated(graph, costs, given)
     pipeline = None
@@ -280,8 +280,8 @@ def machine_of(mesh: str | Mesh, settings: Settings) -> Mesh:
     """The machine of a request; `TargetError` where there is none."""
     from tilesmith.search_space.meshes.mesh import load_mesh
 
-    found = load_mesh(mesh) if isinstance(mesh, str) else mesh
-    return found.with_settings(settings) if settings else found
+    machine = load_mesh(mesh) if isinstance(mesh, str) else mesh
+    return machine.with_settings(settings) if settings else machine
 
 
 def axes_of(
@@ -318,8 +318,8 @@ def axes_of(
             f"--cores is {cores} and the degrees make {wanted}; leave one of them out, or make "
             "them equal"
         )
-    found = {name: asked[name] for name in (*AXES, PIPELINE) if asked.get(name, 1) > 1}
-    return found or {"tensor": 1}
+    degrees_above_one = {name: asked[name] for name in (*AXES, PIPELINE) if asked.get(name, 1) > 1}
+    return degrees_above_one or {"tensor": 1}
 
 
 def _square(cores: int) -> dict[str, int]:
@@ -363,12 +363,14 @@ def read_annotations(path: Path) -> dict[str, str]:
         InputError: no such file, or it is not that.
     """
     try:
-        found = json.loads(ending(path).read_text())
+        annotations = json.loads(ending(path).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"annotations '{path}' cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"annotations '{path}' are not JSON: {error}") from error
-    known = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+    known = isinstance(annotations, dict) and all(
+        isinstance(value, str) for value in annotations.values()
+    )
     if not known:
         raise InputError(f'annotations \'{path}\' are no object of texts; write {{"x": "data,-"}}')
-    return dict(found)
+    return dict(annotations)

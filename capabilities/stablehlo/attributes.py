@@ -141,8 +141,8 @@ def constant_array(value: Any, dtype: np.dtype, shape: Shape) -> NDArray[Any]:
         ValueError: they are kept in a way that is not supported.
     """
     if value.is_splat:
-        found = np.asarray(value.get_splat_value().value).astype(dtype)
-        return np.broadcast_to(found, shape) if dtype == np.int64 and len(shape) == 2 else found
+        numbers = np.asarray(value.get_splat_value().value).astype(dtype)
+        return np.broadcast_to(numbers, shape) if dtype == np.int64 and len(shape) == 2 else numbers
     try:
         return np.array(value, copy=False).astype(dtype, copy=False).reshape(shape)
     except TypeError:  # numpy has no such element type
@@ -164,10 +164,10 @@ def constant_of(operation: Any) -> tuple[TensorType, NDArray[Any]]:
         ModelError: it is kept in a way, or of an element type, that is not supported.
     """
     where = place_of(operation)
-    found = tensor_type(operation.results[0].type, where)
+    kind = tensor_type(operation.results[0].type, where)
     try:
         value = operation.attributes["value"]
-        return found, constant_array(value, to_numpy(found.dtype), found.shape)
+        return kind, constant_array(value, to_numpy(kind.dtype), kind.shape)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ModelError(
             f"{where} holds its numbers in a way that is not supported; dense elements are expected"

@@ -51,12 +51,12 @@ def context() -> Any:
 
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
-    made = ir.Context()
-    made.append_dialect_registry(registry)
-    made.load_all_available_dialects()
+    module_context = ir.Context()
+    module_context.append_dialect_registry(registry)
+    module_context.load_all_available_dialects()
     for dialect in (stablehlo(), chlo, sdy):
-        dialect.register_dialect(made)
-    return made
+        dialect.register_dialect(module_context)
+    return module_context
 
 
 def parse(module: str | bytes, name: str) -> Any:
@@ -81,11 +81,11 @@ def parse(module: str | bytes, name: str) -> Any:
     else:
         _libraries()
         check_bytes(module, name)
-    ir, made = mlir(), context()
+    ir, owner = mlir(), context()
     try:
-        with made:
+        with owner:
             if isinstance(module, bytes):
-                return stablehlo().deserialize_portable_artifact(made, module)
+                return stablehlo().deserialize_portable_artifact(owner, module)
             return ir.Module.parse(module)
     except (ir.MLIRError, ValueError, RuntimeError) as error:
         raise ModelError(f"'{name}' is not a valid StableHLO module: {first_fault(error)}") from (
@@ -97,8 +97,8 @@ def first_fault(error: Exception) -> str:
     """The first line that says what is wrong, of a message of MLIR's."""
     lines = [" ".join(line.split()) for line in str(error).splitlines()]
     wanted = next((line for line in lines if line.startswith("error:")), "")
-    found = wanted.removeprefix("error: ") or " ".join(lines)
-    return (found.rpartition('"): ')[2] or found)[:300] or "it cannot be read"
+    message = wanted.removeprefix("error: ") or " ".join(lines)
+    return (message.rpartition('"): ')[2] or message)[:300] or "it cannot be read"
 
 
 def _check_text(text: str, name: str) -> None:

@@ -97,9 +97,9 @@ class Builder:
             return base
         while True:
             self._taken[base] = self._taken.get(base, 0) + 1
-            found = f"{base}.{self._taken[base]}"
-            if found not in self.tensors:
-                return found
+            name = f"{base}.{self._taken[base]}"
+            if name not in self.tensors:
+                return name
 
     def declare(self, name: str, dtype: str, shape: Shape) -> Value:
         self.tensors[name] = TensorInfo(name, dtype, shape)
@@ -119,15 +119,15 @@ class Builder:
 
     def constant(self, array: Any, dtype: str = "") -> Value:
         """A constant; an array is kept, not copied."""
-        found = np.asarray(array) if not dtype else np.asarray(array).astype(to_numpy(dtype))
-        dtype = dtype or dtype_of(found)
-        key = (dtype, found.shape, found.tobytes()) if found.nbytes <= _SMALL else None
+        numbers = np.asarray(array) if not dtype else np.asarray(array).astype(to_numpy(dtype))
+        dtype = dtype or dtype_of(numbers)
+        key = (dtype, numbers.shape, numbers.tobytes()) if numbers.nbytes <= _SMALL else None
         if key is not None and key in self._equal:
             return self.value(self._equal[key])
-        value = self.declare(self.name("constant"), dtype, tuple(found.shape))
-        found = found.view()
-        found.setflags(write=False)
-        self.constants[value.name] = found
+        value = self.declare(self.name("constant"), dtype, tuple(numbers.shape))
+        numbers = numbers.view()
+        numbers.setflags(write=False)
+        self.constants[value.name] = numbers
         if key is not None:
             self._equal[key] = value.name
         return value
@@ -181,16 +181,16 @@ class Builder:
                 "put where they are called; compile it in parts"
             )
         base = (self.place or operator.lower()).rpartition("/")[2] or operator.lower()
-        made = [self.declare(self.name(base), dtype, shape) for dtype, shape in results]
+        outputs = [self.declare(self.name(base), dtype, shape) for dtype, shape in results]
         node = Node(
-            operator, tuple(inputs), tuple(v.name for v in made), self.place or made[0].name,
+            operator, tuple(inputs), tuple(v.name for v in outputs), self.place or outputs[0].name,
             domain, listed, captures=tuple(captures),
         )  # fmt: skip
         if not self._folded(node):
             self.nodes.append(node)
             self._producers.update(dict.fromkeys(node.outputs, node))
         self.written[key] = node.outputs
-        return tuple(made)
+        return tuple(outputs)
 
     def _folded(self, node: Node) -> bool:
         """Whether the node's outputs have become constants."""
@@ -202,14 +202,14 @@ class Builder:
         if any(info.elements > _FOLDED for info in infos):
             return False
         try:
-            found = HostFunction.of(node, self.opsets).run(self.constants)
+            constants = HostFunction.of(node, self.opsets).run(self.constants)
         except JobError:
             return False
         for info in infos:
-            array = found[info.name]
+            array = constants[info.name]
             if array.shape != info.dims or array.dtype != to_numpy(info.dtype):
                 return False
-        for name, array in found.items():
+        for name, array in constants.items():
             array = np.array(array)
             array.setflags(write=False)
             self.constants[name] = array
@@ -240,14 +240,14 @@ class Builder:
         """
         reshaped = self._before_reshape(values)
         if reshaped is not None:
-            made = self.elementwise(operator, *reshaped, dtype=dtype, **attributes)
+            result = self.elementwise(operator, *reshaped, dtype=dtype, **attributes)
             shape = np.broadcast_shapes(*(v.shape for v in values))
-            return self.reshape(made, shape)
+            return self.reshape(result, shape)
         own = np.broadcast_shapes(*(v.own for v in values))
         shape = np.broadcast_shapes(*(v.shape for v in values))
         names = [v.name for v in values]
-        made = self.add(operator, names, dtype or values[0].dtype, own, **attributes)
-        return replace(made, shape=shape)
+        result = self.add(operator, names, dtype or values[0].dtype, own, **attributes)
+        return replace(result, shape=shape)
 
     def _before_reshape(self, values: Sequence[Value]) -> list[Value] | None:
         """The values with the one that is no single number as it was before it was reshaped."""

@@ -45,10 +45,10 @@ class CompiledFunction:
             name: _parted(_fitting(leaf, dtype))
             for name, leaf, dtype in zip(self.model.inputs, leaves, self.model.dtypes, strict=True)
         }
-        found = self.executable.run(given, own_aligned)
+        outputs = self.executable.run(given, own_aligned)
         results = [
             _shared(_joined(array, dtype))
-            for array, dtype in zip(found.values(), self.model.given, strict=True)
+            for array, dtype in zip(outputs.values(), self.model.given, strict=True)
         ]
         return jax.tree_util.tree_unflatten(self.model.results, results)
 

@@ -76,13 +76,13 @@ def stacked(b: Builder, value: Value) -> Value:
 def parted(b: Builder, pair: Value) -> Complex:
     """The complex value of a tensor [..., 2]."""
     shape, axis = pair.shape[:-1], len(pair.shape) - 1
-    found = []
+    halves = []
     for part in range(2):
         lists = ([part], [part + 1], [axis])
         names = [b.constant(np.array(entry, np.int64)).name for entry in lists]
         cut = b.add("Slice", [b.full(pair).name, *names], pair.dtype, (*shape, 1))
-        found.append(b.reshape(cut, shape))
-    return replace(paired(found[0], found[1]), whole_pair=pair)
+        halves.append(b.reshape(cut, shape))
+    return replace(paired(halves[0], halves[1]), whole_pair=pair)
 
 
 def constant(b: Builder, array: NDArray[Any]) -> Value:

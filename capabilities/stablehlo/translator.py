@@ -69,12 +69,12 @@ class Translation:
         return self.builder.graph(list(zip(given, results, strict=True)))
 
     def _input(self, argument: Any, number: int, named: Sequence[str]) -> Value:
-        found = tensor_type(argument.type, f"input {number} of '{self.name}'")
+        kind = tensor_type(argument.type, f"input {number} of '{self.name}'")
         base = named[0] if named else self._named(argument, number)
         if is_complex(argument.type):
-            pair = self.builder.input(base, found.dtype, (*found.shape, 2))
+            pair = self.builder.input(base, kind.dtype, (*kind.shape, 2))
             return pairs.parted(self.builder, pair)
-        return self.builder.input(base, found.dtype, found.shape)
+        return self.builder.input(base, kind.dtype, kind.shape)
 
     def fix(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give inputs of open shape the shapes asked for; errors as `passes.with_shapes`."""
@@ -152,13 +152,13 @@ class Translation:
             known[result] = value
 
     def _read(self, known: dict[Any, Value], operand: Any, operation: Any) -> Value:
-        found = known.get(operand)
-        if found is None:
+        value = known.get(operand)
+        if value is None:
             raise ModelError(
                 f"{place_of(operation.operation)} of '{self.name}' reads what is not computed "
                 "before it"
             )
-        return found
+        return value
 
     def refuse(self, operation: Any, why: str) -> ModelError:
         """An error that says what of an operation is not supported."""

@@ -76,14 +76,14 @@ class Rows:
         """[turns, any number]: the elements of a tensor that windows cover, as far as they differ
         from turn to turn."""
         axes = [axis for axis in self.starts if isinstance(self.starts[axis], np.ndarray)]
-        found = np.zeros((turns, *self.batch, *(1 for _ in axes)), np.int64)
+        places = np.zeros((turns, *self.batch, *(1 for _ in axes)), np.int64)
         for number, axis in enumerate(axes):
             own = np.asarray(self.starts[axis]).astype(np.int64)
             ahead = np.arange(self.sizes[axis])
             ahead = ahead.reshape(-1, *(1 for _ in axes[number + 1 :]))
             own = own.reshape(*own.shape, *(1 for _ in axes))
-            found = found * shape[axis] + own + ahead
-        return found.reshape(turns, -1)
+            places = places * shape[axis] + own + ahead
+        return places.reshape(turns, -1)
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class Turns:
         if node.operator == "Expand":
             return np.broadcast_to(spread[0], (turns, *value.own))
         try:
-            found = HostFunction.of(node, b.opsets).run(dict(zip(names, spread, strict=True)))
+            results = HostFunction.of(node, b.opsets).run(dict(zip(names, spread, strict=True)))
         except JobError:
             return None
-        return np.broadcast_to(found[value.name], (turns, *value.own))
+        return np.broadcast_to(results[value.name], (turns, *value.own))
 
     def rows(self, b: Builder, starts: dict[int, Value], batch: Shape, sizes: Shape) -> Rows | None:
         """Windows that are known by turn, or the same in all; None where some are neither."""
@@ -208,8 +208,8 @@ class Turns:
         if len(names) < len(given):
             return None
         with self.around(b):
-            made = b.add(node.operator, names, value.dtype, value.own, **dict(node.attributes))
-        return replace(made, shape=value.shape)
+            computed = b.add(node.operator, names, value.dtype, value.own, **dict(node.attributes))
+        return replace(computed, shape=value.shape)
 
     def broken(self, nodes: list[Node], becomes: dict[str, str], results: list[str]) -> set[str]:
         """States that cannot be written by rows, or of which rows cannot be read.
@@ -221,7 +221,7 @@ class Turns:
         """
         read = {name for node in nodes for name in node.reads}
         read |= {written.update.name for written in self.written.values()}
-        found = set()
+        broken = set()
         for name, initial in self.states.items():
             own = [token for token, written in self.written.items() if written.state == name]
             seen = [rows for state, rows in self.seen if state == name]
@@ -232,8 +232,8 @@ class Turns:
             if alone and not looked_at:
                 alone = self._in_turn(self.written[own[0]].rows, seen, initial.shape)
             if looked_at or not alone:
-                found.add(name)
-        return found
+                broken.add(name)
+        return broken
 
     def _in_turn(self, written: Rows, read: list[Rows], shape: Shape) -> bool:
         """Whether nothing is written twice, nor read after it was written."""

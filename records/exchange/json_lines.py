@@ -161,15 +161,15 @@ def import_lines(
     numbered = iter(enumerate(lines, start=1))
     _read_header(writer, next(numbered, (1, ""))[1], name)
     chunks = iter(lambda: list(islice(numbered, BATCH)), [])
-    for found in in_order(partial(_read_lines, datetime.now(UTC)), chunks, processes):
-        for number, reason in found[1]:
+    for batch in in_order(partial(_read_lines, datetime.now(UTC)), chunks, processes):
+        for number, reason in batch[1]:
             if not skip_bad:
                 raise DatabaseError(
                     f"line {number} of '{name}' {reason}; nothing was imported "
                     "(--skip-bad imports the other lines)"
                 )
             bad.append((number, reason))
-        writer.insert(found[0], deduplicate=True)
+        writer.insert(batch[0], deduplicate=True)
     return report(writer, bad)
 
 
@@ -178,15 +178,15 @@ def _read_lines(
 ) -> tuple[list[Incoming], list[tuple[int, str]]]:
     """The trials of numbered lines, and the reasons of those that are none."""
     reader = _Reader(now)
-    found: list[Incoming] = []
+    trials: list[Incoming] = []
     bad: list[tuple[int, str]] = []
     for number, line in lines:
         try:
             if line.strip():
-                found.append(reader.trial(line))
+                trials.append(reader.trial(line))
         except ValueError as error:
             bad.append((number, _reason(error)))
-    return found, bad
+    return trials, bad
 
 
 def report(writer: Writer, bad: Iterable[tuple[int, str]] = (), origin: str = "") -> ImportReport:

@@ -112,7 +112,7 @@ def series_of(connection: Connection, where: Filter) -> list[tuple[SeriesKey, in
     """Every series that may hold trials of `where`, with its number, sorted."""
     about_series, _ = conditions(where)
     rows = connection.execute(select_series().where(*about_series)).mappings()
-    found = [
+    numbered = [
         (
             SeriesKey(
                 row["key"],
@@ -128,7 +128,7 @@ def series_of(connection: Connection, where: Filter) -> list[tuple[SeriesKey, in
         )
         for row in rows
     ]
-    return sorted(found, key=lambda item: series_order(item[0]))
+    return sorted(numbered, key=lambda item: series_order(item[0]))
 
 
 def series_order(key: SeriesKey) -> tuple[Any, ...]:

@@ -141,12 +141,12 @@ def advance(connection: Connection, lease: Lease, state: str | None) -> bool:
     fenced = update(JOBS).where(*mine, JOBS.c.step == lease.step)
     if connection.execute(fenced.values(**values)).rowcount:
         return True
-    found = check_lease(connection, lease)
-    if found["step"] == lease.step + 1:
+    row = check_lease(connection, lease)
+    if row["step"] == lease.step + 1:
         return False
     raise GoneError(
         f"the database was replaced by another copy while job {lease.job} ran: it knows of "
-        f"{found['step']} commits of the job where this process made {lease.step}"
+        f"{row['step']} commits of the job where this process made {lease.step}"
     )
 
 
@@ -170,15 +170,15 @@ def tell(connection: Connection, job: int, progress: Mapping[str, Any]) -> None:
 def check_lease(connection: Connection, lease: Lease) -> RowMapping:
     """The job's row; `LeaseLost` or `GoneError` if it is not this process's."""
     query = select(*_COLUMNS).where(JOBS.c.id == lease.job)
-    found = connection.execute(query).mappings().first()
-    if found is None or uid(connection) != lease.uid:
+    row = connection.execute(query).mappings().first()
+    if row is None or uid(connection) != lease.uid:
         raise GoneError(f"the database was replaced by another one while job {lease.job} ran")
-    if found["lease"] != lease.token:
+    if row["lease"] != lease.token:
         raise LeaseLost(
-            f"job {lease.job} was taken over by {found['owner']} while this process gave no sign "
+            f"job {lease.job} was taken over by {row['owner']} while this process gave no sign "
             "of life; what it committed before is kept, and it ends here without writing more"
         )
-    return found
+    return row
 
 
 def finish(
@@ -187,8 +187,8 @@ def finish(
     """Mark a job as ended and give its lease up; "running" marks it as taken up again."""
     ended = None if status == "running" else UtcNow()
     if lease is not None:
-        found = connection.execute(select(*_COLUMNS).where(JOBS.c.id == job)).mappings().first()
-        if found and found["lease"] is None and found["step"] == lease.step and lease.ending:
+        row = connection.execute(select(*_COLUMNS).where(JOBS.c.id == job)).mappings().first()
+        if row and row["lease"] is None and row["step"] == lease.step and lease.ending:
             return  # it was marked, and nobody heard of it
         check_lease(connection, lease)
         lease.ending = True
@@ -206,8 +206,8 @@ def state(connection: Connection, job: int) -> str | None:
     row = connection.execute(select(JOBS.c.state).where(JOBS.c.id == job)).first()
     if row is None:
         raise _no_job(job)
-    found: str | None = row[0]
-    return found
+    status: str | None = row[0]
+    return status
 
 
 _COLUMNS = (

@@ -65,9 +65,9 @@ def lessons(
     with store.reading() as connection:
         groups = _groups(connection, measured_by, family, target, store.toolchain)
         for (workload, identity, threads, calibration), (series, kind, facts) in groups.items():
-            found = _samples(connection, series, most)
-            if len(found) >= least:
-                yield Lesson(workload, identity, kind, facts, threads, calibration, found)
+            samples = _samples(connection, series, most)
+            if len(samples) >= least:
+                yield Lesson(workload, identity, kind, facts, threads, calibration, samples)
 
 
 Group = tuple[str, str, int, str]
@@ -99,12 +99,12 @@ def _groups(
         .where(*([] if family is None else [TARGETS.c.family == family]))
         .where(*([] if target is None else [TARGETS.c.identity == target]))
     )
-    found: dict[Group, tuple[list[int], str, str]] = {}
+    groups: dict[Group, tuple[list[int], str, str]] = {}
     for row in connection.execute(query).mappings():
         if not to_toolchain(row).stale_because(current, measured_by):
             group = row["key"], row["identity"], row["threads"], row["calibration"]
-            found.setdefault(group, ([], row["family"], row["facts"]))[0].append(row["id"])
-    return {group: found[group] for group in sorted(found)}
+            groups.setdefault(group, ([], row["family"], row["facts"]))[0].append(row["id"])
+    return {group: groups[group] for group in sorted(groups)}
 
 
 def _samples(connection: Connection, series: Sequence[int], most: int) -> tuple[Sample, ...]:
@@ -129,12 +129,12 @@ def _samples(connection: Connection, series: Sequence[int], most: int) -> tuple[
             for row in connection.execute(others)
             if (seconds := _seconds(row)) is not None
         ]
-    found = {config: Sample(config, latency) for latency, _, config in sorted(fast)[:share]}
+    samples = {config: Sample(config, latency) for latency, _, config in sorted(fast)[:share]}
     for _, config, latency in sorted(drawn):
-        if len(found) >= most:
+        if len(samples) >= most:
             break
-        found.setdefault(config, Sample(config, latency))
-    return tuple(found.values())
+        samples.setdefault(config, Sample(config, latency))
+    return tuple(samples.values())
 
 
 def _seconds(row: Any) -> float | None:

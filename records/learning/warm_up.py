@@ -44,12 +44,12 @@ def sample(
 
 def shares(counts: Mapping[int, int], most: int) -> dict[int, int]:
     """Divide `most` among those who have `counts`: evenly, what one cannot use goes to others."""
-    found: dict[int, int] = {}
+    parts: dict[int, int] = {}
     left = most
     for done, number in enumerate(sorted(counts, key=lambda number: (counts[number], number))):
-        found[number] = min(counts[number], left // (len(counts) - done))
-        left -= found[number]
-    return found
+        parts[number] = min(counts[number], left // (len(counts) - done))
+        left -= parts[number]
+    return parts
 
 
 def _before(connection: Connection, job: int) -> list[Any]:

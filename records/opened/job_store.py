@@ -74,11 +74,11 @@ class JobStore(Store):
             JobError: it runs, here or elsewhere; the message says who runs it and since when.
             DatabaseError: there is no such job.
         """
-        seen, found, uid = self.patiently(lambda: self._seen(job))
-        watched = jobs.is_doubtful(seen, found)
+        seen, row, uid = self.patiently(lambda: self._seen(job))
+        watched = jobs.is_doubtful(seen, row)
         if watched and self._stirs(seen):
-            raise JobError(f"{running(found)}, and alive; wait for it or end it")
-        if watched or not found.runs:
+            raise JobError(f"{running(row)}, and alive; wait for it or end it")
+        if watched or not row.runs:
             lease = Lease(job, seen["step"], uid)
 
             def take() -> bool:
@@ -90,8 +90,8 @@ class JobStore(Store):
                 self._leases[job] = lease
                 return
             lease.release()
-            _, found, _ = self.patiently(lambda: self._seen(job))
-        raise JobError(f"{running(found)}; wait for it or end it, or start a job of your own")
+            _, row, _ = self.patiently(lambda: self._seen(job))
+        raise JobError(f"{running(row)}; wait for it or end it, or start a job of your own")
 
     def _seen(self, job: int) -> tuple[RowMapping, Job, str]:
         """A job's row, what it means now, and the database's identity."""
@@ -168,9 +168,9 @@ class JobStore(Store):
 
     def trial_counts(self, job: Job) -> TrialCounts:
         """How many trials a job did: as it told, else counted by its rows."""
-        told = trials.told_by(job)
-        if told is not None:
-            return told
+        counts = trials.told_by(job)
+        if counts is not None:
+            return counts
         with self.reading() as connection:
             return trials.count(connection, job.id, job.command)
 
@@ -195,10 +195,10 @@ class JobStore(Store):
         target's calibration.
         """
         with self.reading() as connection:
-            found = sharing.series(connection, workload.key, target.identity, threads, measured_by)
+            series = sharing.series(connection, workload.key, target.identity, threads, measured_by)
             valid = [
                 number
-                for number, toolchain, calibration in found
+                for number, toolchain, calibration in series
                 if not toolchain.stale_because(self.toolchain, measured_by)
                 and (measured_by == "hardware" or calibration == calibration_of(target))
             ]

@@ -87,7 +87,7 @@ def _listed(connection: Connection) -> list[MachineReport]:
             .group_by(TRIALS.c.machine_id)
         )
     }
-    told = {
+    reports = {
         row.machine: row
         for row in connection.execute(
             select(WORKERS.c.machine, WORKERS.c.state, WORKERS.c.message, WORKERS.c.pace)
@@ -95,13 +95,13 @@ def _listed(connection: Connection) -> list[MachineReport]:
             .order_by(WORKERS.c.seen_at)
         )
     }
-    found = []
+    machines = []
     for row in connection.execute(select(MACHINES).order_by(MACHINES.c.name)):
         trials, failures = counts.get(row.id, (0, 0))
-        last = told.get(row.name)
+        last = reports.get(row.name)
         state, message, pace = (last.state, last.message, last.pace) if last else ("", "", None)
         facts, calibration = json.loads(row.facts or "{}"), json.loads(row.calibration or "{}")
-        found.append(
+        machines.append(
             MachineReport(
                 row.name,
                 row.host,
@@ -116,4 +116,4 @@ def _listed(connection: Connection) -> list[MachineReport]:
                 row.seen_at,
             )
         )
-    return found
+    return machines

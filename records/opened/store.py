@@ -194,10 +194,10 @@ class Store:
 
 def _file_identity(path: Path | None) -> tuple[int, int] | None:
     try:
-        found = path.stat() if path is not None else None
+        status = path.stat() if path is not None else None
     except OSError:
         return None
-    return None if found is None else (found.st_dev, found.st_ino)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _retried(

@@ -120,7 +120,7 @@ def candidates(
     """
     asked = scope.asked()
     judged: dict[tuple[Any, ...], tuple[Toolchain, tuple[str, ...]]] = {}
-    found = []
+    listed = []
     for row in connection.execute(_candidates(tuple(asked), sought), asked).all():
         by, calibrated = row[4], row[7]
         versions = (by, *row[7:-1])
@@ -130,10 +130,10 @@ def candidates(
             if by == "simulator" and calibration is not None and calibrated != calibration:
                 because = (*because, "the target was calibrated anew")
             judged[versions] = toolchain, because
-        number, key, identity, threads, _, given, made, _ = row[:8]
-        subject = (number, key, identity, threads, by, given, made)
-        found.append(Candidate(*subject, calibrated, *judged[versions], row[-1]))
-    return found
+        number, key, identity, threads, _, given, measured, _ = row[:8]
+        subject = (number, key, identity, threads, by, given, measured)
+        listed.append(Candidate(*subject, calibrated, *judged[versions], row[-1]))
+    return listed
 
 
 @lru_cache
@@ -146,20 +146,20 @@ def _candidates(names: tuple[str, ...], sought: bool) -> Rows:
 def _seek(connection: Connection, members: Sequence[Candidate]) -> list[Candidate]:
     """Those that have a working trial, with the lowest latency."""
     unsought = [c.series for c in members if c.fastest == UNSOUGHT]
-    found: dict[int, float | None] = {}
+    fastest: dict[int, float | None] = {}
     for start in range(0, len(unsought), _SERIES_AT_ONCE):
         asked = {"series": unsought[start : start + _SERIES_AT_ONCE]}
-        found |= {row[0]: row[1] for row in connection.execute(_SEEK, asked)}
-    known = [c._replace(fastest=found.get(c.series, c.fastest)) for c in members]
+        fastest |= {row[0]: row[1] for row in connection.execute(_SEEK, asked)}
+    known = [c._replace(fastest=fastest.get(c.series, c.fastest)) for c in members]
     return [c for c in known if c.fastest is not None]
 
 
 def pick(
-    connection: Connection, found: Sequence[Candidate], by: Sequence[str]
+    connection: Connection, offered: Sequence[Candidate], by: Sequence[str]
 ) -> dict[Group, Best]:
     """The best of each group of candidates, groups told apart by the `Candidate` fields `by`."""
-    groups = _grouped([c for c in found if c.fastest is not None], by)
-    fresh = [c for c in found if not c.stale_because]
+    groups = _grouped([c for c in offered if c.fastest is not None], by)
+    fresh = [c for c in offered if not c.stale_because]
     winners: dict[Group, Best] = {}
     for level in range(4):
         open_groups = [members for group, members in groups.items() if group not in winners]
@@ -171,10 +171,10 @@ def pick(
     return winners
 
 
-def _grouped(found: Sequence[Candidate], by: Sequence[str]) -> dict[Group, list[Candidate]]:
+def _grouped(members: Sequence[Candidate], by: Sequence[str]) -> dict[Group, list[Candidate]]:
     wanted = attrgetter("series", *by)
     groups: dict[Group, list[Candidate]] = {}
-    for candidate in found:
+    for candidate in members:
         groups.setdefault(wanted(candidate)[1:], []).append(candidate)
     return groups
 
@@ -219,8 +219,8 @@ def _winners(
         chosen[
             min((config, latency, i) for latency, config, i in trials if latency <= bound)[2]
         ] = group
-    found = connection.execute(_TRIALS, {"numbers": sorted(chosen)}).mappings().all()
-    return {chosen[row["id"]]: _best(row, by_series[row["series_id"]][1]) for row in found}
+    winners = connection.execute(_TRIALS, {"numbers": sorted(chosen)}).mappings().all()
+    return {chosen[row["id"]]: _best(row, by_series[row["series_id"]][1]) for row in winners}
 
 
 _TRIALS = (

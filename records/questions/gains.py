@@ -68,8 +68,8 @@ def gain_of(parts: Iterable[Part]) -> Gain | None:
 
 def times_of(default_s: float | None, best_s: float | None) -> float | None:
     """How many times as fast a workload's best is; None where that is not known."""
-    found = gain_of([(1.0, default_s, best_s)])
-    return None if found is None else found.times
+    gain = gain_of([(1.0, default_s, best_s)])
+    return None if gain is None else gain.times
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,18 @@ class Task:
     @property
     def told_s(self) -> float:
         """Seconds gained, as the job itself saw it; nothing where it does not tell."""
-        found = gain_of([(self.weight, self.default_s, self.best_s)])
-        return 0.0 if found is None else found.seconds
+        gain = gain_of([(self.weight, self.default_s, self.best_s)])
+        return 0.0 if gain is None else gain.seconds
 
     def gained_s(self, best: Best) -> float | None:
         """Seconds a model gains by a best; None where it cannot be told."""
-        found = self._gain(best)
-        return None if found is None else found.seconds
+        gain = self._gain(best)
+        return None if gain is None else gain.seconds
 
     def gain(self, best: Best) -> float | None:
         """How many times as fast a best is; likewise."""
-        found = self._gain(best)
-        return None if found is None else found.times
+        gain = self._gain(best)
+        return None if gain is None else gain.times
 
     def _gain(self, best: Best) -> Gain | None:
         if best.record.result.measured_by != self.measured_by:
@@ -118,20 +118,20 @@ def tasks_of(jobs: Iterable[Job]) -> dict[Subject, Task]:
     Args:
         jobs: the newest first.
     """
-    found: dict[Subject, Task] = {}
+    tasks: dict[Subject, Task] = {}
     for job in jobs:
         asked = _ASKED.search(job.command)
         if asked is None:
             continue
         for key, task in _tasks(job.progress):
-            found.setdefault((key, asked[2], int(asked[1])), task)
-    return found
+            tasks.setdefault((key, asked[2], int(asked[1])), task)
+    return tasks
 
 
 def _tasks(progress: Mapping[str, Any]) -> Iterable[tuple[str, Task]]:
-    told = progress.get("tasks")
+    tasks = progress.get("tasks")
     way = str(progress.get("measured_by"))
-    for entry in told if isinstance(told, list) else ():
+    for entry in tasks if isinstance(tasks, list) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("workload"), str):
             weight = _number(entry.get("weight")) or 1.0
             times = (_number(entry.get(name)) for name in ("default_us", "best_us"))

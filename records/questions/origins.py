@@ -60,8 +60,8 @@ def tried_of(
     series: dict[int, Searched] = {}
     for start in range(0, len(keys), _AT_ONCE):
         scope = Scope(keys[start : start + _AT_ONCE])
-        found = candidates(connection, scope, toolchain, None, sought=False)
-        series |= {c.series: _searched(c) for c in found if _searched(c) in wanted}
+        members = candidates(connection, scope, toolchain, None, sought=False)
+        series |= {c.series: _searched(c) for c in members if _searched(c) in wanted}
     digests: dict[Searched, set[str]] = {subject: set() for subject in wanted}
     trial = TRIALS.alias()
     some_of_each = (
@@ -78,7 +78,7 @@ def tried_of(
         asked = {"series": numbers[start : start + _AT_ONCE]}
         for number, *_, digest in connection.execute(rows, asked):
             digests[series[number]].add(digest)
-    return {subject: len(found) for subject, found in digests.items()}
+    return {subject: len(configs) for subject, configs in digests.items()}
 
 
 def origins(
@@ -90,15 +90,15 @@ def origins(
         tried: as `tried_of` counts.
         facts: gives a target by its identity; asked only where a space may have been tried whole.
     """
-    found = []
+    listed = []
     for best in bests:
         subject = Searched.of(best)
 
         def is_all(count: int, subject: Searched = subject) -> bool:
             return is_whole_space(subject.workload, facts(subject.target), count)
 
-        found.append(origin_of(tried.get(subject, 0), is_all, best.stale))
-    return found
+        listed.append(origin_of(tried.get(subject, 0), is_all, best.stale))
+    return listed
 
 
 def _searched(candidate: Candidate) -> Searched:

@@ -115,9 +115,9 @@ def _by_arrival(
         end = connection.execute(select(func.max(TRIALS.c.id))).scalar() or 0
         near = TRIALS.c.id > end - _NEAR if newest else TRIALS.c.id <= _NEAR
         rows = select(TRIALS.c.id).where(near, *about_trials).order_by(order)
-        found = connection.execute(rows.limit(limit).offset(offset or None)).scalars().all()
-        if len(found) == limit:
-            return list(found)
+        page = connection.execute(rows.limit(limit).offset(offset or None)).scalars().all()
+        if len(page) == limit:
+            return list(page)
     rows = select(TRIALS.c.id).where(*about_trials)
     if not indexed:
         rows = rows.order_by(order).limit(limit).offset(offset or None)
@@ -167,14 +167,14 @@ def _by_latency(
     The first `count` of all are in the `count` series whose first come first.
     """
     about_series, _ = conditions(where)
-    found: list[tuple[float, str, int, int]] = []
+    firsts: list[tuple[float, str, int, int]] = []
     for latest in (True,) if where.latest else (True, False):
         series = about_series
         if count is not None and count <= _PARAMETERS:
             heads = _firsts(connection, where, series, latest, 1, descending)
             series = [SERIES.c.id.in_([number for *_, number in heads[:count]])]
-        found += _firsts(connection, where, series, latest, count, descending)
-    return [number for _, _, number, _ in sorted(found)[:count]]
+        firsts += _firsts(connection, where, series, latest, count, descending)
+    return [number for _, _, number, _ in sorted(firsts)[:count]]
 
 
 def _firsts(
@@ -225,7 +225,7 @@ def conditions(where: Filter) -> tuple[list[Any], list[Any]]:
 
 
 def _about_trials(where: Filter, trial: Any) -> list[Any]:
-    found: list[Any] = [
+    conditions: list[Any] = [
         column.ilike(_pattern(part), escape="\\")
         for column, part in (
             (trial.c.config, where.config),
@@ -236,13 +236,13 @@ def _about_trials(where: Filter, trial: Any) -> list[Any]:
     ]
     if where.machine:
         named = MACHINES.c.name.ilike(_pattern(where.machine), escape="\\")
-        found.append(trial.c.machine_id.in_(select(MACHINES.c.id).where(named)))
+        conditions.append(trial.c.machine_id.in_(select(MACHINES.c.id).where(named)))
     if where.status == "failed":
-        found.append(trial.c.latency_s.is_(None))
+        conditions.append(trial.c.latency_s.is_(None))
     elif where.status is not None:
-        found.append(trial.c.status == where.status)
+        conditions.append(trial.c.status == where.status)
         if where.status != "ok":  # lets the index of latencies find failures
-            found.append(trial.c.latency_s.is_(None))
+            conditions.append(trial.c.latency_s.is_(None))
     for condition, bound in (
         (trial.c.job_id.__eq__, where.job),
         (trial.c.latency_s.__le__, where.faster_than),
@@ -251,8 +251,8 @@ def _about_trials(where: Filter, trial: Any) -> list[Any]:
         (trial.c.created_at.__le__, where.until),
     ):
         if bound is not None:
-            found.append(condition(bound))
-    return [*found, trial.c.latest] if where.latest else found
+            conditions.append(condition(bound))
+    return [*conditions, trial.c.latest] if where.latest else conditions
 
 
 def _pattern(part: str) -> str:
@@ -263,7 +263,7 @@ def _pattern(part: str) -> str:
 
 def fastest(connection: Connection, series: Sequence[int], limit: int) -> list[TuningRecord]:
     """The `limit` fastest trials of some series, one for each configuration."""
-    found: list[tuple[float, str, int]] = []
+    trials: list[tuple[float, str, int]] = []
     for number in series:
         rows = connection.execute(
             select(TRIALS.c.latency_s, TRIALS.c.config_digest, TRIALS.c.id)
@@ -271,17 +271,17 @@ def fastest(connection: Connection, series: Sequence[int], limit: int) -> list[T
             .order_by(TRIALS.c.latency_s, TRIALS.c.config_digest)
             .limit(limit)
         )
-        found += [(row.latency_s, row.config_digest, row.id) for row in rows]
-    return by_number(connection, [number for _, _, number in sorted(found)[:limit]])
+        trials += [(row.latency_s, row.config_digest, row.id) for row in rows]
+    return by_number(connection, [number for _, _, number in sorted(trials)[:limit]])
 
 
 def digests(connection: Connection, series: Sequence[int]) -> set[str]:
     """Digests of every configuration tried in some series (read from the index alone)."""
-    found: set[str] = set()
+    tried: set[str] = set()
     for number in series:
         rows = select(TRIALS.c.config_digest).where(TRIALS.c.series_id == number, TRIALS.c.latest)
-        found.update(connection.execute(rows).scalars())
-    return found
+        tried.update(connection.execute(rows).scalars())
+    return tried
 
 
 def crashed(connection: Connection, scope: Scope) -> list[TuningRecord]:
@@ -321,11 +321,11 @@ def keys(connection: Connection, operator: str | None) -> list[str]:
 
 def target_facts(connection: Connection, identity: str) -> Target | None:
     """The last known description of a target."""
-    found = connection.execute(
+    facts = connection.execute(
         select(TARGETS.c.facts).where(TARGETS.c.identity == identity)
     ).scalar()
     try:
-        return Target.from_json(found) if found else None
+        return Target.from_json(facts) if facts else None
     except (AttributeError, KeyError, TypeError) as error:  # JSON, but of something else
         raise DatabaseError(f"what the database has of target '{identity}' is damaged") from error
 

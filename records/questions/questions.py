@@ -76,8 +76,8 @@ class Questions(Store):
         keys = [_key(workload) for workload in workloads]
         identity, calibration = _identity(target)
         scope = Scope(keys, identity, threads, input_layout, output_layout, measured_by)
-        found = self._pick(scope, calibration, ("workload",))
-        return {group[0]: best for group, best in found.items()}
+        picked = self._pick(scope, calibration, ("workload",))
+        return {group[0]: best for group, best in picked.items()}
 
     def layout_bests(
         self,
@@ -98,10 +98,10 @@ class Questions(Store):
         identity, calibration = _identity(target)
         scope = Scope(keys, identity, threads, measured_by=measured_by)
         by = ("workload", "input_layout", "output_layout")
-        found = sorted(self._pick(scope, calibration, by).items())
-        measured = {key for (key, *_), best in found if _on_hardware(best)}
+        picked = sorted(self._pick(scope, calibration, by).items())
+        measured = {key for (key, *_), best in picked if _on_hardware(best)}
         result: dict[str, dict[tuple[str, str], Best]] = {}
-        for (key, *layouts), best in found:
+        for (key, *layouts), best in picked:
             if _on_hardware(best) or key not in measured:
                 result.setdefault(key, {})[layouts[0], layouts[1]] = best
         return result
@@ -124,8 +124,8 @@ class Questions(Store):
         with self.reading() as connection:
             keys = nearness.nearest_keys(connection, workload, identity, 2 * limit)
             scope = Scope(keys, identity, threads, measured_by=measured_by)
-            found = candidates(connection, scope, self.toolchain, calibration)
-            picked = pick(connection, found, ("workload",))
+            members = candidates(connection, scope, self.toolchain, calibration)
+            picked = pick(connection, members, ("workload",))
         return [picked[(key,)] for key in keys if (key,) in picked][:limit]
 
     def elsewhere(
@@ -187,9 +187,9 @@ class Questions(Store):
         result: list[Best] = []
         with self.reading() as connection:
             for scope in _in_parts(connection, asked, limit):
-                found = candidates(connection, scope, self.toolchain, None, sought=False)
-                found = [c for c in found if target in (None, c.target, _name(c.target))]
-                bests = pick(connection, found, ("workload", "target", "threads"))
+                members = candidates(connection, scope, self.toolchain, None, sought=False)
+                members = [c for c in members if target in (None, c.target, _name(c.target))]
+                bests = pick(connection, members, ("workload", "target", "threads"))
                 result += [bests[group] for group in sorted(bests)]
                 if limit is not None and len(result) >= limit:
                     break
@@ -200,8 +200,8 @@ class Questions(Store):
     ) -> dict[Group, Best]:
         few = scope.workloads is not None and len(scope.workloads) <= _FEW
         with self.reading() as connection:
-            found = candidates(connection, scope, self.toolchain, calibration, sought=few)
-            return pick(connection, found, by)
+            members = candidates(connection, scope, self.toolchain, calibration, sought=few)
+            return pick(connection, members, by)
 
     # -- questions --------------------------------------------------------------------------------
     def query(
@@ -254,8 +254,8 @@ class Questions(Store):
         identity = None if target is None else _identity(target)[0]
         scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
         with self.reading() as connection:
-            found = candidates(connection, scope, self.toolchain, None)
-            return queries.fastest(connection, [c.series for c in found], limit)
+            members = candidates(connection, scope, self.toolchain, None)
+            return queries.fastest(connection, [c.series for c in members], limit)
 
     def tried(
         self,
@@ -274,8 +274,8 @@ class Questions(Store):
         identity, calibration = _identity(target)
         scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
         with self.reading() as connection:
-            found = candidates(connection, scope, self.toolchain, calibration)
-            series = [c.series for c in found if not (fresh_only and c.stale_because)]
+            members = candidates(connection, scope, self.toolchain, calibration)
+            series = [c.series for c in members if not (fresh_only and c.stale_because)]
             return queries.digests(connection, series)
 
     def known(
@@ -297,8 +297,8 @@ class Questions(Store):
         identity, calibration = _identity(target)
         scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
         with self.reading() as connection:
-            found = candidates(connection, scope, self.toolchain, calibration)
-            fresh = [c.series for c in found if not c.stale_because]
+            members = candidates(connection, scope, self.toolchain, calibration)
+            fresh = [c.series for c in members if not c.stale_because]
             return warm_up.sample(connection, fresh, job)
 
     def quarantined(
@@ -314,8 +314,8 @@ class Questions(Store):
         """The configurations alone of `quarantined`, oldest first: no more is read."""
         scope = Scope([_key(workload)], _identity(target)[0])
         with self.reading() as connection:
-            found = queries.crashed_configs(connection, scope)
-        return [Config.from_json(config) for config in dict.fromkeys(found)]
+            configs = queries.crashed_configs(connection, scope)
+        return [Config.from_json(config) for config in dict.fromkeys(configs)]
 
     def size(self) -> int | None:
         """Bytes of the database, None where they cannot be known."""
@@ -324,8 +324,8 @@ class Questions(Store):
 
     def rows(self) -> int:
         """How many rows of trials there are, superseded ones and whole models among them."""
-        found = self.stats()
-        return int(found["trials"] + found["measured_again"] + found["models"])
+        counts = self.stats()
+        return int(counts["trials"] + counts["measured_again"] + counts["models"])
 
     def stats(self) -> dict[str, Any]:
         """Counts: trials, measured_again, models, workloads, targets, jobs, by_status,

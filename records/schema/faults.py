@@ -160,9 +160,9 @@ def _sentence(cause: BaseException | None, broken: bool) -> _Sentence:
     if state[:2] in ("08", "57") and state != "57014":  # 57014: a statement's own timeout
         return UnavailableError, "broke off: {line}"
     if not state:
-        for pattern, found in _CONNECTING:
+        for pattern, sentence in _CONNECTING:
             if re.search(pattern, str(cause)):
-                return found
+                return sentence
     if broken or type(cause).__name__ in ("OperationalError", "InterfaceError"):
         return UnavailableError, "broke off: {line}"
     return DatabaseError, "failed: {line}"

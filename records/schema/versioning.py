@@ -52,25 +52,25 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> str:
     """
     with translated(name):
         with engine.connect() as connection:
-            found = _revision(connection, name)
-            newer = found is not None and found not in REVISIONS
-            refusal = _unwritable(connection, name, found) if found and newer else ""
+            revision = _revision(connection, name)
+            newer = revision is not None and revision not in REVISIONS
+            refusal = _unwritable(connection, name, revision) if revision and newer else ""
         if not writable:
             refusal = refusal or "is read-only; make it writable or name another file"
         else:
             use_write_ahead_log(engine)
-        if newer or found == REVISIONS[-1]:
+        if newer or revision == REVISIONS[-1]:
             return refusal
         if not writable:
             raise DatabaseError(
-                f"database '{name}' has the old schema '{found}' and is read-only; "
+                f"database '{name}' has the old schema '{revision}' and is read-only; "
                 "copy it to where you may write and open the copy, or let somebody who may write "
                 "it open it once, as with 'tilesmith db stats'"
-                if found
+                if revision
                 else f"database '{name}' is empty and read-only"
             )
         writer = engine.connect().execution_options(tilesmith_write=True)
-        with _owning(name, found), writer as connection, connection.begin():
+        with _owning(name, revision), writer as connection, connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
             if _revision(connection, name) in (None, *REVISIONS[:-1]):
@@ -79,14 +79,14 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> str:
 
 
 @contextmanager
-def _owning(name: str, found: str | None) -> Iterator[None]:
+def _owning(name: str, revision: str | None) -> Iterator[None]:
     """Say in words that a user may not change the tables (SQLSTATE 42501)."""
     try:
         yield
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != "42501":
             raise
-        state = f"has the old schema '{found}'" if found else "is empty"
+        state = f"has the old schema '{revision}'" if revision else "is empty"
         raise DatabaseError(
             f"database '{name}' {state}, and this user may not change its tables; "
             "let its owner open it once with this version"
@@ -107,17 +107,17 @@ def _revision(connection: Connection, name: str) -> str | None:
             )
         return None
     version = table(VERSION_TABLE, column("version_num"))
-    found = connection.execute(select(version.c.version_num)).scalar()
-    if found is None and set(metadata.tables) & set(tables):
+    revision = connection.execute(select(version.c.version_num)).scalar()
+    if revision is None and set(metadata.tables) & set(tables):
         raise DatabaseError(
             f"database '{name}' is damaged: its table '{VERSION_TABLE}' has lost its row, which "
             "says what schema it has; restore a copy or, if this version wrote it last: "
             f"INSERT INTO {VERSION_TABLE} VALUES ('{REVISIONS[-1]}')"
         )
-    return None if found is None else str(found)
+    return None if revision is None else str(revision)
 
 
-def _unwritable(connection: Connection, name: str, found: str) -> str:
+def _unwritable(connection: Connection, name: str, revision: str) -> str:
     """Why a database of a newer schema may not be written by this client; "" if it may.
 
     Raises:
@@ -128,12 +128,12 @@ def _unwritable(connection: Connection, name: str, found: str) -> str:
         about = {row.name: row.value for row in connection.execute(select(ABOUT))}
     ours = REVISIONS[-1]
     advice = (
-        f"written by a newer Tilesmith (schema '{found}'; this one knows up to '{ours}'); upgrade "
-        "with 'pip install -U tilesmith'"
+        f"written by a newer Tilesmith (schema '{revision}'; this one knows up to '{ours}'); "
+        "upgrade with 'pip install -U tilesmith'"
     )
-    if found < ours or about.get("readable_from", found) > ours:
+    if revision < ours or about.get("readable_from", revision) > ours:
         raise DatabaseError(f"database '{name}' was {advice}")
-    if about.get("writable_from", found) > ours:
+    if about.get("writable_from", revision) > ours:
         return f"can only be read from here: it was {advice}"
     return ""
 

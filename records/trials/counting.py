@@ -60,8 +60,8 @@ class TrialCounts:
             )
             if count
         ]
-        told = f" ({', '.join(more)})" if more else ""
-        return f"{self.trials} trial{plural}{told}"
+        details = f" ({', '.join(more)})" if more else ""
+        return f"{self.trials} trial{plural}{details}"
 
     def to_json(self) -> dict[str, int]:
         return dict(vars(self))
@@ -77,10 +77,10 @@ def way_of(command: str) -> MeasuredBy | None:
 
 def told_by(job: Job) -> TrialCounts | None:
     """What a job told of itself; None where it did not, or may have done more since."""
-    found = job.progress.get("counts")
-    if job.lost or not isinstance(found, Mapping):
+    counts = job.progress.get("counts")
+    if job.lost or not isinstance(counts, Mapping):
         return None
-    numbers = {name: found.get(name) for name in TrialCounts.__dataclass_fields__}
+    numbers = {name: counts.get(name) for name in TrialCounts.__dataclass_fields__}
     whole = (type(n) is int and 0 <= n < 1e15 for n in numbers.values())
     return TrialCounts(**numbers) if all(whole) else None  # type: ignore[arg-type]
 
@@ -102,6 +102,6 @@ def count(connection: Connection, job: int, command: str) -> TrialCounts:
         .where(WORKLOADS.c.operator != MODEL)
         .group_by(SERIES.c.measured_by)
     )
-    found = {label: (int(number), int(repeated)) for label, number, repeated in rows}
-    by_label = {label: number - repeated for label, (number, repeated) in found.items()}
-    return TrialCounts.of(by_label, sum(repeated for _, repeated in found.values()), command)
+    counts = {label: (int(number), int(repeated)) for label, number, repeated in rows}
+    by_label = {label: number - repeated for label, (number, repeated) in counts.items()}
+    return TrialCounts.of(by_label, sum(repeated for _, repeated in counts.values()), command)

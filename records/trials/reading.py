@@ -119,9 +119,9 @@ def first_of_each_series(dialect: str, first: Rows, trial: Any) -> Rows:
     if dialect == "sqlite":
         rows = select(*(TRIALS.c[name] for name in columns)).select_from(SERIES)
         return rows.join(TRIALS, TRIALS.c.id.in_(first))
-    found = first.with_only_columns(*(trial.c[name] for name in columns)).lateral()
-    rows = select(*(found.c[name] for name in columns)).select_from(SERIES)
-    return rows.join(found, true())
+    lateral = first.with_only_columns(*(trial.c[name] for name in columns)).lateral()
+    rows = select(*(lateral.c[name] for name in columns)).select_from(SERIES)
+    return rows.join(lateral, true())
 
 
 def to_toolchain(row: RowMapping) -> Toolchain:
@@ -161,17 +161,17 @@ def by_number(
         damaged: is told what is wrong with a row that cannot be read, which is then left out;
             without it the first such row is the `DatabaseError` that ends the question.
     """
-    found: dict[int, TuningRecord] = {}
+    records: dict[int, TuningRecord] = {}
     for start in range(0, len(numbers), 5000):
         rows = connection.execute(SELECT_BY_NUMBER, {"numbers": numbers[start : start + 5000]})
         for row in rows.mappings():
             try:
-                found[row["id"]] = to_record(row)
+                records[row["id"]] = to_record(row)
             except DatabaseError as error:
                 if damaged is None:
                     raise
                 damaged(str(error))
-    return [found[number] for number in numbers if number in found]
+    return [records[number] for number in numbers if number in records]
 
 
 def to_config(row: RowMapping) -> Config:
@@ -207,12 +207,12 @@ def to_result(row: RowMapping, measured_by: MeasuredBy) -> MeasureResult:
 def _seconds(row: RowMapping, column: str) -> tuple[float, ...]:
     """The samples that a column holds as a JSON list of numbers; `DatabaseError` if it does not."""
     try:
-        found = json.loads(row[column])
+        samples = json.loads(row[column])
     except (ValueError, RecursionError) as error:
         raise _damaged(row, "its samples are no JSON list") from error
-    if not isinstance(found, list) or not all(map(_is_time, found)):
+    if not isinstance(samples, list) or not all(map(_is_time, samples)):
         raise _damaged(row, "its samples are no JSON list of seconds")
-    return tuple(found)
+    return tuple(samples)
 
 
 def _is_time(value: object) -> bool:

@@ -61,12 +61,12 @@ class Toolchain:
 
     def stale_because(self, current: Toolchain, measured_by: MeasuredBy) -> tuple[str, ...]:
         """Why a record of this toolchain is stale under `current`, in phrases; () if it is not."""
-        found = []
+        reasons = []
         for name in _DECISIVE[measured_by]:
             then, now = getattr(self, name), getattr(current, name)
             if now and then != now:
-                found.append(f"{name} was {then or 'unknown'}, is {now}")
-        return tuple(found)
+                reasons.append(f"{name} was {then or 'unknown'}, is {now}")
+        return tuple(reasons)
 
     def to_dict(self) -> dict[str, str]:
         """The known versions by name."""

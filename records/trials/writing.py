@@ -207,7 +207,7 @@ class Writer:
         self, numbers: Sequence[int], batch: Sequence[Incoming]
     ) -> defaultdict[tuple[int, str], list[dict[str, Any]]]:
         """Trials already there of a batch's configurations, by series and digest, oldest first."""
-        found: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+        known: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
         digests: dict[int, set[str]] = {number: set() for number in numbers}
         for number, item in zip(numbers, batch, strict=True):
             digests[number].add(item.values["config_digest"])
@@ -216,8 +216,8 @@ class Writer:
         for number in sorted(digests.keys() - self._new):
             asked = {"series": number, "digests": sorted(digests[number])}
             for row in self._connection.execute(_LOOK_UP, asked).mappings():
-                found[number, row["config_digest"]].append(dict(row))
-        return found
+                known[number, row["config_digest"]].append(dict(row))
+        return known
 
     # -- the rows that trials point to ----------------------------------------------------------
     def series_id(self, key: SeriesKey) -> int:
@@ -283,15 +283,15 @@ class Writer:
 
     def _find_or_make(self, table: Any, match: dict[str, Any], extra: dict[str, Any]) -> int:
         query = _find(table, tuple(match))
-        found = self._connection.execute(query, match).scalar()
-        if found is not None:
-            return int(found)
+        number = self._connection.execute(query, match).scalar()
+        if number is not None:
+            return int(number)
         try:
             with self._connection.begin_nested():
-                made = self._connection.execute(insert(table).values(**match, **extra))
+                inserted = self._connection.execute(insert(table).values(**match, **extra))
         except IntegrityError:  # another process made it meanwhile (not on SQLite)
             return int(self._connection.execute(query, match).scalar_one())
-        key = made.inserted_primary_key
+        key = inserted.inserted_primary_key
         assert key is not None
         if table is SERIES:
             self._new.add(int(key[0]))

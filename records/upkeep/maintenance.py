@@ -58,12 +58,12 @@ def check(connection: Connection) -> list[str]:
 
     Asks SQLite for the integrity of the file and of references, then counts broken invariants.
     """
-    found: list[str] = []
+    faults: list[str] = []
     if connection.dialect.name == "sqlite":
         answer = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
-        found += [line for line in answer if line != "ok"]
+        faults += [line for line in answer if line != "ok"]
         broken = connection.execute(text("PRAGMA foreign_key_check")).all()
-        found += [f"row {row[1]} of '{row[0]}' points to nothing in '{row[2]}'" for row in broken]
+        faults += [f"row {row[1]} of '{row[0]}' points to nothing in '{row[2]}'" for row in broken]
     doubtful = (
         select(TRIALS.c.series_id)
         .group_by(TRIALS.c.series_id, TRIALS.c.config_digest)
@@ -71,11 +71,11 @@ def check(connection: Connection) -> list[str]:
         .subquery()
     )
     if count := connection.execute(select(func.count()).select_from(doubtful)).scalar_one():
-        found.append(f"{count} configurations have no last word, or several")
+        faults.append(f"{count} configurations have no last word, or several")
     wrong = TRIALS.c.latency_s.is_(None) == (TRIALS.c.status == "ok")
     if count := connection.execute(select(func.count()).where(wrong)).scalar_one():
-        found.append(f"{count} trials have a latency but failed, or none but are ok")
-    return found
+        faults.append(f"{count} trials have a latency but failed, or none but are ok")
+    return faults
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,13 @@ def _allowed(only: Filter | None) -> list[ColumnElement[bool]]:
         return [free]
     about_series, about_trials = conditions(only)
     if about_series:
-        found = (
+        series = (
             select(SERIES.c.id)
             .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
             .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
             .where(*about_series)
         )
-        about_trials = [*about_trials, TRIALS.c.series_id.in_(found)]
+        about_trials = [*about_trials, TRIALS.c.series_id.in_(series)]
     return [free, *about_trials]
 
 

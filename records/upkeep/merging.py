@@ -83,10 +83,10 @@ def _configurations(
 ) -> Iterator[tuple[tuple[Any, ...], list[Incoming]]]:
     """The trials of each configuration of each series, in one order everywhere."""
     for series, trials in stored(source, Filter()):
-        for config, found in groupby(trials, key=itemgetter("config")):
+        for config, trials_of in groupby(trials, key=itemgetter("config")):
             items = [
                 Incoming(series, {**trial, "job_id": jobs.get(trial["job_id"])}, origin=name)
-                for trial in found
+                for trial in trials_of
             ]
             yield (*series_order(series), config), items
 
@@ -115,8 +115,8 @@ def _merge_jobs(into: Connection, source: Connection) -> dict[int | None, int]:
         values: dict[str, Any] = {column.key: row[column.key] for column in _JOB_COLUMNS}
         number = into.execute(select(JOBS.c.id).where(JOBS.c.uid == row["uid"])).scalar()
         if number is None:
-            made = into.execute(insert(JOBS).values(**values)).inserted_primary_key
-            assert made is not None
-            number = made[0]
+            inserted = into.execute(insert(JOBS).values(**values)).inserted_primary_key
+            assert inserted is not None
+            number = inserted[0]
         numbers[row["id"]] = int(number)
     return numbers

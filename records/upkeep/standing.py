@@ -43,8 +43,10 @@ class Difference:
 def diff(ours: Iterable[Best], theirs: Iterable[Best]) -> list[Difference]:
     """Every subject of either overview, the most different first, equal ones last."""
     left, right = ({_subject(best): best for best in bests} for bests in (ours, theirs))
-    found = [Difference(*key, left.get(key), right.get(key)) for key in left.keys() | right.keys()]
-    return sorted(found, key=_order)
+    differences = [
+        Difference(*key, left.get(key), right.get(key)) for key in left.keys() | right.keys()
+    ]
+    return sorted(differences, key=_order)
 
 
 def _subject(best: Best) -> tuple[str, str, int]:
@@ -115,14 +117,14 @@ def standings(
     """Who holds what is best now, of what each held before."""
     own = {_subject(best): best for best in before}
     others = {name: {_subject(b): b for b in bests} for name, bests in sorted(theirs.items())}
-    found = []
+    outcomes = []
     for best in after:
         key = _subject(best)
         asked = {name: bests[key] for name, bests in others.items() if key in bests}
         held = {"": own[key], **asked} if key in own else asked
         winner = next((name for name, other in held.items() if _alike(best, other)), None)
-        found.append(Standing(*key, best, winner, own.get(key), asked))
-    return tuple(sorted(found, key=_by_gain))
+        outcomes.append(Standing(*key, best, winner, own.get(key), asked))
+    return tuple(sorted(outcomes, key=_by_gain))
 
 
 def _alike(one: Best, other: Best) -> bool:

@@ -128,7 +128,7 @@ def test_tuning_a_model_leaves_a_record_of_it_that_verify_leaves_alone(
         assert record.latency == pytest.approx(report.in_model.after_ms / 1e3)
         assert json.loads(record.result.message) == report.in_model.to_json()
         (told,) = gather(opened).in_model
-        assert told.told["before_ms"] == report.in_model.before_ms
+        assert told.latencies_ms["before_ms"] == report.in_model.before_ms
         assert (told.compared, told.pinned) == (report.in_model.compared, report.in_model.pinned)
         assert "The whole model" in page(gather(opened))
         assert opened.verify(_same, np.random.default_rng(0), count=None)

@@ -42,9 +42,9 @@ def completion(shell: str) -> None:
     parameters, databases, workloads, search strategies and cost models.
     """
     root = click.get_current_context().find_root().command
-    found = get_completion_class(shell)
-    assert found is not None, shell
-    click.echo(found(root, {}, "tilesmith", VARIABLE).source())
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None, shell
+    click.echo(shell_class(root, {}, "tilesmith", VARIABLE).source())
 
 
 Words = Callable[[click.Context, str], Iterable[str]]
@@ -63,12 +63,12 @@ class Completed(click.ParamType[Any]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        found: list[str] = []
+        words: list[str] = []
         with suppress(Exception):  # a database that is away, a target that is none: no words
-            found = [word for word in self._words(ctx, incomplete) if word.startswith(incomplete)]
-        if self._files and (not found or _folders(incomplete)):
+            words = [word for word in self._words(ctx, incomplete) if word.startswith(incomplete)]
+        if self._files and (not words or _folders(incomplete)):
             return [CompletionItem(incomplete, type="file")]
-        return [CompletionItem(word) for word in found]
+        return [CompletionItem(word) for word in words]
 
 
 def completing(command: click.Command) -> click.Command:
@@ -78,9 +78,9 @@ def completing(command: click.Command) -> click.Command:
             completing(one)
     for param in command.params:
         named = param.opts[0].lstrip("-") if param.param_type_name == "option" else param.name
-        found = _BY_COMMAND.get((str(command.name), str(named))) or _WORDS.get(str(named))
-        if found is not None and not isinstance(param.type, Completed | click.Choice):
-            param.type = Completed(param.type, *found)
+        words = _BY_COMMAND.get((str(command.name), str(named))) or _WORDS.get(str(named))
+        if words is not None and not isinstance(param.type, Completed | click.Choice):
+            param.type = Completed(param.type, *words)
     return command
 
 
@@ -165,8 +165,8 @@ def _registered(module: str, attribute: str) -> Words:
     def words(ctx: click.Context, incomplete: str) -> Iterable[str]:
         from importlib import import_module
 
-        found: Iterable[str] = getattr(import_module(module), attribute)
-        return found
+        listed: Iterable[str] = getattr(import_module(module), attribute)
+        return listed
 
     return words
 

@@ -51,8 +51,8 @@ class Listed(Option):
         if self._package and not are_installed():
             return registered_names(self._package)
         module, _, attribute = self._names.partition(":")
-        found = getattr(import_module(module), attribute)
-        names: Iterable[str] = found() if callable(found) else found
+        values = getattr(import_module(module), attribute)
+        names: Iterable[str] = values() if callable(values) else values
         return names
 
 
@@ -226,17 +226,17 @@ def database_option(required: bool, makes: bool = False) -> Callable[[Command], 
 
         if ctx.resilient_parsing or (value is None and _needs_no_database(ctx.params)):
             return value
-        found = located(BY_DEFAULT if value is None else value, makes=makes)
-        ctx.meta[DATABASE] = found
-        if required and found.location is None:
+        database = located(BY_DEFAULT if value is None else value, makes=makes)
+        ctx.meta[DATABASE] = database
+        if required and database.location is None:
             raise click.UsageError(
                 f"no database: name one with --database, set {VARIABLE}, or go to where a "
                 f"'{FILE}' lies",
                 ctx,
             )
-        if found.sentence and not ctx.params.get("as_json"):
-            click.echo(found.sentence, err=True)
-        return found.location
+        if database.sentence and not ctx.params.get("as_json"):
+            click.echo(database.sentence, err=True)
+        return database.location
 
     return click.option(
         "--database",

@@ -59,10 +59,10 @@ def beginning(start: str, ends: tuple[str, ...] = ("",)) -> list[str]:
     """Files (of certain endings) and folders whose paths begin so; folders end in a slash."""
     head = start.rpartition("/")[0] + "/" if "/" in start else ""
     folder = Path(head or ".").expanduser()
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
     names = [
         f"{head}{one.name}{'/' * one.is_dir()}"
-        for one in found
+        for one in entries
         if one.is_dir() or one.name.endswith(ends)
     ]
     hidden = start.removeprefix(head).startswith(".")

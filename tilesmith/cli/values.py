@@ -32,13 +32,13 @@ class NamedShape(click.ParamType["tuple[str, Shape]"]):
         if isinstance(value, tuple):
             return value
         name, equals, text = str(value).partition("=")
-        found = [_EXTENT.fullmatch(part) for part in text.lower().split("x")]
-        if not equals or not name or not all(found):
+        extents = [_EXTENT.fullmatch(part) for part in text.lower().split("x")]
+        if not equals or not name or not all(extents):
             self.fail(
                 f"'{value}' is not of the form NAME=1x3x224x224, or NAME=1..64 for a range",
                 param, ctx,
             )  # fmt: skip
-        shape = tuple(_extent(part) for part in found if part is not None)
+        shape = tuple(_extent(part) for part in extents if part is not None)
         for extent in shape:
             if isinstance(extent, tuple) and not 1 <= extent[0] <= extent[1]:
                 self.fail(
@@ -68,8 +68,8 @@ class NamedPair(click.ParamType["tuple[str, str]"]):
 _EXTENT = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
 
 
-def _extent(found: re.Match[str]) -> int | tuple[int, int]:
-    return int(found[1]) if found[2] is None else (int(found[1]), int(found[2]))
+def _extent(extent: re.Match[str]) -> int | tuple[int, int]:
+    return int(extent[1]) if extent[2] is None else (int(extent[1]), int(extent[2]))
 
 
 class Setting(click.ParamType["tuple[str, str]"]):
@@ -99,10 +99,10 @@ class Quantity(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        found = float(super().convert(value, param, ctx))
-        if not math.isfinite(found):
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
-        return found
+        return number
 
 
 class Precision(click.Choice[str]):
@@ -120,8 +120,8 @@ class Size(click.ParamType["int"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        found = _SIZE.fullmatch(str(value))
-        size = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
+        match = _SIZE.fullmatch(str(value))
+        size = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0
         if not 1 <= size <= 2**60:
             self.fail(f"'{value}' is no size in bytes such as 4096, 64KiB or 1GiB", param, ctx)
         return int(size)

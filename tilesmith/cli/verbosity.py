@@ -22,13 +22,13 @@ def verbose(command: click.Command) -> click.Command:
         for one in command.commands.values():
             verbose(one)
     if not any({*_OPTIONS} & {*param.opts} for param in command.params):
-        told = "Tell on stderr what is done; -vv in detail."
+        help_text = "Tell on stderr what is done; -vv in detail."
         option = click.Option(
             _OPTIONS,
             count=True,
             expose_value=False,
             callback=_tell,
-            help=told,
+            help=help_text,
             is_eager=True,
             show_default=False,
         )

@@ -137,16 +137,16 @@ def _time_several(
 
     results: dict[str, Comparison] = {}
     failures: dict[str, Failure] = {}
-    told: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     try:
         for name, shapes in models.items():
             try:
                 results[name] = timed(name, shapes)
             except (TilesmithError, OSError, MemoryError) as error:
                 failures[name] = explain(error)
-                told[name] = failures[name].to_json(error)
+                entries[name] = failures[name].to_json(error)
     finally:
-        _tell_several(results, told, as_json)
+        _tell_several(results, entries, as_json)
     if failures:
         wrong = all(failure.exit_code == 2 for failure in failures.values())
         each = "; ".join(f"{name}: {failure.message}" for name, failure in failures.items())
@@ -205,10 +205,10 @@ def _summary(result: Comparison) -> str:
             f"largest difference: {result.max_abs_err:.3g} absolute, "
             f"{result.max_rel_err:.3g} relative"
         )
-    if (found := result.beside_fp32) is not None:
-        top1 = "" if found.top1 is None else f", top-1 agrees on {found.top1:.1%} of {found.rows}"
+    if (error := result.beside_fp32) is not None:
+        top1 = "" if error.top1 is None else f", top-1 agrees on {error.top1:.1%} of {error.rows}"
         lines.append(
-            f"beside fp32: error {found.error:.4g} (SQNR {found.sqnr_db:.1f} dB), largest "
-            f"difference {found.largest:.3g}{top1}"
+            f"beside fp32: error {error.error:.4g} (SQNR {error.sqnr_db:.1f} dB), largest "
+            f"difference {error.largest:.3g}{top1}"
         )
     return "\n".join(lines)

@@ -182,28 +182,29 @@ def _print(passes: list[ListedPass], as_json: bool) -> None:
 
 
 def _memory(report: CompileReport) -> list[str]:
-    found = report.memory
-    if found is None:
+    memory = report.memory
+    if memory is None:
         return []
-    bound = "proven least" if found.proven else f"at least {found.least / 1e6:.2f} MB are needed"
+    bound = "proven least" if memory.proven else f"at least {memory.least / 1e6:.2f} MB are needed"
     return [
-        f"  activations take {found.nbytes / 1e6:.2f} MB, {bound}; by first fit "
-        f"{found.heuristic / 1e6:.2f} MB"
+        f"  activations take {memory.nbytes / 1e6:.2f} MB, {bound}; by first fit "
+        f"{memory.heuristic / 1e6:.2f} MB"
     ]
 
 
 def _library(report: CompileReport) -> list[str]:
-    found = report.library
-    if found is None:
+    library = report.library
+    if library is None:
         return []
-    where = f"in {found.weights}" if found.weights else "inside"
-    threads = "1 thread" if found.threads == 1 else f"up to {found.threads} threads"
+    where = f"in {library.weights}" if library.weights else "inside"
+    threads = "1 thread" if library.threads == 1 else f"up to {library.threads} threads"
     return [
-        f"  {found.kind} of {found.nbytes / 1e6:.2f} MB, weights of {found.weight_bytes / 1e6:.2f} "
-        f"MB {where}; {found.header} has its functions, {found.prefix}_run and others",
-        f"  {threads} a run, {found.workspace_bytes / 1e6:.2f} MB of workspace a caller"
-        f"{' at the largest sizes' if found.sizes else ''}",
-        *(f"  {name} is {least} to {most}" for name, least, most in found.sizes),
+        f"  {library.kind} of {library.nbytes / 1e6:.2f} MB, weights of "
+        f"{library.weight_bytes / 1e6:.2f} MB {where}; {library.header} has its functions, "
+        f"{library.prefix}_run and others",
+        f"  {threads} a run, {library.workspace_bytes / 1e6:.2f} MB of workspace a caller"
+        f"{' at the largest sizes' if library.sizes else ''}",
+        *(f"  {name} is {least} to {most}" for name, least, most in library.sizes),
     ]
 
 
@@ -213,8 +214,8 @@ def _kernels(report: CompileReport | VariantReport) -> str:
 
 
 def _summary(report: CompileReport) -> str:
-    made = f"{_kernels(report)}; compiled in {report.compile_s:.1f} s"
-    lines = [f"{report.artifact}: {made}"]
+    outcome = f"{_kernels(report)}; compiled in {report.compile_s:.1f} s"
+    lines = [f"{report.artifact}: {outcome}"]
     for variant in report.variants:
         ends = ", ".join(
             f"{name}={low}" if low == high else f"{name}={low}..{high}"
@@ -230,9 +231,9 @@ def _summary(report: CompileReport) -> str:
     if report.simulated is None:
         hosts = zip(report.host_operators, report.host_runtimes, strict=True)
         return "\n".join([*lines, *(f"  on the host: {name}, in {by}" for name, by in hosts)])
-    found = report.simulated
+    simulation = report.simulated
     lines.append(
-        f"  {report.precision} on {found.target}: {found.latency_us:.1f} us simulated, bound by "
-        f"{found.bound}{found.gist and f'; {found.gist}'}"
+        f"  {report.precision} on {simulation.target}: {simulation.latency_us:.1f} us simulated, "
+        f"bound by {simulation.bound}{simulation.gist and f'; {simulation.gist}'}"
     )
-    return "\n".join([*lines, *(f"  {note}" for note in found.notes)])
+    return "\n".join([*lines, *(f"  {note}" for note in simulation.notes)])

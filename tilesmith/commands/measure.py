@@ -87,6 +87,6 @@ def _summary(report: MeasureReport) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, found: Measured, speedup: float | None) -> tuple[object, ...]:
-    numbers = found.numbers or f"{found.result.status}: {found.result.message}"
-    return name, found.latency_us, found.gflops, speedup, found.result.bound, numbers
+def _row(name: str, measured: Measured, speedup: float | None) -> tuple[object, ...]:
+    numbers = measured.numbers or f"{measured.result.status}: {measured.result.message}"
+    return name, measured.latency_us, measured.gflops, speedup, measured.result.bound, numbers

@@ -71,8 +71,8 @@ def train(database: str, as_json: bool, workers: str, **asked: Any) -> None:
         state = "active" if report.active else "not active"
         click.echo(f"{report.subject}: {name if report.id is None else f'{name}, {state}'}")
         if report.id is not None:
-            made = f"{report.trials} trials of {report.workloads} workloads"
-            click.echo(f"  {report.recipe}, made from {made}")
+            origin = f"{report.trials} trials of {report.workloads} workloads"
+            click.echo(f"  {report.recipe}, made from {origin}")
         click.echo(f"  {report.reason}")
         if report.left_out:
             first = next(iter(report.left_out.items()))
@@ -87,14 +87,14 @@ def list_models(database: str, as_json: bool) -> None:
     from tilesmith.records.learning import cost_models
 
     with opened_at(database) as opened:
-        found = [(model, state_of(opened, model)) for model in cost_models.listed(opened)]
+        models = [(model, state_of(opened, model)) for model in cost_models.listed(opened)]
     if as_json:
-        print_json({"models": [_values(model, state) for model, state in found]})
+        print_json({"models": [_values(model, state) for model, state in models]})
         return
     rows = [
         (m.id, m.subject, m.measured_by, m.recipe, m.trials, len(m.workloads), _gain(m),
          f"{m.created_at:%Y-%m-%d %H:%M}", state)
-        for m, state in found
+        for m, state in models
     ]  # fmt: skip
     header = ("id", "for", "measured by", "is", "trials", "workloads", "pairs", "made", "state")
     click.echo(table(header, rows))
@@ -161,9 +161,9 @@ def _values(model: StoredModel, state: str) -> dict[str, Any]:
 def _gain(model: StoredModel) -> str:
     """Pairs ranked rightly on held-out workloads, and without the model, means over machines."""
     try:
-        found = [(s["model"]["accuracy"], s["others"][s["instead"]]["accuracy"])
+        scores = [(s["model"]["accuracy"], s["others"][s["instead"]]["accuracy"])
                  for s in model.scores.values()]  # fmt: skip
-        ours, theirs = (sum(column) / len(found) for column in zip(*found, strict=True))
+        ours, theirs = (sum(column) / len(scores) for column in zip(*scores, strict=True))
     except (KeyError, TypeError, ValueError):
         return "-"
     return f"{ours:.1%} ({theirs:.1%})"

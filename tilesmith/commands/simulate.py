@@ -144,11 +144,11 @@ def _check_asked(path: Path, **asked: str) -> None:
     if not given:
         return
     recipe = read_artifact(path)
-    made = {"targets": recipe.target.name, "precision": recipe.report.precision}
+    artifact = {"targets": recipe.target.name, "precision": recipe.report.precision}
     for name, value in given.items():
-        if value != made[name]:
+        if value != artifact[name]:
             raise InputError(
-                f"'{path}' was compiled for {name.removesuffix('s')} '{made[name]}', not "
+                f"'{path}' was compiled for {name.removesuffix('s')} '{artifact[name]}', not "
                 f"'{value}'; compile the model again"
             )
 

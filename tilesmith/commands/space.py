@@ -76,11 +76,11 @@ def _knobs(report: SpaceReport) -> str:
         share = report.importance.get(knob.name)
         counts = "" if share is None else f"{share:.0%}"
         rows.append((knob.name, counts, len(knob.values), values))
-    told = (
+    footnote = (
         f"importance: by permutation, from {report.importance_from} ({report.importance_count} "
         f"configurations); the forest explains {max(report.explained, 0):.0%} of unseen ones"
     )
-    return table(("knob", "importance", "values", "which"), rows) + f"\n{told}"
+    return table(("knob", "importance", "values", "which"), rows) + f"\n{footnote}"
 
 
 def _limits(report: SpaceReport) -> str:

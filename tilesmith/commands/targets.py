@@ -26,21 +26,21 @@ def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bo
 
     if name is None and settings:
         raise click.UsageError("--set changes a number of one target; name the target")
-    found: list[Target] = []
+    listed: list[Target] = []
     meshes: list[Mesh] = []
     if name is None:
-        found, meshes = all_targets(), all_meshes()
+        listed, meshes = all_targets(), all_meshes()
     elif is_mesh(name):
         meshes = [resolve_mesh(name, dict(settings))]
     else:
-        found = [resolve_target(name, dict(settings))]
+        listed = [resolve_target(name, dict(settings))]
     if as_json:
-        described = [describe(target) for target in found]
+        described = [describe(target) for target in listed]
         print_json({"targets": described, "meshes": [describe_mesh(mesh) for mesh in meshes]})
     elif name:
-        click.echo(_explanation(found[0]) if found else _explained_mesh(meshes[0]))
+        click.echo(_explanation(listed[0]) if listed else _explained_mesh(meshes[0]))
     else:
-        rows = [(t.name, t.family, t.doc) for t in found]
+        rows = [(t.name, t.family, t.doc) for t in listed]
         click.echo(table(("target", "family", "description"), rows))
         columns = [(m.name, m.target.name, m.chips, m.cores, m.doc) for m in meshes]
         click.echo("\n" + table(("mesh", "core", "chips", "cores", "description"), columns))

@@ -169,10 +169,10 @@ def _replay(space: str, objective: str, asked: Mapping[str, Any], as_json: bool)
     from tilesmith.display.progress import progress_display
     from tilesmith.jobs.tuning.ending import JobStopped
 
-    told = {name: asked[name] for name in _REPLAYED}
+    options = {name: asked[name] for name in _REPLAYED}
     with ends_soon("stopped") as cancel, progress_display() as observer:
         try:
-            report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
+            report = api.replay(space, objective, observer=observer, cancel=cancel, **options)
         except JobStopped as stopped:
             if stopped.report is not None:
                 _print(stopped.report, as_json)
@@ -264,20 +264,22 @@ def _print(report: TuneReport, as_json: bool) -> None:
         click.echo(_summary(report))
 
 
-def _in_model(found: InModelReport) -> list[str]:
+def _in_model(report: InModelReport) -> list[str]:
     """The whole model: against untuned, what was pinned in it, and what it is made up of."""
-    times = "" if found.gain is None else f" ({found.gain:.2f} times as fast)"
-    untuned = "" if found.untuned_ms is None else f"untuned {duration(found.untuned_ms / 1e3)} -> "
+    times = "" if report.gain is None else f" ({report.gain:.2f} times as fast)"
+    untuned = (
+        "" if report.untuned_ms is None else f"untuned {duration(report.untuned_ms / 1e3)} -> "
+    )
     lines = [
-        f"in the model: {untuned}{duration(found.after_ms / 1e3)}{times}; of {found.compared} "
-        f"schedules tried in it it keeps {len(found.reverted)} default and {len(found.pinned)} "
-        f"other ones (with each kernel's best alone {duration(found.before_ms / 1e3)})"
+        f"in the model: {untuned}{duration(report.after_ms / 1e3)}{times}; of {report.compared} "
+        f"schedules tried in it it keeps {len(report.reverted)} default and {len(report.pinned)} "
+        f"other ones (with each kernel's best alone {duration(report.before_ms / 1e3)})"
     ]
-    if found.foretold_ms is not None:
+    if report.foretold_ms is not None:
         lines.append(
-            f"foretold by its parts: {found.foretold_ms:.4g} ms (kernels alone "
-            f"{found.kernels_ms:.4g}, in their places {found.kernels_in_place_ms:.4g}, conversions "
-            f"and what was not measured {found.added_ms:.3g})"
+            f"foretold by its parts: {report.foretold_ms:.4g} ms (kernels alone "
+            f"{report.kernels_ms:.4g}, in their places {report.kernels_in_place_ms:.4g}, "
+            f"conversions and what was not measured {report.added_ms:.3g})"
         )
     return lines
 

@@ -21,9 +21,9 @@ def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
         InputError: a name is given twice, or a file is missing or no array in numpy's format
             (arrays of Python objects are refused, as reading one would run code).
     """
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, path in named:
-        if name in found:
+        if name in arrays:
             raise InputError(f"input '{name}' is given twice")
         try:
             array = np.load(ending(Path(path)), allow_pickle=False)
@@ -39,8 +39,8 @@ def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
             raise InputError(
                 f"input '{name}': '{path}' holds several arrays; save one with numpy.save"
             )
-        found[name] = array
-    return found
+        arrays[name] = array
+    return arrays
 
 
 def check_array_file(path: Path, names: Sequence[str]) -> None:

@@ -48,13 +48,13 @@ def aligned(
         row = [(indent + GAP.join(padded)).rstrip()] if kept else []
         above = [i for i in moved if not kept or i < kept[0]]
         below = [i for i in moved if i not in above]
-        found = [line for i in above for line in _wrapped(cells[i], "", width)]
-        found += row
+        rows = [line for i in above for line in _wrapped(cells[i], "", width)]
+        rows += row
         deeper = indent + GAP
-        found += [
+        rows += [
             line for i in below if cells[i] != "-" for line in _wrapped(cells[i], deeper, width)
         ]
-        return [_bold(line) for line in found] if title and width is not None else found
+        return [_bold(line) for line in rows] if title and width is not None else rows
 
     return [line for i, cells in enumerate((header, *body)) for line in lines(cells, title=i == 0)]
 

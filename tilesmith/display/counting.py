@@ -45,8 +45,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 def telling() -> Iterator[Callable[[str], None]]:
     """Give a callback that shows what is being done; the display ends with the block."""
     if not sys.stderr.isatty():
-        with _Told() as told:
-            yield told
+        with _Told() as progress:
+            yield progress
         return
     from rich.console import Console
 

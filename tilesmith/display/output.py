@@ -43,8 +43,8 @@ def print_error(error: Mapping[str, Any], context: click.Context | None = None) 
 
 
 def _database(context: click.Context | None) -> dict[str, Any]:
-    found = None if context is None else context.meta.get(DATABASE)
-    return {} if found is None else {"database": found.display, "database_by": found.why}
+    database = None if context is None else context.meta.get(DATABASE)
+    return {} if database is None else {"database": database.display, "database_by": database.why}
 
 
 def note(text: str) -> None:

@@ -74,8 +74,8 @@ def located(named: Named, *, makes: bool = False) -> Located:
         return Located(None, "named")
     if not isinstance(named, ByDefault):
         return Located(None if named is None else str(named), "named")
-    if told := os.environ.get(VARIABLE):
-        return Located(None if told == NONE else told, VARIABLE)
+    if named_by := os.environ.get(VARIABLE):
+        return Located(None if named_by == NONE else named_by, VARIABLE)
     if makes or Path(FILE).exists():
         return Located(FILE, "current directory")
     return Located(None, "none there")
@@ -87,11 +87,11 @@ def here(named: Named, *, makes: bool = False) -> str | None:
     Raises:
         InputError: the job `makes` a database, and none is meant.
     """
-    found = located(named, makes=makes)
-    if makes and found.location is None:
+    database = located(named, makes=makes)
+    if makes and database.location is None:
         raise InputError(
             f"results are kept in a database; give --database {FILE}, or leave --database out"
         )
-    if found.sentence:
-        tell(found.sentence)
-    return found.location
+    if database.sentence:
+        tell(database.sentence)
+    return database.location

@@ -79,11 +79,11 @@ class Chooser:
         self._search = Search(job, runner, _learning(setup, target))
         self._screening = not setup["model"]
         self._tasks = {task.state.task.workload.key: task for task in self._search.tasks}
-        self._search.recall({key: len(told["earlier"]) for key, told in setup["tasks"].items()})
-        for key, told in setup["tasks"].items():
+        self._search.recall({key: len(task["earlier"]) for key, task in setup["tasks"].items()})
+        for key, entry in setup["tasks"].items():
             state = self._tasks[key].state
-            state.seeds = tuple(Config.of(values) for values in told["seeds"])
-            state.add([_trial(*one) for one in told["placed"]])
+            state.seeds = tuple(Config.of(values) for values in entry["seeds"])
+            state.add([_trial(*one) for one in entry["placed"]])
 
     def follow(self, trials: Sequence[Json]) -> None:
         """Trials that were joined, [workload's key, configuration, result, pace] each."""
@@ -93,9 +93,9 @@ class Chooser:
             last = first
             while last < len(trials) and (trials[last][0], trials[last][3]) == (key, pace):
                 last += 1
-            told = [_trial(config, result) for _, config, result, _ in trials[first:last]]
-            self._search.learn(self._tasks[key], told, pace)
-            self._tasks[key].note(told, 0.0)
+            joined = [_trial(config, result) for _, config, result, _ in trials[first:last]]
+            self._search.learn(self._tasks[key], joined, pace)
+            self._tasks[key].note(joined, 0.0)
             first = last
 
     def propose(self, asked: Json) -> list[Json]:
@@ -113,8 +113,8 @@ class Chooser:
         state.rng = np.random.default_rng([self._seed, label, digest, asked["number"]])
         state.pending = {Config.of(values) for values in asked["pending"]}
         parts = [] if self._screening else task.strata
-        found = propose_batch(state, task.strategy, parts, asked["count"])
-        return [dict(config) for config in found]
+        proposed = propose_batch(state, task.strategy, parts, asked["count"])
+        return [dict(config) for config in proposed]
 
 
 def setup_of(search: Search) -> Json:

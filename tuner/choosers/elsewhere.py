@@ -77,9 +77,9 @@ class Elsewhere(ProposesElsewhere):
         Raises:
             Cancelled: the token was set before it was proposed.
         """
-        found = self._choosers.answer(one.ticket, self._cancel)
+        proposed = self._choosers.answer(one.ticket, self._cancel)
         state, task = one.task.state, one.task
-        new = [config for config in map(Config.of, found) if state.is_new(config)]
+        new = [config for config in map(Config.of, proposed) if state.is_new(config)]
         if len(new) > one.planned:
             new = [new[place * len(new) // one.planned] for place in range(one.planned)]
         first = [c for c in (state.default, *task.placed) if task.placed and c not in state.pending]

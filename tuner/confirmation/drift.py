@@ -41,8 +41,8 @@ class DriftWatch:
         """If the baseline was looked at since the last call, settle what came in between; and
         replace what was measured by machines that were set aside."""
         runner = self._search.runner
-        while not (cancel and cancel.cancelled) and (told := runner.doubtful()):
-            self._replace(told, cancel)
+        while not (cancel and cancel.cancelled) and (suspects := runner.doubtful()):
+            self._replace(suspects, cancel)
         if runner.looks == self._looks:
             return
         self._looks = runner.looks

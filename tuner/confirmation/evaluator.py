@@ -58,9 +58,9 @@ def confirmed(
         return NOTHING
     is_over(0)  # this one is made whatever is left of the time
     first = versus(evaluator, {}, usual, is_late)
-    found = InPlace({}, first.first_s, first.first_s, 1, untuned_s=first.second_s)
+    comparison = InPlace({}, first.first_s, first.first_s, 1, untuned_s=first.second_s)
     if not first.is_slower:
-        return found
+        return comparison
     choices, seconds, compared = usual, first.second_s, 1
     groups = _halves(changed)
     while groups and not is_over(compared):
@@ -133,10 +133,12 @@ def versus(
         for samples, result in zip(taken, results, strict=True):
             samples += result.samples
         pairs = zip(*taken, strict=True)
-        found = Versus(tuple(one / other for one, other in pairs), *map(statistics.median, taken))
-        if found.is_clear or is_late():
+        comparison = Versus(
+            tuple(one / other for one, other in pairs), *map(statistics.median, taken)
+        )
+        if comparison.is_clear or is_late():
             break
-    return found
+    return comparison
 
 
 def reranked(
@@ -154,27 +156,27 @@ def reranked(
         variants: what to try after all candidates, until nothing makes the model faster.
         known: what the model is compared with, as `confirmed` gives it.
     """
-    found = known
+    best = known
     for start in evaluator.starts():
-        if is_over(found.compared):
+        if is_over(best.compared):
             break
-        found = _tried(evaluator, found, dict(start))
-        if found.untuned_s is None:  # what `untuned` leaves to the first of them
-            found = replace(found, untuned_s=evaluator.measure([start])[0].latency)
+        best = _tried(evaluator, best, dict(start))
+        if best.untuned_s is None:  # what `untuned` leaves to the first of them
+            best = replace(best, untuned_s=evaluator.measure([start])[0].latency)
     for workload, rival in ((w, rival) for w, rivals in candidates.items() for rival in rivals):
-        if is_over(found.compared):
+        if is_over(best.compared):
             break
-        found = _tried(evaluator, found, {**found.choices, workload: rival})
+        best = _tried(evaluator, best, {**best.choices, workload: rival})
     if variants is not None:
-        found = _climbed(evaluator, found, list(candidates), is_over, variants)
-    if found.choices == known.choices:
-        return replace(found, after_s=found.before_s)
-    return _settled(evaluator, known, found)
+        best = _climbed(evaluator, best, list(candidates), is_over, variants)
+    if best.choices == known.choices:
+        return replace(best, after_s=best.before_s)
+    return _settled(evaluator, known, best)
 
 
 def _climbed(
     evaluator: ModelEvaluator,
-    found: InPlace,
+    best: InPlace,
     workloads: Sequence[Workload],
     is_over: Callable[[int], bool],
     variants: Variants,
@@ -182,18 +184,18 @@ def _climbed(
     """What is known after rounds over the neighbours of all workloads' schedules, taking turns."""
     tried: set[tuple[Workload, Config]] = set()
     while True:
-        before = found.choices
+        before = best.choices
         waiting = {
             workload: [c for c in variants(workload, before) if (workload, c) not in tried]
             for workload in workloads
         }
         for workload, rival in _in_turns(waiting):
-            if is_over(found.compared):
-                return found
+            if is_over(best.compared):
+                return best
             tried.add((workload, rival))
-            found = _tried(evaluator, found, {**found.choices, workload: rival})
-        if found.choices == before:
-            return found
+            best = _tried(evaluator, best, {**best.choices, workload: rival})
+        if best.choices == before:
+            return best
 
 
 def _in_turns(waiting: Mapping[Workload, Sequence[Config]]) -> Iterator[tuple[Workload, Config]]:
@@ -226,13 +228,13 @@ def _compared(
     return before, after, after < before * (1 - evaluator.near_tie)
 
 
-def _settled(evaluator: ModelEvaluator, known: InPlace, found: InPlace) -> InPlace:
+def _settled(evaluator: ModelEvaluator, known: InPlace, pinned: InPlace) -> InPlace:
     """All new pins against none, in turns: gains seen far apart do not add up on a drifting
     machine."""
-    before_s, after_s, better = _compared(evaluator, known.choices, found.choices)
+    before_s, after_s, better = _compared(evaluator, known.choices, pinned.choices)
     if better:
-        reverted = {w for w in found.reverted if found.choices.get(w) == known.choices.get(w)}
-        return replace(found, before_s=before_s, after_s=after_s, reverted=frozenset(reverted))
+        reverted = {w for w in pinned.reverted if pinned.choices.get(w) == known.choices.get(w)}
+        return replace(pinned, before_s=before_s, after_s=after_s, reverted=frozenset(reverted))
     return replace(
-        found, choices=known.choices, before_s=before_s, after_s=before_s, reverted=known.reverted
+        pinned, choices=known.choices, before_s=before_s, after_s=before_s, reverted=known.reverted
     )

@@ -79,12 +79,12 @@ def canonical_best(
 
     Returns the configuration and its latency in seconds; None if nothing succeeded.
     """
-    found = [(latency, c) for c, r in results.items() if (latency := r.latency) is not None]
-    if not found:
+    latencies = [(latency, c) for c, r in results.items() if (latency := r.latency) is not None]
+    if not latencies:
         return None
-    bound = min(latency for latency, _ in found) * (1 + tolerance)
+    bound = min(latency for latency, _ in latencies) * (1 + tolerance)
     latency, config = min(
-        ((latency, c) for latency, c in found if latency <= bound), key=lambda pair: pair[1].key
+        ((latency, c) for latency, c in latencies if latency <= bound), key=lambda pair: pair[1].key
     )
     return config, latency
 

@@ -71,10 +71,10 @@ class WholeModel:
         limit, begun = self._options.time_limit_s, time.monotonic()
         if limit is None or begun - self._started > _MOST * limit:
             return {}  # where getting ready took so long, there is no time for it
-        found = self._evaluator.foretold()
+        placed = self._evaluator.foretold()
         self._looked_s = time.monotonic() - begun
-        self._model_s = sum(result.latency or 0.0 for _, result in found.values())
-        return {w: (c, replace(r, message=TIMED_IN_MODEL)) for w, (c, r) in found.items()}
+        self._model_s = sum(result.latency or 0.0 for _, result in placed.values())
+        return {w: (c, replace(r, message=TIMED_IN_MODEL)) for w, (c, r) in placed.items()}
 
     def settled(self, search: Search) -> InPlace:
         """The schedules that make the whole model fastest, found in the time kept back for it."""
@@ -114,16 +114,16 @@ class WholeModel:
         changed = [t.state.task.workload for t in heaviest if not t.state.is_untuned]
         known = confirmed(evaluator, changed, is_over, lambda: time.monotonic() >= deadline)
         variants = partial(self._variants, search) if evaluator.varies else None
-        found = reranked(evaluator, candidates, is_over, variants, known)
-        return replace(found, parts=self._parts(search, found))
+        best = reranked(evaluator, candidates, is_over, variants, known)
+        return replace(best, parts=self._parts(search, best))
 
-    def _parts(self, search: Search, found: InPlace) -> Parts | None:
+    def _parts(self, search: Search, best: InPlace) -> Parts | None:
         """The model as it will be compiled, kernel by kernel; None where nothing was compared."""
-        if found.after_s is None or self._cancel.cancelled:
+        if best.after_s is None or self._cancel.cancelled:
             return None
         known = {task.state.task.workload: task.state.results for task in search.tasks}
         alone = in_place = added = 0.0
-        kernels = self._evaluator.kernels(found.choices)
+        kernels = self._evaluator.kernels(best.choices)
         for workload, config, seconds in kernels:
             result = known.get(workload, {}).get(config)
             if result is None or result.latency is None:

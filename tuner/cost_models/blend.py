@@ -116,8 +116,8 @@ class Blend(CostModel):
     def _with_prior(self, samples: Samples) -> NDArray[np.float32]:
         """Features, and the prior as one more column (zero where there is none)."""
         prior = _prior(samples)
-        told = np.zeros(len(samples)) if prior is None else prior
-        return np.column_stack([samples.features, told]).astype(np.float32)
+        priors = np.zeros(len(samples)) if prior is None else prior
+        return np.column_stack([samples.features, priors]).astype(np.float32)
 
 
 def _prior(samples: Samples) -> Floats | None:

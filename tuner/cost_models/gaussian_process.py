@@ -177,12 +177,12 @@ def fitted(rows: Floats, labels: Floats, features: int) -> Process:
         apart = squares[0] / (first * units[0]) ** 2 + squares[1] / (second * units[1]) ** 2
         return _fit(_matern(apart), targets, noise)
 
-    (first, second, _), found = _likeliest(tried, both=bool(knob.any() and not knob.all()))
+    (first, second, _), fit = _likeliest(tried, both=bool(knob.any() and not knob.all()))
     lengths = np.where(knob, second * units[1], first * units[0])
-    weights = cho_solve((found.factor, True), targets, check_finite=False)
+    weights = cho_solve((fit.factor, True), targets, check_finite=False)
     return Process(
-        used, centre, spread * lengths, inputs / lengths, found.factor, weights,
-        found.amplitude, scale,
+        used, centre, spread * lengths, inputs / lengths, fit.factor, weights,
+        fit.amplitude, scale,
     )  # fmt: skip
 
 
@@ -192,20 +192,20 @@ Choice = tuple[float, float, float]
 def _likeliest(tried: Callable[..., _Fit], both: bool) -> tuple[Choice, _Fit]:
     """Length scales of features and knobs, and noise: a common scale first, then each by itself."""
     noise = _NOISES[0]
-    found = {(scale, scale, noise): tried(scale, scale, noise) for scale in _SCALES}
+    fits = {(scale, scale, noise): tried(scale, scale, noise) for scale in _SCALES}
 
     def improve(choices: Iterable[Choice]) -> Choice:
         for choice in choices:
-            if choice not in found:
-                found[choice] = tried(*choice)
-        return max(found, key=lambda choice: found[choice].likelihood)
+            if choice not in fits:
+                fits[choice] = tried(*choice)
+        return max(fits, key=lambda choice: fits[choice].likelihood)
 
     best = improve(())
     if both:
         best = improve([(best[0], scale, noise) for scale in (*_SCALES, _NO_MATTER)])
         best = improve([(scale, best[1], noise) for scale in _SCALES])
     best = improve([(*best[:2], other) for other in _NOISES])
-    return best, found[best]
+    return best, fits[best]
 
 
 def _fit(kernel: Floats, targets: Floats, noise: float) -> _Fit:

@@ -284,10 +284,10 @@ def _train(memory: _Memory, new_model: CostModelFactory, count: int) -> None:
 
 def _stacked(rows: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """Rows of several tasks under each other, zeros behind the shorter ones."""
-    found = np.zeros((len(rows), max(len(row) for row in rows)), np.float32)
-    for place, row in zip(found, rows, strict=True):
+    stacked = np.zeros((len(rows), max(len(row) for row in rows)), np.float32)
+    for place, row in zip(stacked, rows, strict=True):
         place[: len(row)] = row
-    return found
+    return stacked
 
 
 def _test_prior(

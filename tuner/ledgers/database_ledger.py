@@ -96,10 +96,10 @@ class DatabaseLedger:
 
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         database, target, threads = self._database, self._target, self._threads
-        found = database.patiently(
+        bests = database.patiently(
             lambda: database.elsewhere(workload, target, threads, measured_by=measured_by)
         )
-        return [best.record.config for best in found]
+        return [best.record.config for best in bests]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Of this workload with other thread counts, then of other workloads."""
@@ -109,8 +109,8 @@ class DatabaseLedger:
         own = self._database.layout_bests([workload], self._target, None, measured_by=measured_by)
         bests = [
             best
-            for found in own.values()
-            for best in found.values()
+            for bests in own.values()
+            for best in bests.values()
             if best.record.threads != self._threads
         ]
         bests += self._database.nearest(
@@ -124,12 +124,12 @@ class DatabaseLedger:
         wanted: dict[Workload, list[Config]] = {}
         for workload, config in batch:
             wanted.setdefault(workload, []).append(config)
-        found: dict[Candidate, MeasureResult] = {}
+        results: dict[Candidate, MeasureResult] = {}
         for workload, configs in wanted.items():
             for record in self._measured_by_others(workload, configs, measured_by):
-                found[workload, record.config] = replace(record.result, elapsed=0.0)
-        self._borrowed |= {id(result): result for result in found.values()}
-        return found
+                results[workload, record.config] = replace(record.result, elapsed=0.0)
+        self._borrowed |= {id(result): result for result in results.values()}
+        return results
 
     def _measured_by_others(
         self, workload: Workload, configs: Sequence[Config], measured_by: MeasuredBy

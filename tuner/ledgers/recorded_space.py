@@ -66,10 +66,10 @@ class RecordedSpace:
         plain = {knob: _alike(column) for knob, column in sorted(columns.items())}
         space = listed_space(plain)
         names = tuple(plain)
-        found: dict[Config, MeasureResult] = {}
+        measured: dict[Config, MeasureResult] = {}
         for values, result in zip(zip(*plain.values(), strict=True), results, strict=True):
-            found.setdefault(Config(tuple(zip(names, values, strict=True))), result)
-        return cls(NamedWorkload("recorded", (("space", name),)), space, _middle(space), found)
+            measured.setdefault(Config(tuple(zip(names, values, strict=True))), result)
+        return cls(NamedWorkload("recorded", (("space", name),)), space, _middle(space), measured)
 
     @property
     def task(self) -> TuningTask:

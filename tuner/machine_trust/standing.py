@@ -114,9 +114,9 @@ class Standing:
 
     def leave(self, name: str) -> None:
         """A machine that is gone is compared with no more; what speaks against it is kept."""
-        found = self._records.get(name)
-        if found is not None:
-            found.newest.clear()
+        record = self._records.get(name)
+        if record is not None:
+            record.newest.clear()
 
     def pace(self, name: str) -> float | None:
         """How long the control kernel takes there, relative to its peers' middle; None if that is
@@ -168,27 +168,27 @@ class Standing:
 
     def _fresh(self, mine: _Record, name: str) -> list[_Record]:
         """Peers that have a reading which this machine was not compared with yet."""
-        found = []
+        peers = []
         for other in self._peers(name):
             peer = self._records[other]
             if peer.count > mine.heard.get(other, 0):
                 mine.heard[other] = peer.count
-                found.append(peer)
-        return found
+                peers.append(peer)
+        return peers
 
     def _peers(self, name: str) -> list[str]:
         """The next few in a ring of those that are believed and have been heard."""
         mine = self._records.get(name)
         if mine is None or name in self.aside:
             return []
-        found: list[str] = []
+        peers: list[str] = []
         for step in range(1, len(self._ring)):
             other = self._ring[(mine.number + step) % len(self._ring)]
             if other not in self.aside and self._records[other].newest:
-                found.append(other)
-                if len(found) == _PEERS:
+                peers.append(other)
+                if len(peers) == _PEERS:
                     break
-        return found
+        return peers
 
     # -- verdicts ---------------------------------------------------------------------------------
     def _verdict(self, name: str, mine: _Record) -> Doubt | None:

@@ -55,16 +55,16 @@ class Watch:
         """Workers that are believed no more, and why."""
         return self.standing.aside
 
-    def heard(self, worker: str, candidate: Candidate, told: Told) -> Doubt | None:
+    def heard(self, worker: str, candidate: Candidate, report: Told) -> Doubt | None:
         """A result came, of a worker; its doubt if this is what convicts it."""
         if worker in self.aside:
             self._doubtful.append(candidate)
             return None
         recent = self._recent.setdefault(worker, deque(maxlen=_RECENT))
         recent.append(candidate)
-        doubt = self._by_clock(worker, told)
-        if doubt is None and told.reading is not None:
-            doubt = self.standing.read(worker, told.reading)
+        doubt = self._by_clock(worker, report)
+        if doubt is None and report.reading is not None:
+            doubt = self.standing.read(worker, report.reading)
         if doubt is not None:
             self._doubtful += list(recent)[-doubt.since :]
             recent.clear()
@@ -72,22 +72,22 @@ class Watch:
 
     def doubtful(self) -> list[Candidate]:
         """What was measured by machines that are not believed, told once."""
-        found, self._doubtful = list(dict.fromkeys(self._doubtful)), []
-        return found
+        doubtful, self._doubtful = list(dict.fromkeys(self._doubtful)), []
+        return doubtful
 
     def pace(self, worker: str) -> float | None:
         """How long everything takes there relative to its peers; None if unknown."""
         return self.standing.pace(worker)
 
-    def _by_clock(self, worker: str, told: Told) -> Doubt | None:
-        if told.clock is None:
+    def _by_clock(self, worker: str, report: Told) -> Doubt | None:
+        if report.clock is None:
             return None
-        boot, reading = told.clock
+        boot, reading = report.clock
         known, rate = self._rates.get(worker, ("", ClockRate()))
         if known != boot:
             rate = ClockRate()
         self._rates[worker] = boot, rate
-        reason = rate.heard(told.sent, reading, told.received)
+        reason = rate.heard(report.sent, reading, report.received)
         if reason is None:
             return None
         rate.restart()

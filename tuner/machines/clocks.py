@@ -141,7 +141,7 @@ def unreadable(results: Sequence[Mapping[str, Any]], step: float) -> ClockJump |
         results: of trials (`tuner.messages`).
         step: see `step_of`.
     """
-    taken = [statistics.median(found["samples"]) for found in results if found["status"] == "ok"]
+    taken = [statistics.median(result["samples"]) for result in results if result["status"] == "ok"]
     shortest = min(taken, default=float("inf"))
     if shortest > 0 and shortest >= step:
         return None

@@ -49,19 +49,19 @@ def siblings(thread: int) -> tuple[int, ...]:
 
 def parse_list(text: str) -> tuple[int, ...]:
     """Numbers of a list as the kernel writes it: "0-2,8" is (0, 1, 2, 8)."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return tuple(sorted(found))
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(numbers))
 
 
 def physical(threads: Sequence[int]) -> list[int]:
     """The cores of some hardware threads, each by its first thread among them."""
-    found: dict[tuple[int, ...], int] = {}
+    cores: dict[tuple[int, ...], int] = {}
     for thread in sorted(threads):
-        found.setdefault(siblings(thread), thread)
-    return list(found.values())
+        cores.setdefault(siblings(thread), thread)
+    return list(cores.values())
 
 
 @dataclass
@@ -202,9 +202,9 @@ def _opened(path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(FileExistsError):
-            made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644)
-            os.fchmod(made, 0o644)  # whatever the umask
-            os.close(made)
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644)
+            os.fchmod(descriptor, 0o644)  # whatever the umask
+            os.close(descriptor)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise JobError(f"the core claim '{path}' cannot be made: {error.strerror}") from error
@@ -212,13 +212,13 @@ def _opened(path: Path) -> int:
 
 def _holders(inode: int) -> set[int]:
     """Processes that lock a file, as far as the system tells (proc(5), /proc/locks)."""
-    found = set()
+    pids = set()
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.split()
             if len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(f":{inode}"):
-                found.add(int(words[4]))
-    return found
+                pids.add(int(words[4]))
+    return pids
 
 
 def _refusal(count: int, cores: int, keep_free: int, holders: set[int]) -> str:

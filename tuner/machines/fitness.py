@@ -44,8 +44,8 @@ def lacks_instructions(target: Target, host: Target) -> str | None:
         return f"has no '{name}' instructions: it lacks {', '.join(missing[:4])}"
     length = instruction_set(name).vscale_bytes and target.integer("vector.bytes")
     if length and length > host.integer("vector.bytes"):
-        found = host.integer("vector.bytes")
-        return f"has vectors of {found} bytes, '{name}' of {length}"
+        width = host.integer("vector.bytes")
+        return f"has vectors of {width} bytes, '{name}' of {length}"
     return None
 
 
@@ -54,9 +54,9 @@ def is_another(target: Target, host: Target) -> str | None:
     for name in _SAME:
         if name not in target or name not in host:
             continue
-        wanted, found = target.fact(name).value, host.fact(name).value
-        if wanted != found:
-            return f"is another machine: its {name} is {found}, the target's {wanted}"
+        wanted, actual = target.fact(name).value, host.fact(name).value
+        if wanted != actual:
+            return f"is another machine: its {name} is {actual}, the target's {wanted}"
     return None
 
 

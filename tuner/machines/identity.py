@@ -93,7 +93,7 @@ def host_facts(root: Path = Path("/")) -> dict[str, str | int | float]:
     memory = _colons(root / "proc/meminfo").get("MemTotal", "").split()
     cores = root / "sys/devices/system/cpu"
     siblings = _text(cores / "cpu0/topology/thread_siblings_list")
-    found: dict[str, str | int | float] = {
+    facts: dict[str, str | int | float] = {
         "model": cpu.get("model name") or cpu.get("Model") or platform.processor(),
         "cores": os.cpu_count() or 0,
         "threads_per_core": len(_numbers(siblings)),
@@ -103,7 +103,7 @@ def host_facts(root: Path = Path("/")) -> dict[str, str | int | float]:
         "governor": _text(cores / "cpu0/cpufreq/scaling_governor"),
         "virtual": "yes" if "hypervisor" in cpu.get("flags", "").split() else "",
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -117,12 +117,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _colons(path: Path) -> dict[str, str]:
     """The first value of each key of a file of `key : value` lines."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in _text(path).splitlines():
         name, colon, value = line.partition(":")
         if colon:
-            found.setdefault(name.strip(), value.strip())
-    return found
+            values.setdefault(name.strip(), value.strip())
+    return values
 
 
 def _text(path: Path) -> str:

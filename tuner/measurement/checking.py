@@ -76,14 +76,14 @@ def random_inputs(workload: Workload) -> dict[str, NDArray[Any]]:
     """
     template = template_of(workload.operator)
     rng = np.random.default_rng(int(workload.digest, 16))
-    found = {operand.name: _random(operand, rng) for operand in template.operands(workload)}
+    inputs = {operand.name: _random(operand, rng) for operand in template.operands(workload)}
     first = template.inputs(workload)[0]
     if workload.epilogue and is_floating(first.dtype):
         with np.errstate(all="ignore"):
-            spread = float(np.std(template.reference(workload, _single(found)), dtype=np.float64))
+            spread = float(np.std(template.reference(workload, _single(inputs)), dtype=np.float64))
         if np.isfinite(spread) and spread > 1.0:
-            found[first.name] = (found[first.name] / spread).astype(to_numpy(first.dtype))
-    return found
+            inputs[first.name] = (inputs[first.name] / spread).astype(to_numpy(first.dtype))
+    return inputs
 
 
 def expected(workload: Workload, inputs: Mapping[str, NDArray[Any]], folder: Path) -> Expected:

@@ -94,9 +94,9 @@ class Runner(Protocol):
             return self.measure(begun.batch, cancel)
         results: list[MeasureResult] = []
         for candidate in begun.batch:
-            if time.monotonic() >= deadline or not (found := self.measure([candidate], cancel)):
+            if time.monotonic() >= deadline or not (measured := self.measure([candidate], cancel)):
                 break
-            results += found
+            results += measured
         return results
 
     def abandon(self, begun: Begun) -> None:

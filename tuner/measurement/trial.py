@@ -178,16 +178,16 @@ class Bench:
 
     def _shared(self, workload: Workload) -> _Prepared:
         """Inputs and reference, of the workloads used last as many as `_KEPT_BYTES` hold."""
-        found = self._prepared.pop(workload, None)
-        if found is None:
+        prepared = self._prepared.pop(workload, None)
+        if prepared is None:
             with self.watch.part("inputs"):
                 inputs = random_inputs(workload)
             with self.watch.part("reference"):
-                found = _Prepared(inputs, expected(workload, inputs, self._folder))
-        self._prepared[workload] = found  # the last used is the last to go
+                prepared = _Prepared(inputs, expected(workload, inputs, self._folder))
+        self._prepared[workload] = prepared  # the last used is the last to go
         while len(self._prepared) > 1 and self._bytes() > _KEPT_BYTES:
             del self._prepared[next(iter(self._prepared))]
-        return found
+        return prepared
 
     def _bytes(self) -> int:
         return sum(kept.nbytes for kept in self._prepared.values())

@@ -139,14 +139,14 @@ def _judged(asked: Mapping[str, Any], measured_by: MeasuredBy) -> dict[str, Any]
     source = JudgedFeatures(judge, target, shown)
     rng = np.random.default_rng(0)
     state = TuningState(TuningTask(workload), space, Config(()), measured_by, rng)
-    found = {Config.from_json(config): latency for config, latency in asked["samples"]}
-    configs = [config for config in found if config in space]
+    samples = {Config.from_json(config): latency for config, latency in asked["samples"]}
+    configs = [config for config in samples if config in space]
     if not configs:
         return "none of its configurations is legal any more"
     others = space.breeder.decode(reference(space, workload))
     usually = usual(source.describe(state, others).features)
     known = source.describe(state, configs)
-    latencies = np.array([found[config] for config in configs])
+    latencies = np.array([samples[config] for config in configs])
     good = ~known.rejected & np.isfinite(latencies) & (latencies > 0)
     return {
         "features": known.features[good],
@@ -175,32 +175,32 @@ def corpus(
         ({**lesson._asdict(), "samples": [tuple(s) for s in lesson.samples]}, measured_by)
         for lesson in asked
     ]
-    found: list[tuple[Lesson, dict[str, Any]]] = []
+    kept: list[tuple[Lesson, dict[str, Any]]] = []
     left_out: dict[str, str] = {}
     for lesson, part in zip(asked, mapped(judged, plain), strict=True):
         if isinstance(part, str):
             left_out[f"{lesson.workload} on {lesson.target}"] = part
         elif len(part["configs"]) > 1:
-            found.append((lesson, part))
-    widths = [part["features"].shape[1] for _, part in found]
+            kept.append((lesson, part))
+    widths = [part["features"].shape[1] for _, part in kept]
     usual_width = max(set(widths), key=lambda width: (widths.count(width), width), default=0)
-    found = [pair for pair in found if pair[1]["features"].shape[1] == usual_width]
-    return _joined(found) if found else None, left_out
+    kept = [pair for pair in kept if pair[1]["features"].shape[1] == usual_width]
+    return _joined(kept) if kept else None, left_out
 
 
-def _joined(found: Sequence[tuple[Lesson, Mapping[str, Any]]]) -> Corpus:
+def _joined(judged: Sequence[tuple[Lesson, Mapping[str, Any]]]) -> Corpus:
     """Judged lessons as one corpus."""
     names = ("features", "latencies", "analytical")
-    columns = {name: np.concatenate([part[name] for _, part in found]) for name in names}
-    sizes = [len(part["configs"]) for _, part in found]
+    columns = {name: np.concatenate([part[name] for _, part in judged]) for name in names}
+    sizes = [len(part["configs"]) for _, part in judged]
     return Corpus(
-        configs=[Config.of(config) for _, part in found for config in part["configs"]],
-        groups=np.repeat(np.arange(len(found)), sizes),
+        configs=[Config.of(config) for _, part in judged for config in part["configs"]],
+        groups=np.repeat(np.arange(len(judged)), sizes),
         bred=np.zeros(sum(sizes), np.bool_),
-        usually={number: part["usually"] for number, (_, part) in enumerate(found)},
+        usually={number: part["usually"] for number, (_, part) in enumerate(judged)},
         subjects={
             number: Subject(Workload.parse(lesson.workload), lesson.target, lesson.threads)
-            for number, (lesson, _) in enumerate(found)
+            for number, (lesson, _) in enumerate(judged)
         },
         **columns,
     )

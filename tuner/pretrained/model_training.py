@@ -161,19 +161,19 @@ def train(
     asked = [
         (vars(recipe), rows[part], *(column[part] for column in labels)) for recipe, part in jobs
     ]
-    made = [
+    models = [
         model_of(saved, recipe, data, knobs)
         for saved, (recipe, _) in zip(mapped(fit, asked), jobs, strict=True)
     ]
-    wholes = made[len(numbers) :: len(parts)]
+    wholes = models[len(numbers) :: len(parts)]
     held_out: list[dict[int, Quality]] = []
-    for first in range(0, len(made), len(parts)):
-        found: dict[int, Quality] = {}
-        for number, model in zip(numbers, made[first : first + len(numbers)], strict=True):
-            found |= _qualities(data.of(folds == number), model)
-        held_out.append(found)
+    for first in range(0, len(models), len(parts)):
+        qualities: dict[int, Quality] = {}
+        for number, model in zip(numbers, models[first : first + len(numbers)], strict=True):
+            qualities |= _qualities(data.of(folds == number), model)
+        held_out.append(qualities)
     fold_of = dict(zip(data.groups.tolist(), folds.tolist(), strict=True))
-    chosen = {n: _best([{g: q for g, q in found.items() if fold_of[g] != n} for found in held_out])
+    chosen = {n: _best([{g: q for g, q in fold.items() if fold_of[g] != n} for fold in held_out])
               for n in numbers}  # fmt: skip
     fair = {group: held_out[chosen[fold]][group] for group, fold in fold_of.items()}
     best = _best(held_out)
@@ -183,7 +183,7 @@ def train(
 
 def _best(held_out: Sequence[Mapping[int, Quality]]) -> int:
     """Number of the recipe that gets most pairs right."""
-    means = [Quality.mean(list(found.values())) for found in held_out]
+    means = [Quality.mean(list(qualities.values())) for qualities in held_out]
     return max(range(len(means)), key=lambda n: (means[n].accuracy, -n))
 
 
@@ -207,13 +207,13 @@ def _scores(
     if shipped is not None and shipped.columns == data.features.shape[1]:
         others["shipped"] = _qualities(data, shipped)
     instead = next(name for name in ("shipped", "analytical", "none") if name in others)
-    found = {}
+    scores = {}
     for target in sorted({subject.target for subject in data.subjects.values()}):
         groups = [g for g, subject in data.subjects.items() if subject.target == target]
         groups = [group for group in groups if group in others[instead]]
         if len({data.subjects[group].kin for group in groups}) >= FEWEST:
-            found[target] = _compared(data, groups, fair, others, instead)
-    return found
+            scores[target] = _compared(data, groups, fair, others, instead)
+    return scores
 
 
 def _compared(
@@ -229,7 +229,7 @@ def _compared(
         kin: dict[str, list[Quality]] = {}
         for group in groups:
             kin.setdefault(data.subjects[group].kin, []).append(of[group])
-        return [Quality.mean(found) for found in kin.values()]
+        return [Quality.mean(qualities) for qualities in kin.values()]
 
     ours = by_kin(fair)
     theirs = {n: by_kin(of) for n, of in others.items() if all(group in of for group in groups)}
@@ -238,5 +238,5 @@ def _compared(
     doubt = float(gains.std(ddof=1)) / len(gains) ** 0.5
     sure = float(gains.mean()) > _SURE * doubt
     better = sure and model.regret_8 <= other.regret_8 + _NO_WORSE
-    means = {name: Quality.mean(found) for name, found in theirs.items()}
+    means = {name: Quality.mean(qualities) for name, qualities in theirs.items()}
     return Scores(len(ours), model, means, instead, better)

@@ -54,8 +54,8 @@ class Network:
         """What the network says of standardised rows of shape (n, inputs), shape (n,)."""
         for weights, biases in zip(self.weights[:-1], self.biases[:-1], strict=True):
             values = np.maximum(values @ weights + biases, 0.0)
-        found = values @ self.weights[-1] + self.biases[-1]
-        return np.asarray(np.round(found[:, 0], _DECIMALS))
+        outputs = values @ self.weights[-1] + self.biases[-1]
+        return np.asarray(np.round(outputs[:, 0], _DECIMALS))
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _rounded(values: NDArray[Any], dtype: np.dtype[Any]) -> Floats:
 
 def _array(text: str, dtype: np.dtype[Any]) -> Floats:
     """Numbers of a text, flat; `ValueError` for other text, or where one is not finite."""
-    found = array_of(text, dtype).astype(np.float64)
-    if not np.isfinite(found).all():
+    numbers = array_of(text, dtype).astype(np.float64)
+    if not np.isfinite(numbers).all():
         raise ValueError("a saved ensemble holds numbers that are not finite")
-    return found
+    return numbers

@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 
 def versions(measured_by: MeasuredBy = "simulator") -> dict[str, str]:
     """What a model of that way of measuring must have been made for to be used."""
-    found = {"space": SPACE, "simulator": SIMULATOR, "features": FEATURES}
-    return found | ({"codegen": CODEGEN} if measured_by == "hardware" else {})
+    current = {"space": SPACE, "simulator": SIMULATOR, "features": FEATURES}
+    return current | ({"codegen": CODEGEN} if measured_by == "hardware" else {})
 
 
 def reference(space: SearchSpace, workload: Workload) -> Population:

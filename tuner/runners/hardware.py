@@ -87,14 +87,14 @@ class HardwareRunner(Runner):
                 break
             asked = {**_named(workload, config), "incumbent": self._best.get(workload.key)}
             start = time.perf_counter()
-            found = self._steadied({"measure": asked, "reference": self._reference}, cancel)
-            if not found:
+            timed = self._steadied({"measure": asked, "reference": self._reference}, cancel)
+            if not timed:
                 break
             self._count(time.perf_counter() - start)
-            results += found
-            if found[0].latency is not None:
-                self.expect(workload, found[0].latency)
-                self._find_reference((workload, config), found[0].latency)
+            results += timed
+            if timed[0].latency is not None:
+                self.expect(workload, timed[0].latency)
+                self._find_reference((workload, config), timed[0].latency)
             self._gauge.read(self._look)
             self.readings.append(self._look)
         return results
@@ -102,8 +102,8 @@ class HardwareRunner(Runner):
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
         """Have code made by several processes at once."""
         start = time.perf_counter()
-        if made := self._builders.ahead(batch, cancel):
-            self._shares = [(time.perf_counter() - start) / made] * made
+        if compiled := self._builders.ahead(batch, cancel):
+            self._shares = [(time.perf_counter() - start) / compiled] * compiled
 
     def _count(self, seconds: float) -> None:
         """A trial's cost, its share of the time included in which code was made ahead."""
@@ -168,9 +168,9 @@ class HardwareRunner(Runner):
         for _ in range(_UNSTEADY_AGAIN):
             if not best or not best[0].ok or spread(best[0].samples) < UNSTEADY:
                 break
-            found = self._timed(request, 1, cancel)
-            if found and found[0].ok and spread(found[0].samples) < spread(best[0].samples):
-                best = found
+            again = self._timed(request, 1, cancel)
+            if again and again[0].ok and spread(again[0].samples) < spread(best[0].samples):
+                best = again
         return best
 
     def _timed(
@@ -207,8 +207,8 @@ class HardwareRunner(Runner):
             return [replace(failure, machine=self._machine)] * count
         self._spent, self._look = reply.get("spent", {}), reply.get("look")
         self._clock = reply.get("clock")
-        found = [result_from_json(values) for values in reply["results"]]
-        return [replace(result, machine=self._machine) for result in found]
+        answers = [result_from_json(values) for values in reply["results"]]
+        return [replace(result, machine=self._machine) for result in answers]
 
 
 def _named(workload: Workload, config: Config) -> dict[str, Any]:

@@ -60,12 +60,12 @@ def strata(
     several.
     """
     pairs = layout_spaces(space, layouts)
-    found = [Stratum(part, layout_trials, _SHARE) for part in pairs.values()]
-    found = found if len(found) > 1 else []
+    parts = [Stratum(part, layout_trials, _SHARE) for part in pairs.values()]
+    parts = parts if len(parts) > 1 else []
     algorithms = _algorithms(space)
     if len(algorithms) > 1:
-        found += [Stratum(part, _ALGORITHM_TRIALS) for part in algorithms]
-    return found
+        parts += [Stratum(part, _ALGORITHM_TRIALS) for part in algorithms]
+    return parts
 
 
 def _algorithms(space: SearchSpace) -> list[SearchSpace]:
@@ -78,7 +78,7 @@ def _algorithms(space: SearchSpace) -> list[SearchSpace]:
         parts.setdefault(dict(subspace.fixed).get("algorithm"), []).append(subspace)
     if len(parts) == 1 and len(subspaces) <= _FEW:
         return [SearchSpace((subspace,)) for subspace in subspaces]
-    return [SearchSpace(tuple(found)) for found in parts.values()]
+    return [SearchSpace(tuple(parameters)) for parameters in parts.values()]
 
 
 def layout_spaces(
@@ -92,7 +92,7 @@ def layout_spaces(
                 whole = SearchSpace((part,))
                 any_config = whole.sample(np.random.default_rng(0))[0]
                 parts.setdefault(layouts(any_config), []).append(part)
-    return {pair: SearchSpace(tuple(found)) for pair, found in parts.items()}
+    return {pair: SearchSpace(tuple(parameters)) for pair, parameters in parts.items()}
 
 
 def _fixed_layouts(subspace: Subspace) -> Iterable[Subspace]:

@@ -35,12 +35,12 @@ def report(search: Search, task: TaskSearch) -> TaskReport:
 
 def final_report(search: Search, task: TaskSearch) -> TaskReport:
     """A task's report with the canonical choice among near-ties."""
-    found, state = report(search, task), task.state
+    summary, state = report(search, task), task.state
     best = canonical_best(state.results, 0.0 if search.runner.deterministic else NEAR_TIE)
     if best is None:
-        return found
+        return summary
     config, latency = best
-    return replace(found, config=config, best_s=latency, layouts=state.layouts(config))
+    return replace(summary, config=config, best_s=latency, layouts=state.layouts(config))
 
 
 def noise(search: Search, chosen: Iterable[TaskReport]) -> float:
@@ -48,15 +48,15 @@ def noise(search: Search, chosen: Iterable[TaskReport]) -> float:
     where results cannot vary."""
     known = {task.state.task.workload: task.state.results for task in search.tasks}
     results = (known[one.workload].get(one.config) for one in chosen if one.config is not None)
-    spreads = [spread(found.samples) for found in results if found is not None and found.ok]
+    spreads = [spread(result.samples) for result in results if result is not None and result.ok]
     return 0.0 if search.runner.deterministic or not spreads else statistics.median(spreads)
 
 
 def failures(search: Search) -> dict[str, int]:
     """Failed trials of all tasks by status, earlier jobs' included."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for task in search.tasks:
         for result in task.state.results.values():
             if not result.ok:
-                found[result.status] = found.get(result.status, 0) + 1
-    return found
+                counts[result.status] = counts.get(result.status, 0) + 1
+    return counts

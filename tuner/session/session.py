@@ -353,11 +353,11 @@ class _Job:
         last = self.phases[self._active].search
         reports = []
         for number, task in enumerate(last.tasks):
-            found, search = task, last
+            candidate, search = task, last
             for phase in self.phases[: self._active]:
-                if found.state.best is None:
-                    found, search = phase.search.tasks[number], phase.search
-            reports.append(final_report(search, found))
+                if candidate.state.best is None:
+                    candidate, search = phase.search.tasks[number], phase.search
+            reports.append(final_report(search, candidate))
         return TuningSummary(
             self._counts(),
             time.monotonic() - self._start,

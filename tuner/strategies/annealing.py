@@ -50,13 +50,13 @@ class Annealing(Strategy):
             temperature = _TEMPERATURE * (1 - step / _STEPS)
             there = breeder.mutate(here, state.rng)
             configs = breeder.decode(there)
-            found = state.predict(configs)
-            met.update(zip(configs, found.tolist(), strict=True))
-            rise = np.clip((found - energy) / temperature, 0, 700)
+            energies = state.predict(configs)
+            met.update(zip(configs, energies.tolist(), strict=True))
+            rise = np.clip((energies - energy) / temperature, 0, 700)
             accept = state.rng.random(len(configs)) < np.exp(-rise)
             kinds = np.where(accept, there.kinds, here.kinds)
             here = Population(kinds, np.where(accept[:, None], there.rows, here.rows))
-            energy = np.where(accept, found, energy)
+            energy = np.where(accept, energies, energy)
         self._ends = breeder.decode(here)
         return met
 

@@ -130,13 +130,13 @@ def _unlike(state: TuningState) -> list[Config]:
     """Measured configurations, fastest first, one of each latency: knobs that nothing depends on
     would else fill the elite with siblings.
     """
-    found: list[Config] = []
+    distinct: list[Config] = []
     last = 0.0
     for config, latency in state.ranked():
         if latency > last * (1 + _ALIKE):
-            found.append(config)
+            distinct.append(config)
             last = latency
-    return found
+    return distinct
 
 
 def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) -> list[Config]:
@@ -150,9 +150,9 @@ def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) ->
     scores = dict(zip(best, promise(best).tolist(), strict=True)) if best else {}
     for step in range(_STEPS):
         climbers = sorted(scores, key=scores.__getitem__)[:_CLIMBERS]
-        found = near if not step else []
-        found += breeder.decode(breeder.neighbours(breeder.encode(climbers)))
-        new = [c for c in _telling(state, dict.fromkeys(found)) if c not in scores]
+        offspring = near if not step else []
+        offspring += breeder.decode(breeder.neighbours(breeder.encode(climbers)))
+        new = [c for c in _telling(state, dict.fromkeys(offspring)) if c not in scores]
         if not new:
             break
         scores.update(zip(new, promise(new).tolist(), strict=True))

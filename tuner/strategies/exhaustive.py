@@ -23,14 +23,14 @@ class Exhaustive(Strategy):
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if self._walk is None:
             self._walk = itertools.islice(iter(state.space), self._position, None)
-        found: list[Config] = []
+        fresh: list[Config] = []
         for config in self._walk if count else ():
             self._position += 1
             if state.is_new(config):
-                found.append(config)
-                if len(found) == count:
+                fresh.append(config)
+                if len(fresh) == count:
                     break
-        return found
+        return fresh
 
     def save(self) -> Json:
         return {"position": self._position}

@@ -42,9 +42,9 @@ class Compression:
 
     def compressed(self, values: Floats, groups: NDArray[np.int64]) -> Floats:
         """Centred logarithms, shape (n,), on the labels' scale; unknown tasks' stay as they are."""
-        found = values.copy()
+        squeezed = values.copy()
         for group in np.unique(groups).tolist():
             if (limit := self.limits.get(group)) is not None:
                 above = (groups == group) & (values > limit)
-                found[above] = limit + _SLOPE * (values[above] - limit)
-        return found
+                squeezed[above] = limit + _SLOPE * (values[above] - limit)
+        return squeezed

@@ -86,9 +86,9 @@ class Joint:
         """Samples that tell nothing of each other."""
 
         def covariance(number: int) -> Floats:
-            found = np.zeros(len(mean))
-            found[number] = deviation[number] ** 2
-            return found
+            column = np.zeros(len(mean))
+            column[number] = deviation[number] ** 2
+            return column
 
         return cls(mean, deviation, covariance)
 

@@ -39,13 +39,17 @@ class KnobColumns:
     @classmethod
     def of(cls, space: SearchSpace) -> KnobColumns:
         """The columns of one space, names that have only one value left out."""
-        values = {name: set(found) for name, found in space.describe().items()}
+        values = {name: set(levels) for name, levels in space.describe().items()}
         for subspace in space.subspaces:
             here = {name for name, _ in subspace.fixed} | {knob.name for knob in subspace.knobs}
             for name in values.keys() - here:
                 values[name].add("")  # absent: a value like any other
         return cls(
-            {name: _part(found - {""}) for name, found in sorted(values.items()) if len(found) > 1}
+            {
+                name: _part(levels - {""})
+                for name, levels in sorted(values.items())
+                if len(levels) > 1
+            }
         )
 
     @classmethod
@@ -55,7 +59,7 @@ class KnobColumns:
         for config in configs:
             for name, value in config.items_:
                 values.setdefault(name, set()).add(value)
-        return cls({name: _part(found) for name, found in sorted(values.items())})
+        return cls({name: _part(levels) for name, levels in sorted(values.items())})
 
     def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:
         """The columns of configurations, shape (n, width)."""
@@ -70,9 +74,9 @@ class KnobColumns:
                 if cell is not None:
                     places.append(first + cell[0])
                     values.append(cell[1])
-        found = np.tile(start, len(configs))
-        found[places] = values
-        return found.reshape(len(configs), len(start))
+        table = np.tile(start, len(configs))
+        table[places] = values
+        return table.reshape(len(configs), len(start))
 
     @property
     def width(self) -> int:
@@ -149,12 +153,12 @@ class Divisibility:
 
     def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:
         """The columns of configurations, shape (n, width); -1 where a knob is absent."""
-        found = np.full((len(configs), len(self.cells)), _ABSENT, np.float32)
+        table = np.full((len(configs), len(self.cells)), _ABSENT, np.float32)
         for place, config in enumerate(configs):
             for name, value in config.items_:
                 if (cell := self.cells.get(name)) is not None and value in cell[1]:
-                    found[place, cell[0]] = cell[1][value]
-        return found
+                    table[place, cell[0]] = cell[1][value]
+        return table
 
 
 @dataclass(frozen=True)

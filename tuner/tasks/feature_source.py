@@ -96,8 +96,8 @@ class JudgedFeatures:
                 features = np.delete(features, list(judged.verdict), axis=1)
                 latency = np.full(len(new), np.nan)
             rejects = (row in judged.failures for row in range(len(new)))
-            found = zip(features, latency.tolist(), rejects, strict=True)
-            known.update(zip(new, found, strict=True))
+            descriptions = zip(features, latency.tolist(), rejects, strict=True)
+            known.update(zip(new, descriptions, strict=True))
         rows, analytical, rejected = zip(*(known[config] for config in configs), strict=True)
         return Description(np.stack(rows), np.array(analytical), np.array(rejected))
 

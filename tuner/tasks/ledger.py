@@ -105,8 +105,8 @@ class MemoryLedger:
             other, result = entry.workload, entry.trial.result
             alike = other.operator == workload.operator and other != workload
             if alike and result.measured_by == measured_by and result.latency is not None:
-                found = (result.latency, entry.trial.config)
-                best[other] = min(best.get(other, found), found, key=lambda pair: pair[0])
+                timed = (result.latency, entry.trial.config)
+                best[other] = min(best.get(other, timed), timed, key=lambda pair: pair[0])
         return [config for _, config in best.values()]
 
     def meanwhile(
@@ -115,8 +115,8 @@ class MemoryLedger:
         return {}
 
     def quarantined(self, workload: Workload) -> list[Config]:
-        found = [entry for entry in self._known if entry.workload == workload]
-        return [e.trial.config for e in found if e.trial.result.status == "crash"]
+        entries = [entry for entry in self._known if entry.workload == workload]
+        return [e.trial.config for e in entries if e.trial.result.status == "crash"]
 
     def commit(self, entries: Sequence[Entry], state: Json) -> None:
         text = json.dumps(state)

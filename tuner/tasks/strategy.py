@@ -72,19 +72,19 @@ def new_random(state: TuningState, count: int, taken: Iterable[Config] = ()) -> 
     """
     known = set(taken)
     breeder = state.space.breeder
-    found: list[Config] = []
+    fresh: list[Config] = []
     for _ in range(4):
-        if len(found) >= count or state.space.size == 0:
+        if len(fresh) >= count or state.space.size == 0:
             break
-        for config in breeder.decode(breeder.sample(state.rng, 2 * (count - len(found)))):
-            if len(found) < count and config not in known and state.is_new(config):
+        for config in breeder.decode(breeder.sample(state.rng, 2 * (count - len(fresh)))):
+            if len(fresh) < count and config not in known and state.is_new(config):
                 known.add(config)
-                found.append(config)
-    if len(found) < count and 0 < state.space.size <= _ENUMERABLE:
+                fresh.append(config)
+    if len(fresh) < count and 0 < state.space.size <= _ENUMERABLE:
         left = [c for c in state.space if c not in known and state.is_new(c)]
-        order = state.rng.permutation(len(left))[: count - len(found)]
-        found += [left[i] for i in order]
-    return found
+        order = state.rng.permutation(len(left))[: count - len(fresh)]
+        fresh += [left[i] for i in order]
+    return fresh
 
 
 def pick_diverse(

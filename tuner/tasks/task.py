@@ -175,8 +175,8 @@ class TuningState:
     def ranked(self) -> list[tuple[Config, float]]:
         """Successful configurations with latencies in seconds, fastest first."""
         if self._ranked is None or self._ranked_count != len(self.results):
-            found = ((c, r.latency) for c, r in self.results.items())
-            good = [(config, latency) for config, latency in found if latency is not None]
+            timed = ((c, r.latency) for c, r in self.results.items())
+            good = [(config, latency) for config, latency in timed if latency is not None]
             self._ranked = sorted(good, key=lambda pair: pair[1])
             self._ranked_count = len(self.results)
         return self._ranked

@@ -98,19 +98,19 @@ class _Layout:
         return self._most([first, *(e for n, e in enumerate(ends) if n not in inner)])
 
     def _extreme(self, values: Sequence[Expr], kind: str) -> Value:
-        found = self.index.value(values[0])
+        extreme = self.index.value(values[0])
         for value in values[1:]:
             other = self.index.value(value)
-            less = self.builder.icmp_signed("<" if kind == "min" else ">", other, found)
-            found = self.builder.select(less, other, found)
-        return found
+            less = self.builder.icmp_signed("<" if kind == "min" else ">", other, extreme)
+            extreme = self.builder.select(less, other, extreme)
+        return extreme
 
     def _most(self, values: Sequence[Value]) -> Value:
-        found = values[0]
+        largest = values[0]
         for value in values[1:]:
-            more = self.builder.icmp_signed(">", value, found)
-            found = self.builder.select(more, value, found)
-        return found
+            more = self.builder.icmp_signed(">", value, largest)
+            largest = self.builder.select(more, value, largest)
+        return largest
 
     def _numbers_of(self, held: Held) -> tuple[Value, list[Value]]:
         return self.index.value(held.offset), [self.index.value(e) for e in held.shape]

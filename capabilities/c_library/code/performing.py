@@ -285,13 +285,13 @@ class _Performer:
 
 
 def _kernels(calls: Sequence[AnyCall]) -> list[Call]:
-    found: list[Call] = []
+    kernels: list[Call] = []
     for call in calls:
         match call:
             case Call():
-                found.append(call)
+                kernels.append(call)
             case Repeat(inner):
-                found += _kernels(inner)
+                kernels += _kernels(inner)
             case Branch(_, (first, second)):
-                found += _kernels((*first, *second))
-    return found
+                kernels += _kernels((*first, *second))
+    return kernels

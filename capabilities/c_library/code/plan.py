@@ -71,17 +71,17 @@ class Tensor:
     @property
     def elements(self) -> int:
         """Where nothing varies."""
-        found = self.count.constant
-        assert found is not None, f"the shape of '{self.name}' varies"
-        return found
+        constant = self.count.constant
+        assert constant is not None, f"the shape of '{self.name}' varies"
+        return constant
 
     @property
     def count(self) -> Expr:
         """Its elements."""
-        found = as_expr(1)
+        product = as_expr(1)
         for extent in self.shape:
-            found = found * extent
-        return found
+            product = product * extent
+        return product
 
     def most_bytes(self, sizes: Sequence[Size]) -> int:
         """Bytes at most while sizes stay in their ranges."""

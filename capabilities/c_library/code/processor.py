@@ -212,12 +212,12 @@ def needed(target: Target) -> tuple[str, ...]:
     """What the processor is asked for, by LLVM's names."""
     wanted, architecture, _ = _wanted(target)
     tables = _KNOWN.get(architecture, {})
-    found = [name for names in tables.values() for name in names if name in wanted]
+    features = [name for names in tables.values() for name in names if name in wanted]
     chosen = instruction_set_of(target)
     if chosen.vscale_bytes and architecture == "aarch64":
         longest = "" if chosen.longest == chosen.vector_bytes else f" to {chosen.longest}"
-        found.append(f"vectors of {chosen.vector_bytes}{longest} bytes")
-    return tuple(found)
+        features.append(f"vectors of {chosen.vector_bytes}{longest} bytes")
+    return tuple(features)
 
 
 def _wanted(target: Target) -> tuple[set[str], str, str]:
@@ -268,12 +268,12 @@ def _starting(places: Mapping[str, int], starts: tuple[str, ...]) -> int:
 def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> list[str]:
     parts: list[str] = []
     for number, ((leaf, subleaf, register), names) in enumerate(X86.items()):
-        found = {name: bit for name, bit in names.items() if name in wanted}
-        if found:
+        bits = {name: bit for name, bit in names.items() if name in wanted}
+        if bits:
             signed = leaf - (1 << 32) if leaf >> 31 else leaf
             ask = _X86_ASK.format(n=number, leaf=signed, subleaf=subleaf, register=register)
             parts.append(ask)
-        for name, bit in found.items():
+        for name, bit in bits.items():
             place = places[name]
             parts.append(_lack(str(place), "i32", f"bits.{number}", 1 << bit, 1 << place))
     kept = [(n, starts, mask) for n, (starts, mask) in enumerate(_KEPT)]
@@ -293,10 +293,10 @@ def _arm(
 ) -> tuple[list[str], list[str]]:
     parts, declarations = [], []
     for number, (entry, names) in enumerate(ARM.items()):
-        found = {name: many for name, many in names.items() if name in wanted}
-        if found:
+        bits = {name: many for name, many in names.items() if name in wanted}
+        if bits:
             parts.append(f"\n  %bits.{number} = call i64 @getauxval(i64 {entry})\n")
-        for name, many in found.items():
+        for name, many in bits.items():
             place, mask = places[name], sum(1 << bit for bit in many)
             parts.append(_lack(str(place), "i64", f"bits.{number}", mask, 1 << place))
     if parts:

@@ -88,11 +88,11 @@ class _Runner:
         if not builder.block.is_terminated:
             builder.branch(self.end)
         builder.position_at_end(self.end)
-        found = builder.load(self._at(STATUS_AT), INT32)
+        status = builder.load(self._at(STATUS_AT), INT32)
         builder.block.lines.append(
             f"  store atomic i32 0, ptr {self._at(BUSY_AT).text} release, align 4"
         )
-        self._return(found)
+        self._return(status)
 
     def _body(self, body: Body) -> None:
         """What is run at the sizes of a region."""
@@ -168,15 +168,15 @@ class _Runner:
         if number == 0:
             with builder.if_then(self._equal(table, NULL), likely=False):
                 self._fail("ARGUMENT", "the array of %s is NULL", kind)
-        found = builder.load(builder.gep(table, INDEX(number), POINTER), POINTER)
+        pointer = builder.load(builder.gep(table, INDEX(number), POINTER), POINTER)
         if what.updates < 0 and what.tensor.most_bytes(self.body.region):
-            bad = self._equal(found, NULL)
+            bad = self._equal(pointer, NULL)
             if self.plan.sizes:
                 some = builder.icmp_signed("!=", self._nbytes(end), INDEX(0))
                 bad = builder.and_(bad, some)
             with builder.if_then(bad, likely=False):
                 self._fail("ARGUMENT", f"{kind[:-1]} '%s' is NULL", what.tensor.name)
-        return found
+        return pointer
 
     def _refuse_overlaps(self) -> None:
         """Outputs that lie in inputs, or in each other, would change what is still to be read."""
@@ -336,8 +336,8 @@ def _conversion(module: Module, of: str, to: str, target: Target) -> Function:
     with each(builder, count) as i:
         before, after = element_type(of), element_type(to)
         value = builder.load(builder.gep(from_at, i, before), before, size_of(of))
-        made = _converted(Narrow(builder, instruction_set_of(target)), value, after, (of, to))
-        builder.store(made, builder.gep(to_at, i, after), size_of(to))
+        converted = _converted(Narrow(builder, instruction_set_of(target)), value, after, (of, to))
+        builder.store(converted, builder.gep(to_at, i, after), size_of(to))
     builder.ret_void()
     return function
 

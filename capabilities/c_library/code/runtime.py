@@ -316,5 +316,5 @@ def _table(plan: Plan, tensors: Sequence[Tensor], texts: Texts) -> str:
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
     """Extents, -1 for those that vary."""
-    found = [as_expr(extent).constant for extent in tensor.shape]
-    return tuple(-1 if extent is None else extent for extent in found) or (1,)
+    extents = [as_expr(extent).constant for extent in tensor.shape]
+    return tuple(-1 if extent is None else extent for extent in extents) or (1,)

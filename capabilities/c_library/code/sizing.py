@@ -65,18 +65,18 @@ def _write_choice(module: Module, plan: Plan) -> None:
     for number, body in enumerate(plan.bodies):
         with builder.if_then(_inside(builder, values, body.region)):
             layout = module.functions[f"layout.{number}"]
-            found = builder.call(layout, (workspace, sizes))
-            builder._terminate(f"ret i64 {found.text}")
+            nbytes = builder.call(layout, (workspace, sizes))
+            builder._terminate(f"ret i64 {nbytes.text}")
     builder._terminate("ret i64 0")
 
 
 def _inside(builder: Builder, values: Sequence[Value], region: Sequence[Size]) -> Value:
     """Whether sizes are in a region."""
-    found: Value = BOOL(1)
+    inside: Value = BOOL(1)
     for value, size in zip(values, region, strict=True):
         for sign, limit in ((">=", size.low), ("<=", size.high)):
-            found = builder.and_(found, builder.icmp_signed(sign, value, INDEX(limit)))
-    return found
+            inside = builder.and_(inside, builder.icmp_signed(sign, value, INDEX(limit)))
+    return inside
 
 
 def _write_bytes_at(module: Module, plan: Plan) -> None:
@@ -89,8 +89,8 @@ def _write_bytes_at(module: Module, plan: Plan) -> None:
     able = builder.call(module.declare("able", INT32, ()), ())
     with builder.if_then(builder.icmp_signed("!=", able, INT32(0)), likely=False):
         builder._terminate("ret i64 0")
-    found = builder.call(module.functions["lay.out"], (NULL, sizes))
-    builder._terminate(f"ret i64 {found.text}")
+    nbytes = builder.call(module.functions["lay.out"], (NULL, sizes))
+    builder._terminate(f"ret i64 {nbytes.text}")
 
 
 class _Resizer:
@@ -129,18 +129,18 @@ class _Resizer:
     def _leave(self, end: Block) -> None:
         builder = self.builder
         builder.position_at_end(end)
-        found = builder.load(self._at(STATUS_AT), INT32)
+        status = builder.load(self._at(STATUS_AT), INT32)
         busy = self._at(BUSY_AT).text
         builder.block.lines.append(f"  store atomic i32 0, ptr {busy} release, align 4")
-        builder._terminate(f"ret i32 {found.text}")
+        builder._terminate(f"ret i32 {status.text}")
 
     def _refuse(self, bad: Value, code: str, text: str, what: str, *numbers: Value | int) -> None:
         """Leave with a sentence if something is bad: a name, and up to four numbers in it."""
         builder = self.builder
         with builder.if_then(bad, likely=False):
             given = [INDEX(n) if isinstance(n, int) else n for n in (*numbers, 0, 0, 0, 0)[:4]]
-            told = (INT32(CODES[code]), self.texts.text(text), self.texts.text(what))
-            builder.call(self.fault, (self.workspace, *told, *given))
+            message = (INT32(CODES[code]), self.texts.text(text), self.texts.text(what))
+            builder.call(self.fault, (self.workspace, *message, *given))
             builder.branch(self.end)
 
     def _given(self) -> list[Value | None]:
@@ -148,16 +148,16 @@ class _Resizer:
         builder = self.builder
         none = builder.icmp_unsigned("==", self.shapes, NULL)
         self._refuse(none, "ARGUMENT", "the array of %s is NULL", "shapes")
-        found: list[Value | None] = []
+        shapes: list[Value | None] = []
         for number, tensor in enumerate(self.plan.inputs):
             if not tensor.shape:
-                found.append(None)
+                shapes.append(None)
                 continue
             shape = builder.load(builder.gep(self.shapes, INDEX(number), POINTER), POINTER)
             none = builder.icmp_unsigned("==", shape, NULL)
             self._refuse(none, "ARGUMENT", "the shape of input '%s' is NULL", tensor.name)
-            found.append(shape)
-        return found
+            shapes.append(shape)
+        return shapes
 
     def _extents(
         self, given: list[Value | None], *, plain: bool

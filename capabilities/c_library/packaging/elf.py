@@ -114,8 +114,8 @@ def read(content: bytes) -> Part:
             symbols = tuple(_symbols(_bytes(content, row), _bytes(content, rows[row[6]])))
     for row in rows:
         if row[1] == _RELA and row[7] in kept:
-            found = tuple(_relocations(_bytes(content, row)))
-            kept[row[7]] = _with(kept[row[7]], found)
+            relocations = tuple(_relocations(_bytes(content, row)))
+            kept[row[7]] = _with(kept[row[7]], relocations)
     return Part(machine, flags, kept, symbols)
 
 
@@ -153,8 +153,8 @@ def blob(name: str, pieces: Sequence[Any], align: int, machine: int, *, large: b
     nbytes = sum(memoryview(piece).nbytes for piece in pieces)
     flags = ALLOC | (LARGE if apart else 0)
     section = ".lrodata" if apart else ".rodata"
-    found = Section(f"{section}.{name}", _PROGBITS, flags, align, 0, nbytes, pieces)
-    return Part(machine, 0, {1: found}, (Symbol(name, 1, 1, 0, nbytes, True),))
+    contents = Section(f"{section}.{name}", _PROGBITS, flags, align, 0, nbytes, pieces)
+    return Part(machine, 0, {1: contents}, (Symbol(name, 1, 1, 0, nbytes, True),))
 
 
 class _Texts:
@@ -278,10 +278,10 @@ class Merged:
         for number, (section, part) in enumerate(self._sections, start=1):
             if section.relocations:
                 content = self._relocated(section, part)
-                made = Section(
+                header = Section(
                     f".rela{section.name}", _RELA, 0x40, 8, RELOCATION.size, len(content)
                 )
-                tables.append((made, (content,), len(content), symbols_at, number))
+                tables.append((header, (content,), len(content), symbols_at, number))
         symbols = b"".join(self._symbols)
         table = Section(".symtab", _SYMTAB, 0, 8, SYMBOL.size, len(symbols))
         strings = Section(".strtab", _STRTAB, 0, 1, 0, 0)

@@ -61,8 +61,8 @@ def _linked(built: Built, linker: tuple[str, ...], output: Path, stream: BinaryI
                 built.object.write(opened)
             link(linker, folder / "model.o", folder / "model.so", output.name)
             (folder / "model.o").unlink()
-            with (folder / "model.so").open("rb") as made:
-                while chunk := made.read(1 << 22):
+            with (folder / "model.so").open("rb") as file:
+                while chunk := file.read(1 << 22):
                     stream.write(chunk)
     except OSError as error:
         raise unwritable(output, error) from error

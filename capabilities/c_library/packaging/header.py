@@ -170,11 +170,11 @@ def _init(plan: Plan) -> str:
 
 def _updates(plan: Plan) -> str:
     outputs = plan.bodies[0].outputs
-    found = [(end.tensor, plan.inputs[end.updates]) for end in outputs if end.updates >= 0]
-    if not found:
+    updated = [(end.tensor, plan.inputs[end.updates]) for end in outputs if end.updates >= 0]
+    if not updated:
         return ""
     pairs = ", ".join(
-        f"'{_comment(tensor.name)}' in '{_comment(source.name)}'" for tensor, source in found
+        f"'{_comment(tensor.name)}' in '{_comment(source.name)}'" for tensor, source in updated
     )
     return (
         "\n   Some outputs are left in the memory of an input, which the run writes, and may be "

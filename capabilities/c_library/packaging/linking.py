@@ -45,8 +45,8 @@ def linker_of(target: Target) -> tuple[str, ...]:
     else:
         names = (f"{architecture}-linux-gnu-gcc",)
     for name in names:
-        if found := shutil.which(name):
-            return (found,)
+        if path := shutil.which(name):
+            return (path,)
     if find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu")
     raise DependencyError(

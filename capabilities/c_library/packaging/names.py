@@ -12,10 +12,10 @@ _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 
 def prefix_of(name: str) -> str:
     """An identifier of C that is like a name: letters, digits and single underscores."""
-    found = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:_LONGEST].rstrip("_")
-    if not found:
+    identifier = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:_LONGEST].rstrip("_")
+    if not identifier:
         return "model"
-    return found if found[0].isalpha() else f"m{found}"[:_LONGEST]
+    return identifier if identifier[0].isalpha() else f"m{identifier}"[:_LONGEST]
 
 
 def check_prefix(prefix: str) -> str:

@@ -84,11 +84,11 @@ class Tables:
             first = largest.take([0], axis) if extent else largest
             if extent > 1 and _same(np.broadcast_to(first, largest.shape), largest):
                 largest = first
-        for found in (known[name] for known in self._known):
-            pairs = zip(largest.shape, found.shape, strict=True)
+        for table in (known[name] for known in self._known):
+            pairs = zip(largest.shape, table.shape, strict=True)
             corner = largest[tuple(slice(None if a == 1 else b) for a, b in pairs)]
             try:
-                if not _same(np.broadcast_to(corner, found.shape), found):
+                if not _same(np.broadcast_to(corner, table.shape), table):
                     return None
             except ValueError:  # it grows while sizes get smaller
                 return None
@@ -103,7 +103,7 @@ class Tables:
         """A table for each choice of sizes."""
         region = self._variant.region
         count = prod(size.high - size.low + 1 for size in region)
-        most = max(found.nbytes for _, found in self.at_points(name))
+        most = max(table.nbytes for _, table in self.at_points(name))
         if count * most > MOST_BYTES:
             raise ModelError(
                 f"'{self._whole.name}' cannot become a library for all of "
@@ -119,8 +119,8 @@ class Tables:
         ranges = [range(size.low, size.high + 1) for size in region]
         for number, values in enumerate(product(*ranges)):
             point = {size.name: value for size, value in zip(region, values, strict=True)}
-            found = np.ascontiguousarray(follows(self._whole, self._variant, point)[name])
-            raw = found.reshape(-1).view(np.uint8)
+            array = np.ascontiguousarray(follows(self._whole, self._variant, point)[name])
+            raw = array.reshape(-1).view(np.uint8)
             if raw.size > most:
                 raise ModelError(
                     f"'{self._whole.name}' cannot become a library: '{name}' is larger at "

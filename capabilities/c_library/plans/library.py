@@ -73,7 +73,7 @@ def _copies(recipe: Recipe) -> dict[str, TensorRef]:
         ModelError: the host does more than that.
     """
     ends = {ref.info.name for ref in recipe.inputs}
-    found: dict[str, TensorRef] = {}
+    copies: dict[str, TensorRef] = {}
     hosts = []
     for step in recipe.steps:
         if not isinstance(step, HostStep):
@@ -82,11 +82,11 @@ def _copies(recipe: Recipe) -> dict[str, TensorRef]:
             step.inputs[0].info.name in ends or step.inputs[0].place.region == "constant"
         )
         if there and step.outputs[0].place.region == "value" and step.outputs[0].info.known:
-            found[step.outputs[0].info.name] = step.inputs[0]
+            copies[step.outputs[0].info.name] = step.inputs[0]
         else:
             hosts.append((step.name, step.operator))
     refuse_hosts(recipe.name, hosts)
-    return found
+    return copies
 
 
 class _Places:

@@ -66,7 +66,7 @@ class VaryingArena:
             if name in nbytes and base in nbytes:
                 near[base].append((name, offset))
                 near[name].append((base, -offset))
-        found: list[Ties] = []
+        groups: list[Ties] = []
         seen: set[str] = set()
         for name in nbytes:
             if name in seen:
@@ -84,8 +84,8 @@ class VaryingArena:
             seen.update(members)
             low = self._outermost(members.values(), -1)
             high = self._outermost((d + nbytes[n] for n, d in members.items()), 1)
-            found.append(Ties(members, low, high))
-        return self._lives(found)
+            groups.append(Ties(members, low, high))
+        return self._lives(groups)
 
     def _outermost(self, values: Iterable[Expr], sign: int) -> tuple[Expr, ...]:
         """Those that may be the least (sign -1) or greatest (sign 1)."""

@@ -158,18 +158,18 @@ class _Body:
         """Slots of what is held, and of what lies in it."""
         self.places: dict[str, tuple[int, Expr]] = {}
         """Which of `held`, and how far behind its start."""
-        found: list[Held] = []
+        slots: list[Held] = []
         for name in self.variant.held:
             self._check_held(name, tables)
             table = tables.of(name)
-            self.places[name] = (len(found), as_expr(0))
-            found.append(
+            self.places[name] = (len(slots), as_expr(0))
+            slots.append(
                 Held(
                     self._slot(name), self.weights.add(table.array), table.offset, table.shape,
                     table.steps, table.element, self.variant.by_name[name].nbytes,
                 )
             )  # fmt: skip
-        members: list[list[tuple[int, Expr]]] = [[] for _ in found]
+        members: list[list[tuple[int, Expr]]] = [[] for _ in slots]
         for name, base, offset in ties_of(self.variant):
             if base in self.places:
                 number, distance = self.places[base]
@@ -183,7 +183,7 @@ class _Body:
                 self.copied.append((name, self.slot_of[own]))
         self.held = [
             replace(held, members=tuple(inside))
-            for held, inside in zip(found, members, strict=True)
+            for held, inside in zip(slots, members, strict=True)
         ]
 
     def _check_held(self, name: str, tables: Tables) -> None:
@@ -250,14 +250,14 @@ class _Body:
         return 0
 
     def _end(self, name: str, number: int) -> End:
-        found = self.variant.by_name[name]
-        tensor = _tensor(self.recipe, found.info)
+        held = self.variant.by_name[name]
+        tensor = _tensor(self.recipe, held.info)
         home = self._home(name)
         group = self.group_of.get(name)
-        direct = group is not None and not found.stored and self._alone(name, group)
+        direct = group is not None and not held.stored and self._alone(name, group)
         if direct and group is not None:
             self._direct[group] = number
-        return End(tensor, home, direct, found.stored)
+        return End(tensor, home, direct, held.stored)
 
     def _alone(self, name: str, group: int) -> bool:
         """Whether a group is one end alone, and what has the very same bytes."""
@@ -276,13 +276,13 @@ class _Body:
     def _output(self, name: str, number: int) -> End:
         if name in self.variant.inputs:
             return replace(self._end(name, number), source=self.variant.inputs.index(name))
-        found = self._end(name, number)
-        if not found.home:
+        end = self._end(name, number)
+        if not end.home:
             raise ModelError(
                 f"'{self.recipe.name}' cannot become a library: its output '{name}' is no array "
                 "of kernels; compile the model to a .tsm"
             )
-        return found
+        return end
 
     def _stages(self) -> list[Stage]:
         """Kernels in runs, at whose start alone something has to be checked."""
@@ -308,12 +308,12 @@ class _Body:
 
     def _check(self, check: VaryingCheck) -> Check | None:
         """What a run has to look at; None where the sizes tell."""
-        found = self.variant.by_name[check.indices]
-        if found.constant is not None or check.indices in self.places:
+        indices = self.variant.by_name[check.indices]
+        if indices.constant is not None or check.indices in self.places:
             return None
-        count = _tensor(self.recipe, found.info).count
+        count = _tensor(self.recipe, indices.info).count
         number = len(self.numbers)
         self.numbers += [count, *check.extents]
         extents = tuple(0 for _ in check.extents)
-        dtype = found.stored or found.info.dtype
+        dtype = indices.stored or indices.info.dtype
         return Check(check.node, self._address(check.indices), dtype, 0, extents, number)

@@ -31,17 +31,17 @@ def report(database: str, job: int | None, against: int | None, page: Path, as_j
 
     check_output(page, database)
     with Database.open(database, create=False) as opened:
-        found = gather(opened, job)
-        other = None if against is None else beside(found, gather(opened, against))
+        gathered = gather(opened, job)
+        other = None if against is None else beside(gathered, gather(opened, against))
     with written(page) as stream:
-        stream.write(page_of(found, other).encode())
-    whole = [one.to_json() for one in wholes(found)]
+        stream.write(page_of(gathered, other).encode())
+    whole = [one.to_json() for one in wholes(gathered)]
     if as_json:
         both = {} if other is None else {"against": other.to_json()}
-        told = {**found.to_json(), "sentence": sentence(found)}
-        print_json({**told, "whole": whole, **both, "file": str(page)})
+        document = {**gathered.to_json(), "sentence": sentence(gathered)}
+        print_json({**document, "whole": whole, **both, "file": str(page)})
         return
-    note(f"{page}: job {found.job.id}, {sentence(found)}")
+    note(f"{page}: job {gathered.job.id}, {sentence(gathered)}")
     for way, here, there in () if other is None else other.sums:
         note(
             f"by {way}: {duration(here)} beside {duration(there)} of job {against}, "

@@ -46,11 +46,11 @@ class Access:
         Raises:
             DatabaseError: it is not there, or cannot be read (now).
         """
-        found = self._current()
+        database = self._current()
         try:
-            yield found
+            yield database
         except DatabaseError:
-            self._forget(found)
+            self._forget(database)
             raise
 
     def awaited(self) -> bool:
@@ -90,10 +90,10 @@ class Access:
                 self.generation += 1
             return self._opened
 
-    def _forget(self, found: Database) -> None:
+    def _forget(self, database: Database) -> None:
         """Open it anew for the next request, unless another request did so already."""
         with self._lock:
-            if self._opened is found:
+            if self._opened is database:
                 self._close()
 
     def _close(self) -> None:
@@ -106,7 +106,7 @@ class Access:
         if self._path is None:
             return None
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino

@@ -36,8 +36,8 @@ class Told:
         """From the JSON of the database."""
         if not isinstance(progress, Mapping):
             return cls()
-        found = progress.get("tasks")
-        tasks = [t for t in found if isinstance(t, Mapping)] if isinstance(found, list) else []
+        entries = progress.get("tasks")
+        tasks = [t for t in entries if isinstance(t, Mapping)] if isinstance(entries, list) else []
         trials, limit = _number(progress, "trials"), _number(progress, "trials_limit")
         return cls(
             str(progress.get("measured_by") or "")[:20],
@@ -52,16 +52,16 @@ class Told:
 
 def _gain(tasks: list[Mapping[str, Any]]) -> float | None:
     """Over the tasks whose default and best are both known."""
-    found = gain_of(
+    gain = gain_of(
         (_number(t, "weight") or 1.0, _number(t, "default_us"), _number(t, "best_us"))
         for t in tasks
     )
-    return None if found is None else found.times
+    return None if gain is None else gain.times
 
 
-def _number(found: Mapping[str, Any], name: str) -> float | None:
+def _number(entry: Mapping[str, Any], name: str) -> float | None:
     """A number that is finite, not negative and of a size that means something."""
-    value = found.get(name)
+    value = entry.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and 0 <= value < 1e15 else None

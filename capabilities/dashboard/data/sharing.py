@@ -36,9 +36,9 @@ class Shared(Generic[Answer]):
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         with slot.lock:
-            if slot.made is None or time.monotonic() - slot.made[0] > self._seconds:
-                slot.made = (time.monotonic(), make())
-            return slot.made[1]
+            if slot.dated is None or time.monotonic() - slot.dated[0] > self._seconds:
+                slot.dated = (time.monotonic(), make())
+            return slot.dated[1]
 
 
 class _Slot(Generic[Answer]):
@@ -46,4 +46,4 @@ class _Slot(Generic[Answer]):
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.made: tuple[float, Answer] | None = None
+        self.dated: tuple[float, Answer] | None = None

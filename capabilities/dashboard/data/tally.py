@@ -162,12 +162,12 @@ class JobTally:
         """Of its tasks by the way of measuring that the job is about, once each without weights."""
         labels = {task.name.measured_by for task in self.tasks.values()}
         way = way_of(self._command) or ("hardware" if "hardware" in labels else "simulator")
-        found = gain_of(
+        gain = gain_of(
             (weights.get(task.name.workload, 1.0), task.default_s, task.best_s)
             for task in self.tasks.values()
             if task.name.measured_by == way
         )
-        return None if found is None else found.times
+        return None if gain is None else gain.times
 
     def advance(self, database: Database, most: int, seconds: float = math.inf) -> None:
         """Take new trials in, at most so many, and for about so long."""
@@ -177,12 +177,12 @@ class JobTally:
         while left > 0 and time.monotonic() < until:
             asked = min(left, _AT_ONCE)
             with database.reading() as connection:
-                found = new_trials(connection, self._job, self.last, asked)
-                unknown = {trial.series for trial in found} - self._names.keys()
+                trials = new_trials(connection, self._job, self.last, asked)
+                unknown = {trial.series for trial in trials} - self._names.keys()
                 self._names |= names_of(connection, unknown) if unknown else {}
-            self._take(database, found)
-            left -= len(found)
-            self.complete = len(found) < asked
+            self._take(database, trials)
+            left -= len(trials)
+            self.complete = len(trials) < asked
             if self.complete:
                 break
         self._settle(database)
@@ -206,8 +206,8 @@ class JobTally:
         gone = _seconds(since[0], since[-1]) if since else 0.0
         return (len(since) - 1) / gone if gone > 0 else None
 
-    def _take(self, database: Database, found: Iterable[Glance]) -> None:
-        for trial in found:
+    def _take(self, database: Database, trials: Iterable[Glance]) -> None:
+        for trial in trials:
             self.last = trial.id
             self.seen += 1
             name = self._names.get(trial.series)
@@ -251,8 +251,8 @@ class JobTally:
         for task in self.tasks.values():
             if task.shaken:
                 with database.reading() as connection:
-                    found = fastest_of_job(connection, self._job, task.series)
-                number, latency, digest = found or (None, None, "")
+                    fastest = fastest_of_job(connection, self._job, task.series)
+                number, latency, digest = fastest or (None, None, "")
                 if latency is not None and latency != task.best_s:
                     task.points.append((task.trials, latency))
                     task.again.append((task.trials, latency))
@@ -280,8 +280,8 @@ class Tallies:
     def of(self, generation: int, job: int, command: str = "") -> JobTally:
         """The tally of a job of the database of that generation (`Access.generation`)."""
         with self._lock:
-            found = self._known.setdefault((generation, job), JobTally(job, command))
+            tally = self._known.setdefault((generation, job), JobTally(job, command))
             self._known.move_to_end((generation, job))
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
-            return found
+            return tally

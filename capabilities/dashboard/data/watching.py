@@ -120,7 +120,7 @@ def fastest_of_job(
 
     Of each configuration the last word counts; None where nothing works.
     """
-    found: list[tuple[float, str, int]] = []
+    trials: list[tuple[float, str, int]] = []
     for number in series:
         row = connection.execute(
             select(TRIALS.c.latency_s, TRIALS.c.config_digest, TRIALS.c.id)
@@ -130,10 +130,10 @@ def fastest_of_job(
             .limit(1)
         ).first()
         if row is not None and row[0] is not None:
-            found.append((row[0], row[1], row[2]))
-    if not found:
+            trials.append((row[0], row[1], row[2]))
+    if not trials:
         return None
-    latency, digest, number = min(found)
+    latency, digest, number = min(trials)
     return number, latency, digest
 
 

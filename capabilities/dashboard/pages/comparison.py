@@ -48,7 +48,7 @@ def compare(watch: Watch, a: int | None, b: int | None) -> dict[str, Any]:
     """Values of the page; without two jobs that exist, only what may be chosen."""
     with watch.database.reading() as connection:
         offered = job_numbers(connection, "", "", None, JOBS_OFFERED)
-    jobs = {number: found for number in offered if (found := watch.job(number)) is not None}
+    jobs = {number: line for number in offered if (line := watch.job(number)) is not None}
     left, right = (watch.job(n) if n is not None else None for n in (a, b))
     values: dict[str, Any] = {
         "offered": list(jobs.values()),
@@ -90,10 +90,10 @@ def compare(watch: Watch, a: int | None, b: int | None) -> dict[str, Any]:
 
 def _by_subject(tasks: Iterable[TaskTally]) -> dict[tuple[str, str], TaskTally]:
     """Tasks by workload and way of measuring; of several targets the one tried most."""
-    found: dict[tuple[str, str], TaskTally] = {}
+    by_subject: dict[tuple[str, str], TaskTally] = {}
     for task in sorted(tasks, key=lambda task: task.trials):
-        found[task.name.workload, task.name.measured_by] = task
-    return dict(sorted(found.items(), key=lambda item: -(item[1].best_s or 0.0)))
+        by_subject[task.name.workload, task.name.measured_by] = task
+    return dict(sorted(by_subject.items(), key=lambda item: -(item[1].best_s or 0.0)))
 
 
 def _configs(watch: Watch, tasks: Iterable[TaskTally]) -> dict[int, Mapping[str, Any]]:

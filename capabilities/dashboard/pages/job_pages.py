@@ -53,7 +53,7 @@ class JobLine:
         counts: what it did, by its rows; as it told while these are counted.
         gain: best against default, as the job told, or of its tasks by their rows.
         ran_s: seconds from start to end, or until now.
-        told: what the job says of itself.
+        progress: what the job says of itself.
     """
 
     job: Job
@@ -64,7 +64,7 @@ class JobLine:
     left_s: float | None
     gain: float | None
     ran_s: float
-    told: Told
+    progress: Told
 
     @property
     def trials(self) -> int:
@@ -118,12 +118,12 @@ class Watch:
             rows = tally.count(self.database)
             if rows - tally.seen <= _COUNTED_WHOLE:
                 tally.advance(self.database, READ_AT_ONCE, READ_S)
-            told = Told.of(job.progress)
-            rate = told.rate or (tally.rate(self.database) if job.runs else None)
+            progress = Told.of(job.progress)
+            rate = progress.rate or (tally.rate(self.database) if job.runs else None)
             counts = tally.counts
             if not tally.complete:
                 counts = told_by(job) or TrialCounts(rows)
-            return _line(job, tally, told, counts, rate)
+            return _line(job, tally, progress, counts, rate)
 
     def workers(self, job: int | None = None) -> list[WorkerLine]:
         """Workers that reported, those of the newest jobs first."""
@@ -159,7 +159,7 @@ class Watch:
         line = self.line(job)
         workers = self.workers(job.id)
         with tally.lock:
-            weights = line.told.weights
+            weights = line.progress.weights
             tasks = sorted(tally.tasks.values(), key=lambda t: _cost(t, weights), reverse=True)
             tasks = _found(tasks, text)
             if section == "tasks":
@@ -204,7 +204,7 @@ def charts(tasks: Sequence[TaskTally]) -> list[tuple[TaskTally, Chart]]:
         (task, chart([("best", task.points, task.trials)], task.default_s, task.again))
         for task in tasks
     ]
-    return [(task, found) for task, found in drawn if found is not None]
+    return [(task, chart) for task, chart in drawn if chart is not None]
 
 
 def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
@@ -213,14 +213,14 @@ def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
 
 
 def _line(
-    job: Job, tally: JobTally, told: Told, counts: TrialCounts, rate: float | None
+    job: Job, tally: JobTally, progress: Told, counts: TrialCounts, rate: float | None
 ) -> JobLine:
     runs, ran = job.runs, _ran(job)
     if not runs:
         rate = counts.trials / ran if ran > 0 and counts.trials else None
-    left = told.left_s
-    if left is None and told.limit and rate:
-        left = max(0.0, told.limit - (told.trials or 0)) / rate
+    left = progress.left_s
+    if left is None and progress.limit and rate:
+        left = max(0.0, progress.limit - (progress.trials or 0)) / rate
     return JobLine(
         job,
         title_of(job.command),
@@ -228,9 +228,9 @@ def _line(
         counts,
         rate,
         left if runs else None,
-        told.gain or tally.gain(told.weights),
+        progress.gain or tally.gain(progress.weights),
         ran,
-        told,
+        progress,
     )
 
 
@@ -259,7 +259,7 @@ def _found(tasks: Sequence[TaskTally], text: str) -> list[TaskTally]:
     ]
 
 
-def _failures(found: Mapping[str, FailureTally]) -> list[dict[str, Any]]:
+def _failures(tallies: Mapping[str, FailureTally]) -> list[dict[str, Any]]:
     """Kinds of failures with their messages, the most frequent first."""
     return [
         {
@@ -271,5 +271,5 @@ def _failures(found: Mapping[str, FailureTally]) -> list[dict[str, Any]]:
             ],
             "different": len(failure.messages),
         }
-        for status, failure in sorted(found.items(), key=lambda item: -item[1].count)
+        for status, failure in sorted(tallies.items(), key=lambda item: -item[1].count)
     ]

@@ -24,14 +24,14 @@ STATIC = {"live.js": "text/javascript", "style.css": "text/css", "icon.svg": "im
 @lru_cache
 def environment() -> Environment:
     """The templates of the live page."""
-    found = Environment(
+    templates = Environment(
         loader=PackageLoader("tilesmith.capabilities.dashboard"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    templates.filters |= {
         "duration": duration,
         "number": number,
         "span": span,
@@ -39,8 +39,8 @@ def environment() -> Environment:
         "stamp": stamp,
         "pace": pace,
     }
-    found.globals |= {"static": {name: f"/static/{name}?v={_digest(name)}" for name in STATIC}}
-    return found
+    templates.globals |= {"static": {name: f"/static/{name}?v={_digest(name)}" for name in STATIC}}
+    return templates
 
 
 def render(template: str, **values: Any) -> str:

@@ -61,9 +61,9 @@ def schedules(database: Database, asked: Asked) -> dict[str, Any]:
     with database.reading() as connection:
         keys = workload_keys(connection, asked.where, WORKLOADS_SHOWN + 1, offset)
         scope = Scope(keys[:WORKLOADS_SHOWN], operator=asked.operator or None)
-        found = candidates(connection, scope, database.toolchain, None) if keys else []
-        found = [c for c in found if asked.target in ("", c.target, c.target.rpartition("-")[0])]
-        picked = pick(connection, found, ("workload", "target", "threads"))
+        series = candidates(connection, scope, database.toolchain, None) if keys else []
+        series = [c for c in series if asked.target in ("", c.target, c.target.rpartition("-")[0])]
+        picked = pick(connection, series, ("workload", "target", "threads"))
         known = {"operators": operators(connection), "targets": target_identities(connection)}
     bests = [picked[group] for group in sorted(picked)]
     return {
@@ -80,16 +80,16 @@ def record(database: Database, number: int) -> dict[str, Any]:
     Raises:
         DatabaseError: there is no such trial.
     """
-    found = database.record(number)
-    best: Best | None = database.best(found.workload_key, found.target_identity, found.threads)
-    samples = found.result.samples
+    trial = database.record(number)
+    best: Best | None = database.best(trial.workload_key, trial.target_identity, trial.threads)
+    samples = trial.result.samples
     return {
-        "record": found,
+        "record": trial,
         "best": best,
         "origin": None if best is None else database.origins([best])[0],
         "is_best": best is not None and best.record.id == number,
-        "spread": (max(samples) - min(samples)) / found.latency
-        if found.latency and len(samples) > 1
+        "spread": (max(samples) - min(samples)) / trial.latency
+        if trial.latency and len(samples) > 1
         else None,
         "listings": {name: title for name, (title, _) in LISTINGS.items()},
     }
@@ -113,11 +113,11 @@ class Code:
 
 
 def _listing(database: Database, number: int, name: str) -> tuple[str, str]:
-    found = database.record(number)
-    if found.is_of_model:
+    record = database.record(number)
+    if record.is_of_model:
         return "", "A whole model's record stands for no code of its own."
     try:
-        text = LISTINGS[name][1](found, target_of(database, found.target_identity))
+        text = LISTINGS[name][1](record, target_of(database, record.target_identity))
     except TilesmithError as error:
         return "", str(error)
     except Exception as error:  # a record that no Tilesmith wrote may upset any part of it

@@ -100,8 +100,8 @@ def _tried(watch: Watch, job: Job, task: TaskTally, alone: bool) -> Tried:
         rows = configs_tried(connection, job.id, sorted(task.series), most)
         best = [task.best_id] if task.best_id is not None else []
         record = by_number(connection, [n for n in best if n not in {row[0] for row in rows}])
-    found = {number: (dict(Config.from_json(config)), s) for number, config, s in rows}
-    return found | {r.id: (dict(r.config), r.latency) for r in record if r.id and r.latency}
+    measured = {number: (dict(Config.from_json(config)), s) for number, config, s in rows}
+    return measured | {r.id: (dict(r.config), r.latency) for r in record if r.id and r.latency}
 
 
 def _names(tried: Tried) -> list[str]:

@@ -126,12 +126,12 @@ def _latency(record: TuningRecord) -> float:
 
 def _thinned(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     """The ends, and where the value changes."""
-    found = list(points)
-    last = len(found) - 1
+    series = list(points)
+    last = len(series) - 1
     return [
         point
-        for i, point in enumerate(found)
-        if i in (0, last) or point[1] != found[i - 1][1] or point[1] != found[i + 1][1]
+        for i, point in enumerate(series)
+        if i in (0, last) or point[1] != series[i - 1][1] or point[1] != series[i + 1][1]
     ]
 
 
@@ -165,7 +165,7 @@ def _roofline(best: TuningRecord | None, target: Target | None) -> tuple[float |
         return None, ""
     try:
         workload: Workload = best.workload
-        found = simulate(workload, target, best.config, "roofline")
+        simulated = simulate(workload, target, best.config, "roofline")
     except TilesmithError:
         return None, ""
-    return found.latency_us / 1e6, found.bound
+    return simulated.latency_us / 1e6, simulated.bound

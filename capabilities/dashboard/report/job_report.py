@@ -45,8 +45,8 @@ class InModel:
         measured_by: how its latencies were.
         latency_s: with the schedules chosen, seconds.
         choices: how many are pinned or left untuned.
-        told: latencies in milliseconds by the names of `in_model` in `tilesmith tune --json`;
-            empty for jobs of versions that did not keep them.
+        latencies_ms: by the names of `in_model` in `tilesmith tune --json`; empty for
+            jobs of versions that did not keep them.
         compared: schedules tried in the model.
         pinned, reverted: workloads.
     """
@@ -55,14 +55,14 @@ class InModel:
     measured_by: str
     latency_s: float
     choices: int
-    told: Mapping[str, float]
+    latencies_ms: Mapping[str, float]
     compared: int = 0
     pinned: tuple[str, ...] = ()
     reverted: tuple[str, ...] = ()
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """Names of `told` that say something of their own, with what they are: none twice."""
+        """Names of `latencies_ms` that say something of their own, with what they are."""
         kept = bool(self.pinned or self.reverted)
         return [
             (name, what)
@@ -75,14 +75,14 @@ class InModel:
                 ("kernels_in_place_ms", "the same kernels measured in their places", True),
                 ("added_ms", "conversions of layouts, and what no trial measured", True),
             )
-            if says and self.told.get(name) is not None
+            if says and self.latencies_ms.get(name) is not None
         ]
 
     @classmethod
     def of(cls, record: TuningRecord) -> InModel:
         """From a model's record, whose message tells it as JSON."""
         assert record.latency is not None, "only of records that work"
-        found = _object(record.result.message)
+        fields = _object(record.result.message)
         return cls(
             record.workload_key,
             record.result.measured_by,
@@ -90,21 +90,21 @@ class InModel:
             len(record.config),
             {
                 name: float(value)
-                for name, value in found.items()
+                for name, value in fields.items()
                 if name.endswith("_ms") and isinstance(value, int | float)
             },
-            int(found.get("compared") or 0),
-            *(tuple(map(str, found.get(name) or ())) for name in ("pinned", "reverted")),
+            int(fields.get("compared") or 0),
+            *(tuple(map(str, fields.get(name) or ())) for name in ("pinned", "reverted")),
         )
 
 
 def _object(text: str) -> dict[str, Any]:
     """A JSON object, {} for any other text."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class Told:
 
 @dataclass(frozen=True)
 class JobReport:
-    """Everything the page shows. Times in seconds unless named otherwise; `told`: what the job last
-    told of its workloads, measured by `told_by`, those without a trial of its own included.
+    """Everything the page shows. Times in seconds unless named otherwise; `progress`: what the job
+    last told of its workloads, measured by `told_by`, those without a trial of its own included.
     """
 
     job: Job
@@ -144,7 +144,7 @@ class JobReport:
     counts: TrialCounts
     in_model: tuple[InModel, ...] = ()
     told_by: str = ""
-    told: Mapping[str, Told] = field(default_factory=dict)
+    progress: Mapping[str, Told] = field(default_factory=dict)
 
     @property
     def trials(self) -> int:
@@ -176,8 +176,8 @@ class JobReport:
             **self.counts.to_json(),
             "schedules": dict(self.origins),
             "tasks": len({task.workload for task in self.tasks}),
-            "failures": {found.status: found.count for found in self.failures},
-            "spent_s": {found.what: found.seconds for found in self.spent},
+            "failures": {failure.status: failure.count for failure in self.failures},
+            "spent_s": {part.what: part.seconds for part in self.spent},
         }
 
 
@@ -224,31 +224,31 @@ def gather(database: Database, number: int | None = None) -> JobReport:
 def _told(job: Job) -> tuple[str, dict[str, Told]]:
     """How the job measured when it last told of itself, and what it told, by workload key."""
     tasks = job.progress.get("tasks")
-    found: dict[str, Told] = {}
+    by_key: dict[str, Told] = {}
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):
             weight, default, best = (
                 float(value) if isinstance(value := task.get(name), int | float) else None
                 for name in ("weight", "default_us", "best_us")
             )
-            found[str(task.get("workload"))] = Told(
+            by_key[str(task.get("workload"))] = Told(
                 weight, default and default / 1e6, best and best / 1e6
             )
-    return str(job.progress.get("measured_by", "")), found
+    return str(job.progress.get("measured_by", "")), by_key
 
 
 def _tasks(
     database: Database, trials: Sequence[TuningRecord], target: Target | None, job: Job
 ) -> tuple[TaskCurve, ...]:
     """Those that cost most first; hardware before simulator."""
-    way, told = _told(job)
+    way, by_task = _told(job)
     groups: defaultdict[tuple[str, str], list[TuningRecord]] = defaultdict(list)
     for record in trials:
         groups[record.result.measured_by, record.workload_key].append(record)
     nothing = Told(None, None, None)
     curves = []
     for (label, key), members in groups.items():
-        curve, said = curve_of(members, target), told.get(key, nothing)
+        curve, said = curve_of(members, target), by_task.get(key, nothing)
         first = members[0]
         subject = first.workload_key, first.target_identity, first.threads
         origin = database.origin(*subject, curve.measured_by) or ""
@@ -270,14 +270,14 @@ def _tasks(
 
 def _failures(trials: Sequence[TuningRecord]) -> tuple[_Failure, ...]:
     """By status, the most frequent message of each."""
-    found = []
+    failures = []
     failed = [record for record in trials if not record.result.ok]
     for status, count in Counter(record.result.status for record in failed).most_common():
         alike = [record for record in failed if record.result.status == status]
         message = Counter(record.result.message for record in alike).most_common(1)[0][0]
         example = next(record for record in alike if record.result.message == message)
-        found.append(_Failure(status, count, example.workload_key, message))
-    return tuple(found)
+        failures.append(_Failure(status, count, example.workload_key, message))
+    return tuple(failures)
 
 
 def _spent(job: Job, trials: Sequence[TuningRecord]) -> tuple[Spent, ...]:

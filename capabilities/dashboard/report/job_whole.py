@@ -58,10 +58,10 @@ def wholes(report: JobReport) -> tuple[_Whole, ...]:
     """What is known of the whole, the best known first: measured in the model, then added up by way
     of measuring, hardware first.
     """
-    found = [
+    parts = [
         _Whole(model.measured_by, untuned / 1e3, model.latency_s, _MEASURED)
         for model in report.in_model
-        if (untuned := model.told.get("untuned_ms"))
+        if (untuned := model.latencies_ms.get("untuned_ms"))
     ]
     for label in ways(report.tasks):
         mine = _latencies(report, label)
@@ -70,18 +70,18 @@ def wholes(report: JobReport) -> tuple[_Whole, ...]:
             how = _ADDED if all(task.weight is not None for task in known) else _ONCE
             gain = gain_of((times(task), task.default_s, task.best_s) for task in mine.values())
             assert gain is not None, "some are known"
-            found.append(_Whole(label, gain.default_s, gain.best_s, how, gain.missing))
-    return tuple(found)
+            parts.append(_Whole(label, gain.default_s, gain.best_s, how, gain.missing))
+    return tuple(parts)
 
 
 def sentence(report: JobReport) -> str:
     """What a job came to: untuned, tuned, and how that was measured."""
     threads = f"{report.threads} thread{'s' if report.threads != 1 else ''}"
     what = f"{report.title} on {report.target_identity}, {threads}"
-    found = wholes(report)
-    if not found:
+    known = wholes(report)
+    if not known:
         return f"{what}: nothing worked, so there is no latency to tell; {report.counts}."
-    best = found[0]
+    best = known[0]
     return (
         f"{what}: {duration(best.before_s)} untuned, {duration(best.after_s)} tuned, "
         f"{best.gain:.2f} times as fast, {_BY[best.measured_by]}, {best.how}; schedules: "
@@ -92,7 +92,7 @@ def sentence(report: JobReport) -> str:
 def _latencies(report: JobReport, label: str) -> Mapping[str, TaskCurve | Told]:
     """What is known of each workload by one way of measuring, by its key."""
     own = {task.workload: task for task in report.tasks if task.measured_by == label}
-    return {**report.told, **own} if label == report.told_by else own
+    return {**report.progress, **own} if label == report.told_by else own
 
 
 def ways(tasks: Iterable[TaskCurve]) -> list[str]:
@@ -212,8 +212,8 @@ def beside(report: JobReport, other: JobReport) -> Against:
     return Against(other, _differing(report, other), tuple(pairs), tuple(sums))
 
 
-def _versions(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _differing(report: JobReport, other: JobReport) -> tuple[tuple[str, str, str], ...]:
@@ -228,7 +228,7 @@ def _differing(report: JobReport, other: JobReport) -> tuple[tuple[str, str, str
             ("trials", str(one.trials)),
             ("time", f"{sum(spent.seconds for spent in one.spent):.0f} s"),
             ("host", ", ".join(one.hosts)),
-            ("versions", "; ".join(_versions(found) for found in one.toolchains)),
+            ("versions", "; ".join(_versions(versions) for versions in one.toolchains)),
             ("calibration", ", ".join(one.calibrations)),
         )
         for one in (report, other)

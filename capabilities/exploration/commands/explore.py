@@ -74,16 +74,16 @@ def explore(csv_file: Path | None, page_file: Path | None, as_json: bool, **aske
         check_output(path, *asked["models"])
     request = _request(asked)
     with telling() as show:
-        found = search(request, lambda what, done, total: show(f"{done} of {total} {what}"))
+        exploration = search(request, lambda what, done, total: show(f"{done} of {total} {what}"))
     if csv_file is not None:
-        csv_file.write_text(csv_text(found), encoding="utf-8")
+        csv_file.write_text(csv_text(exploration), encoding="utf-8")
     if page_file is not None:
-        page_file.write_text(page(found, _command()), encoding="utf-8")
+        page_file.write_text(page(exploration, _command()), encoding="utf-8")
     if as_json:
-        print_json(found.to_json())
+        print_json(exploration.to_json())
         return
-    click.echo(_summary(found))
-    for text in found.notes:
+    click.echo(_summary(exploration))
+    for text in exploration.notes:
         note(text)
 
 
@@ -106,38 +106,47 @@ def _command() -> str:
     return shlex.join(["tilesmith", *words])
 
 
-def _summary(found: Exploration) -> str:
+def _summary(exploration: Exploration) -> str:
     lines = [
-        f"{len(found.designs)} designs of {found.grid:,} combinations: {found.judged:,} operators "
-        f"judged, {found.shared:,} shared, {found.searches} searches, {found.played} models played",
-        f"{found.target}: {found.next_bottleneck}",
-        _table(found, [found.designs[0], *found.front]),
+        f"{len(exploration.designs)} designs of {exploration.grid:,} combinations: "
+        f"{exploration.judged:,} operators judged, {exploration.shared:,} shared, "
+        f"{exploration.searches} searches, {exploration.played} models played",
+        f"{exploration.target}: {exploration.next_bottleneck}",
+        _table(exploration, [exploration.designs[0], *exploration.front]),
     ]
-    if found.error == found.error:
+    if exploration.error == exploration.error:
         lines.append(
             "score: latency to the base's; '~' is estimated: estimates of designs that were played "
-            f"afterwards were off by {found.error:.0%} in the median"
+            f"afterwards were off by {exploration.error:.0%} in the median"
         )
-    lines += ["", "percent for each percent more:", _sensitivities(found)]
-    for settings, reason in found.refused[:_MOST_REFUSED]:
+    lines += ["", "percent for each percent more:", _sensitivities(exploration)]
+    for settings, reason in exploration.refused[:_MOST_REFUSED]:
         lines.append(f"no design: {', '.join(f'{n}={v}' for n, v in settings)}: {reason}")
-    if len(found.refused) > _MOST_REFUSED:
-        lines.append(f"and {len(found.refused) - _MOST_REFUSED} more that are none")
+    if len(exploration.refused) > _MOST_REFUSED:
+        lines.append(f"and {len(exploration.refused) - _MOST_REFUSED} more that are none")
     return "\n".join(lines)
 
 
-def _table(found: Exploration, rows: list[Design]) -> str:
+def _table(exploration: Exploration, rows: list[Design]) -> str:
     names = [name for name, _ in rows[0].settings]
-    header = ("", *names, found.unit, "score", *(f"{m} us" for m in found.models), "bound", "next")
+    header = (
+        "",
+        *names,
+        exploration.unit,
+        "score",
+        *(f"{m} us" for m in exploration.models),
+        "bound",
+        "next",
+    )
     return table(
         header,
         [
             (
-                "base" if row is found.designs[0] else "front",
+                "base" if row is exploration.designs[0] else "front",
                 *(value for _, value in row.settings),
-                f"{row.spent(found.budget):.1f}",
+                f"{row.spent(exploration.budget):.1f}",
                 f"{'' if row.played else '~'}{row.score:.3f}",
-                *(_us(row.latency_us[model]) for model in found.models),
+                *(_us(row.latency_us[model]) for model in exploration.models),
                 row.bound,
                 row.next_bound,
             )
@@ -146,7 +155,7 @@ def _table(found: Exploration, rows: list[Design]) -> str:
     )
 
 
-def _sensitivities(found: Exploration) -> str:
+def _sensitivities(exploration: Exploration) -> str:
     header = ("number", "between", "latency", "area", "power", "best alone", "score there")
     rows = [
         (
@@ -156,10 +165,10 @@ def _sensitivities(found: Exploration) -> str:
             f"{one.best:g}",
             f"{one.best_score:.3f}",
         )
-        for one in found.sensitivities
+        for one in exploration.sensitivities
     ]
     return table(header, rows)
 
 
-def _us(found: float) -> str:
-    return f"{found:.1f}" if not found < 100 else f"{found:.3g}"
+def _us(latency: float) -> str:
+    return f"{latency:.1f}" if not latency < 100 else f"{latency:.3g}"

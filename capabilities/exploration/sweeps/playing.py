@@ -72,11 +72,11 @@ class Player:
     known: Choices = field(default_factory=dict)
     result_there: SimulationResult | None = None
 
-    def result(self, target: Target, found: Choices) -> SimulationResult:
+    def result(self, target: Target, choices: Choices) -> SimulationResult:
         """The subject on a target.
 
         Args:
-            found: schedules searched for there.
+            choices: schedules searched for there.
         """
         if target == self.base and self.result_there is not None:
             return self.result_there
@@ -87,7 +87,7 @@ class Player:
             case "chosen":
                 return self.chosen(asked)[0]
             case "searched":
-                return _played(asked, self.fidelity, found)
+                return _played(asked, self.fidelity, choices)
             case "kept":
                 return _played(asked, self.fidelity, self.known)
         return self.better(asked, *self.chosen(asked))
@@ -152,10 +152,10 @@ def player_of(
     return replace(player, known=known)
 
 
-def played(player: Player, settings: Settings, found: Choices) -> Point:
+def played(player: Player, settings: Settings, choices: Choices) -> Point:
     """What comes of one combination; numbers that keep their value are left to what goes with
     others."""
-    return _point(player, settings, lambda target: player.result(target, found))
+    return _point(player, settings, lambda target: player.result(target, choices))
 
 
 def played_first(player: Player, settings: Settings) -> tuple[Point, Choices | None]:

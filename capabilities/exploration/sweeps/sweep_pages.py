@@ -14,40 +14,40 @@ from tilesmith.display.html.pages import rendered
 from tilesmith.display.output import table
 
 
-def sweep_text(found: Sweep, subject: str) -> str:
+def sweep_text(sweep: Sweep, subject: str) -> str:
     """The table: the baseline first, differences to it, the front marked."""
-    costed = found.baseline.cost is not None
-    header = ("", *found.names, "us", "change", "bound")
+    costed = sweep.baseline.cost is not None
+    header = ("", *sweep.names, "us", "change", "bound")
     header += ("mm2", "change", "W", "change", "front") if costed else ()
-    rows = [_cells(found, point, costed) for point in found.rows]
-    lines = [f"{subject} on {found.target}, schedules {_words(found)}", table(header, rows)]
+    rows = [_cells(sweep, point, costed) for point in sweep.rows]
+    lines = [f"{subject} on {sweep.target}, schedules {_words(sweep)}", table(header, rows)]
     if costed:
         lines.append(
-            f"front: no other point takes less {found.budget} and is faster; area and power of one "
-            f"{found.piece}, by a model (docs/codesign.md)"
+            f"front: no other point takes less {sweep.budget} and is faster; area and power of one "
+            f"{sweep.piece}, by a model (docs/codesign.md)"
         )
-    lines += [f"{_named(point)}: {point.reason}" for point in found.points if point.reason]
+    lines += [f"{_named(point)}: {point.reason}" for point in sweep.points if point.reason]
     return "\n".join(lines)
 
 
-def _words(found: Sweep) -> str:
+def _words(sweep: Sweep) -> str:
     return {
         "best": "the better of those chosen for each point and the baseline's",
         "chosen": "chosen for each point (database's best, else default)",
         "kept": "kept from the baseline where they are legal",
         "searched": "searched for anew on each point",
-    }[found.schedules]
+    }[sweep.schedules]
 
 
 def _named(point: Point) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.settings)
 
 
-def _cells(found: Sweep, point: Point, costed: bool) -> tuple[object, ...]:
-    row = found.row(point)
+def _cells(sweep: Sweep, point: Point, costed: bool) -> tuple[object, ...]:
+    row = sweep.row(point)
     known = point.result is not None
     cells: tuple[object, ...] = (
-        "baseline" if point is found.baseline else "",
+        "baseline" if point is sweep.baseline else "",
         *(value for _, value in point.settings),
         row["latency_us"] if known else "none",
         _change(row["latency_change"]),
@@ -66,10 +66,10 @@ def _change(share: float) -> str:
     return "" if not math.isfinite(share) else f"{share:+.1%}"
 
 
-def csv_text(found: Sweep) -> str:
+def csv_text(sweep: Sweep) -> str:
     """All points, a line each, the baseline first, below a line of names."""
-    rows = [{"point": "baseline" if p is found.baseline else "", **found.row(p)}
-            for p in found.rows]  # fmt: skip
+    rows = [{"point": "baseline" if p is sweep.baseline else "", **sweep.row(p)}
+            for p in sweep.rows]  # fmt: skip
     stream = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(stream, names, lineterminator="\n")
@@ -78,45 +78,45 @@ def csv_text(found: Sweep) -> str:
     return stream.getvalue()
 
 
-def sweep_page(found: Sweep, subject: str, command: str) -> str:
+def sweep_page(sweep: Sweep, subject: str, command: str) -> str:
     """The page: latency against cost with the front, and against each number, and the table."""
-    charts = [_against_cost(found)] if found.baseline.cost is not None else []
-    charts += [chart for name in found.names if (chart := _against(found, name)) is not None]
+    charts = [_against_cost(sweep)] if sweep.baseline.cost is not None else []
+    charts += [chart for name in sweep.names if (chart := _against(sweep, name)) is not None]
     return rendered(
         __package__,
         "sweep.html",
-        found=found,
+        sweep=sweep,
         subject=subject,
         command=command,
-        schedules=_words(found),
+        schedules=_words(sweep),
         charts=charts,
-        rows=[(point, found.row(point)) for point in found.rows],
-        costed=found.baseline.cost is not None,
+        rows=[(point, sweep.row(point)) for point in sweep.rows],
+        costed=sweep.baseline.cost is not None,
         change=_change,
         named=_named,
     )
 
 
-def _against_cost(found: Sweep) -> Chart:
-    able = [p for p in found.rows if math.isfinite(p.latency_us) and p.cost is not None]
-    x = Axis.over([p.spent(found.budget) for p in able], *SIDES, logarithmic=True)
+def _against_cost(sweep: Sweep) -> Chart:
+    able = [p for p in sweep.rows if math.isfinite(p.latency_us) and p.cost is not None]
+    x = Axis.over([p.spent(sweep.budget) for p in able], *SIDES, logarithmic=True)
     y = Axis.over([p.latency_us for p in able], *ENDS, logarithmic=True)
-    best = sorted((p.spent(found.budget), p.latency_us) for p in able if p.on_front)
+    best = sorted((p.spent(sweep.budget), p.latency_us) for p in able if p.on_front)
     return Chart(
-        f"latency, us, against {found.budget}; the line is the front",
-        f"{found.budget} of one {found.piece}, {UNITS[found.budget]}",
+        f"latency, us, against {sweep.budget}; the line is the front",
+        f"{sweep.budget} of one {sweep.piece}, {UNITS[sweep.budget]}",
         "",
         x.ticks(),
         y.ticks(),
-        [_dot(found, p, x.at(p.spent(found.budget)), y.at(p.latency_us)) for p in able],
+        [_dot(sweep, p, x.at(p.spent(sweep.budget)), y.at(p.latency_us)) for p in able],
         [("line", path(staircase(best), x, y))],
     )
 
 
-def _against(found: Sweep, name: str) -> Chart | None:
+def _against(sweep: Sweep, name: str) -> Chart | None:
     """One number against latency: a line for each combination of the others; None of a text."""
     others: dict[tuple[str, ...], list[tuple[float, Point]]] = {}
-    for point in found.rows:
+    for point in sweep.rows:
         values = dict(point.settings)
         try:
             value = float(values.pop(name))
@@ -133,11 +133,11 @@ def _against(found: Sweep, name: str) -> Chart | None:
         ("line", path([(v, p.latency_us) for v, p in sorted(line, key=itemgetter(0))], x, y))
         for line in others.values()
     ]
-    dots = [_dot(found, p, x.at(v), y.at(p.latency_us)) for v, p in every]
+    dots = [_dot(sweep, p, x.at(v), y.at(p.latency_us)) for v, p in every]
     return Chart(f"latency, us, against {name}", name, "", x.ticks(), y.ticks(), dots, lines)
 
 
-def _dot(found: Sweep, point: Point, x: float, y: float) -> Dot:
-    base = point is found.baseline
+def _dot(sweep: Sweep, point: Point, x: float, y: float) -> Dot:
+    base = point is sweep.baseline
     title = f"{'baseline: ' if base else ''}{_named(point)}: {point.latency_us:.4g} us"
     return Dot(x, y, title, "base" if base else "front" if point.on_front else "other")

@@ -82,7 +82,7 @@ def varied(base: Target, settings: Sequence[tuple[str, str]]) -> list[tuple[str,
         TargetError: no such target or number.
         InputError: values that are none.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for name, text in settings:
         fact = base.fact(name)
         if isinstance(fact.value, int | float) and not isinstance(fact.value, bool):
@@ -93,8 +93,8 @@ def varied(base: Target, settings: Sequence[tuple[str, str]]) -> list[tuple[str,
         else:
             choices = fact.choices and "," in text
             values = tuple(part.strip() for part in text.split(",")) if choices else (text,)
-        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *values)))
-    return list(found.items())
+        by_name[name] = tuple(dict.fromkeys((*by_name.get(name, ()), *values)))
+    return list(by_name.items())
 
 
 @takes(Asked)
@@ -128,8 +128,8 @@ def sweep(
          else str(v))
         for name, v in values.items()
     ]  # fmt: skip
-    found = varied(base_of(request), texts)
-    return swept(request, found, fidelity, schedules, budget, spread=Spread(jobs))
+    ranges = varied(base_of(request), texts)
+    return swept(request, ranges, fidelity, schedules, budget, spread=Spread(jobs))
 
 
 def swept(
@@ -138,7 +138,7 @@ def swept(
     fidelity: str | None = None,
     schedules: Schedules = "best",
     budget: Budget = "area",
-    told: Told = lambda done, total: None,
+    progress: Told = lambda done, total: None,
     spread: Spread = ALONE,
 ) -> Sweep:
     """Simulate a request's subject on the product of settings (`varied`).
@@ -146,7 +146,7 @@ def swept(
     Args:
         request: its own settings are not looked at.
         fidelity: as `simulated`.
-        told: how many points are done, of how many.
+        progress: how many points are done, of how many.
         spread: who simulates the points; the answer is the same.
 
     Raises:
@@ -159,17 +159,17 @@ def swept(
     request = replace(request, settings=None)
     base = base_of(request)
     own = tuple((name, own_text(base, name)) for name in names)
-    told(0, len(texts) + 1)
+    progress(0, len(texts) + 1)
     with mapped_over(min(spread.jobs, len(texts)), spread.workers) as mapped:
         others = [number for number, text in enumerate(texts) if text != own]
         asked = _Points(request, base, own, fidelity, schedules)
-        half = partial(_halfway, told, len(others) + 1)
+        half = partial(_halfway, progress, len(others) + 1)
         baseline, answers = asked.played([texts[number] for number in others], mapped, half)
         points = [baseline] * len(texts)
         for done, (number, point) in enumerate(zip(others, answers, strict=True), 1):
             points[number] = point
-            told(max(done, len(others) // 2) if schedules == "best" else done, len(others) + 1)
-    told(len(others) + 1, len(others) + 1)
+            progress(max(done, len(others) // 2) if schedules == "best" else done, len(others) + 1)
+    progress(len(others) + 1, len(others) + 1)
     rows = [baseline, *points]
     best = front([(row.spent(budget), row.latency_us) for row in rows])
     rows = [
@@ -184,8 +184,8 @@ def swept(
     return Sweep(base.name, names, rows[0], tuple(rows[1:]), schedules, budget, tuple(notes))
 
 
-def _halfway(told: Told, total: int, done: int) -> None:
-    told(done // 2, total)
+def _halfway(progress: Told, total: int, done: int) -> None:
+    progress(done // 2, total)
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,12 @@ class _Points:
     schedules: Schedules
 
     def played(
-        self, texts: Sequence[Settings], mapped: Mapped, told: Callable[[int], None]
+        self, texts: Sequence[Settings], mapped: Mapped, progress: Callable[[int], None]
     ) -> tuple[Point, Iterable[Point]]:
         """The baseline, played here while other processes are at the points; and these.
 
         Args:
-            told: how many points have been looked at, and will be again.
+            progress: how many points have been looked at, and will be again.
         """
         asked = (self.request, self.base, self.own, self.fidelity, self.schedules)
         if self.schedules == "best" and not is_artifact(self.request.subject):
@@ -215,18 +215,18 @@ class _Points:
             again = []
             for one in first:
                 again.append((play, *one))
-                told(len(again))
+                progress(len(again))
             return baseline, mapped(played_then, again)
         play = player_of(*asked)
-        found: list[Choices] = [{}] * (len(texts) + 1)
+        choices: list[Choices] = [{}] * (len(texts) + 1)
         if self.schedules == "searched":
-            found = play.searched(texts, mapped)
-        pairs = zip(texts, found[1:], strict=True)
+            choices = play.searched(texts, mapped)
+        pairs = zip(texts, choices[1:], strict=True)
         answers = mapped(played, [(play, *pair) for pair in pairs])
-        return self._baseline(play, found[0]), answers
+        return self._baseline(play, choices[0]), answers
 
-    def _baseline(self, play: Player, found: Choices) -> Point:
-        return Point(self.own, play.result(self.base, found), cost_of(self.base))
+    def _baseline(self, play: Player, choices: Choices) -> Point:
+        return Point(self.own, play.result(self.base, choices), cost_of(self.base))
 
 
 def _settings(values: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[tuple[str, str], ...]]:
@@ -275,6 +275,6 @@ def _unlike(rows: Sequence[Point], schedules: Schedules) -> str | None:
 
 
 def _tuned(result: SimulationResult) -> int:
-    told = result.details.get("tuned")
+    tuned = result.details.get("tuned")
     alone = sum(bool(op.details.get("tuned")) for op in result.ops)
-    return alone if told is None else int(told)
+    return alone if tuned is None else int(tuned)

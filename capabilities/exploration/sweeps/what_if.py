@@ -51,12 +51,12 @@ def values_of(subject: Subject, targets: Sequence[str], asked: Mapping[str, Any]
     from tilesmith.search_space.support.errors import InputError
 
     base = base_of(request_of(subject, {**asked, "settings": (), "target": targets[0]}))
-    found = varied(base, settings)
-    if all(len(values) == 1 for _, values in found):
+    ranges = varied(base, settings)
+    if all(len(values) == 1 for _, values in ranges):
         return []
     if len(targets) > 1:
         raise InputError("several values after --set compare machines of one target; give one")
-    return found
+    return ranges
 
 
 def refuse_alone(what_if: Mapping[str, Any]) -> None:
@@ -98,24 +98,24 @@ def sweep_and_show(
     named = [Path(word) for word in words if Path(word).exists()]
     files = {what_if["csv_file"]: csv_text}
     command = shlex.join(["tilesmith", *(click.get_current_context().find_root().obj or ())])
-    files[what_if["page_file"]] = lambda found: sweep_page(found, _name(words), command)
+    files[what_if["page_file"]] = lambda sweep: sweep_page(sweep, _name(words), command)
     for path in filter(None, files):
         check_output(path, *named)
     request = request_of(subject, {**options, "settings": ()})
     schedules: Any = what_if["schedules"] or "best"
     budget: Any = what_if["budget"] or "area"
     spread = _spread(subject, what_if)
-    with counting("points") as told:
-        found = swept(request, values, fidelity, schedules, budget, told, spread)
+    with counting("points") as progress:
+        sweep = swept(request, values, fidelity, schedules, budget, progress, spread)
     for path, text in files.items():
         if path is not None:
             with written(path) as file:
-                file.write(text(found).encode())
+                file.write(text(sweep).encode())
     if as_json:
-        print_json(found.to_json())
+        print_json(sweep.to_json())
         return
-    click.echo(sweep_text(found, _name(words)))
-    for sentence in found.notes:
+    click.echo(sweep_text(sweep, _name(words)))
+    for sentence in sweep.notes:
         note(sentence)
 
 

@@ -97,10 +97,10 @@ class Alone:
                     laid if laid.shape == shape or plain.shape != shape else plain
                 ).reshape(shape)
         last = program.parameters[-1]
-        found = interpret(program, given)[last.name]
+        tensor = interpret(program, given)[last.name]
         if _shape(last) == self.result.shape:
-            return found
-        return self._unpacked(config, found)
+            return tensor
+        return self._unpacked(config, tensor)
 
     # -- layouts ------------------------------------------------------------------------------
     def _pair(self, config: Config) -> tuple[str, str]:
@@ -113,12 +113,12 @@ class Alone:
         """Operands as they lie in memory: the first as the kernel reads, whatever is like the
         result as it writes."""
         source, result = self._pair(config)
-        found = {}
+        physical = {}
         for number, operand in enumerate(self.template.operands(self.workload)):
             like_result = operand.role == "epilogue" and operand.shape == self.result.shape
             layout = source if number == 0 else result if like_result else ""
-            found[operand.name] = pack(layout, self.operands[operand.name])
-        return found
+            physical[operand.name] = pack(layout, self.operands[operand.name])
+        return physical
 
     def _logical(self, config: Config, arena: NDArray[np.uint8], place: Place) -> NDArray[Any]:
         shape = physical_shape(self._pair(config)[1], self.result.shape)

@@ -20,9 +20,9 @@ from tilesmith.search_space.workloads.workload import Workload
 def failed_build(stages: Stages, failure: str, target: Target) -> Finding:
     """What a failure is of: a kernel, or what comes behind the last pass that was done."""
     for node, workload in _kernels(stages):
-        found = _stage(workload, target)
-        if found is not None:
-            stage, words = found
+        fault = _stage(workload, target)
+        if fault is not None:
+            stage, words = fault
             doing = "its schedule or loop program" if stage == "lowering" else "its code"
             sentence = (
                 f"kernel '{node.name}' ({workload.key}) does not compile: {doing} fails: {words}"
@@ -40,14 +40,14 @@ def _kernels(stages: Stages) -> Iterator[tuple[Node, Workload]]:
     """Kernels of the last graph that has any, those of bodies too, each workload once."""
     for _, _, graph in reversed(stages.steps):
         graphs: list[Graph] = [graph, *(inside for inside, _ in graph.inside())]
-        found = {
+        nodes = {
             node.workload: node
             for one in graphs
             for node in reversed(one.nodes)
             if node.workload is not None
         }
-        if found:
-            yield from ((node, workload) for workload, node in reversed(found.items()))
+        if nodes:
+            yield from ((node, workload) for workload, node in reversed(nodes.items()))
             return
 
 

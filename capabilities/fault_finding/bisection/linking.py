@@ -26,10 +26,10 @@ def linking_fault(executable: Executable, inputs: Arrays) -> Finding:
     steps = executable.recipe.steps
     runs = _runs(steps)
     for first, last in runs:
-        found = _shrunk(executable, inputs, first, last)
-        if found is None:
+        shortest = _shrunk(executable, inputs, first, last)
+        if shortest is None:
             continue
-        low, high, tensor, failure = found
+        low, high, tensor, failure = shortest
         names = [str(getattr(step, "name", "a move")) for step in steps[low:high]]
         sources = tuple(s for step in steps[low:high] for s in getattr(step, "sources", ()))
         sentence = f"kernels {', '.join(names)} are right one by one, and put together "
@@ -55,9 +55,9 @@ def first_apart(executable: Executable, inputs: Arrays, first: int, last: int) -
     mine = [t for t in recipe.tensors if first <= t.step < last and t.place.region != "value"]
     kept = [t for t in mine if _is_read_later(recipe.steps, t, last) or _is_output(executable, t)]
     wanted = _values(executable, inputs, kept, first, last, together=False)
-    found = _values(executable, inputs, kept, first, last, together=True)
+    values = _values(executable, inputs, kept, first, last, together=True)
     for tensor in sorted(kept, key=lambda tensor: tensor.step):
-        ours, theirs = np.asarray(found[tensor.name]), np.asarray(wanted[tensor.name])
+        ours, theirs = np.asarray(values[tensor.name]), np.asarray(wanted[tensor.name])
         if ours.tobytes() == theirs.tobytes():
             continue
         named = str(getattr(recipe.steps[tensor.step], "name", f"step {tensor.step}"))
@@ -73,25 +73,25 @@ def first_apart(executable: Executable, inputs: Arrays, first: int, last: int) -
     return {}
 
 
-def _held_instead(mine: str, found: NDArray[Any], wanted: Mapping[str, Any]) -> str:
+def _held_instead(mine: str, ours: NDArray[Any], wanted: Mapping[str, Any]) -> str:
     """What stands there instead, where it is another tensor's."""
     for name, value in wanted.items():
         other = np.asarray(value)
-        if name != mine and other.size and other.tobytes()[:64] == found.tobytes()[:64]:
+        if name != mine and other.size and other.tobytes()[:64] == ours.tobytes()[:64]:
             return f"; it begins as '{name}' does"
     return ""
 
 
 def _runs(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """Runs of steps without the host in between, as (first, behind the last)."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     start = 0
     for number, step in enumerate((*steps, None)):
         if step is None or isinstance(step, HostStep):
             if number > start:
-                found.append((start, number))
+                runs.append((start, number))
             start = number + 1
-    return found
+    return runs
 
 
 def _shrunk(
@@ -101,12 +101,12 @@ def _shrunk(
     whole = _wrong(executable, inputs, first, last)
     if whole is None:
         return None
-    low, high, found = first, last, whole
+    low, high, fault = first, last, whole
     while high - low > 1 and (shorter := _wrong(executable, inputs, low, high - 1)) is not None:
-        high, found = high - 1, shorter
+        high, fault = high - 1, shorter
     while high - low > 1 and (shorter := _wrong(executable, inputs, low + 1, high)) is not None:
-        low, found = low + 1, shorter
-    return low, high, *found
+        low, fault = low + 1, shorter
+    return low, high, *fault
 
 
 def _wrong(executable: Executable, inputs: Arrays, first: int, last: int) -> tuple[str, str] | None:
@@ -117,11 +117,11 @@ def _wrong(executable: Executable, inputs: Arrays, first: int, last: int) -> tup
     ends = [t for t in mine if _is_read_later(recipe.steps, t, last) or _is_output(executable, t)]
     wanted = _values(executable, inputs, ends or mine[-1:], first, last, together=False)
     try:
-        found = _values(executable, inputs, ends or mine[-1:], first, last, together=True)
+        values = _values(executable, inputs, ends or mine[-1:], first, last, together=True)
     except TilesmithError as error:
         return "", " ".join(str(error).split())[:300]
     for name, value in wanted.items():
-        if np.asarray(found[name]).tobytes() != np.asarray(value).tobytes():
+        if np.asarray(values[name]).tobytes() != np.asarray(value).tobytes():
             return name, ""
     return None
 

@@ -64,7 +64,7 @@ def first_wrong_pass(
         inputs, wanted: of the model, and what its outputs should be.
         bound: relative error of an output up to which it is right.
     """
-    steps = [found for found in stages.steps if found[1] is not found[2]]
+    steps = [step for step in stages.steps if step[1] is not step[2]]
     if stages.steps and _error(stages.steps[0][1], inputs, wanted) > bound:
         sentence = "the graph is wrong as it is read, before any pass"
         return Finding("pass", "import", "", sentence)
@@ -85,19 +85,19 @@ def first_wrong_pass(
 def _error(graph: Graph, inputs: Arrays, wanted: Arrays) -> float:
     """Largest relative error of an output; infinite if the graph cannot be computed."""
     try:
-        found = Evaluator(graph).values(given_to(graph, inputs), wanted)
-        return max((_apart(found[name], value) for name, value in wanted.items()), default=0.0)
+        values = Evaluator(graph).values(given_to(graph, inputs), wanted)
+        return max((_apart(values[name], value) for name, value in wanted.items()), default=0.0)
     except (TilesmithError, ValueError, KeyError, IndexError, AssertionError, TypeError):
         return np.inf  # a graph that is none: it is no business of this search how it fails
 
 
-def _apart(found: Any, wanted: Any) -> float:
+def _apart(value: Any, wanted: Any) -> float:
     """The relative error of a value; infinite where shapes differ."""
     if not is_numeric(wanted):
         return 0.0
-    if np.shape(found) != np.shape(wanted):
+    if np.shape(value) != np.shape(wanted):
         return np.inf
-    return tensor_error(np.asarray(found), np.asarray(wanted)).max_rel
+    return tensor_error(np.asarray(value), np.asarray(wanted)).max_rel
 
 
 def given_to(graph: Graph, inputs: Arrays) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def _first_wrong(
 ) -> tuple[str, Node | None]:
     """The first tensor of both graphs that has other values in the second, and what writes it."""
     names = [n for node in after.nodes for n in node.writes if n in before.tensors]
-    made = {n for node in before.nodes for n in node.writes}
-    names = [n for n in names if n in made or n in before.constants]
+    written = {n for node in before.nodes for n in node.writes}
+    names = [n for n in names if n in written or n in before.constants]
     try:
         old = Evaluator(before).values(given_to(before, inputs), names)
         for name in names:

@@ -87,11 +87,11 @@ class Whole:
     def part(self, numbers: Sequence[int]) -> Small | None:
         """The model of some nodes; None where a value that it needs is not known."""
         nodes = [self.nodes[number] for number in sorted(numbers)]
-        made = {name for node in nodes for name in node.output if name}
+        written = {name for node in nodes for name in node.output if name}
         inputs: dict[str, Any] = {}
         weights: dict[str, onnx.TensorProto] = {}
         for name in dict.fromkeys(n for node in nodes for n in _reads(node)):
-            if name in made:
+            if name in written:
                 continue
             if name in self.weights:
                 weights[name] = self.weights[name]
@@ -104,7 +104,7 @@ class Whole:
                 weights[name] = numpy_helper.from_array(array, name)
             else:
                 inputs[name] = array
-        wanted = {name: self.values[name] for name in self._ends(numbers, made)}
+        wanted = {name: self.values[name] for name in self._ends(numbers, written)}
         if not inputs or not wanted:
             return None
         proto = onnx.ModelProto()
@@ -118,7 +118,7 @@ class Whole:
         proto.graph.CopyFrom(graph)
         return Small(proto, inputs, wanted, tuple(sorted(numbers)))
 
-    def _ends(self, numbers: Iterable[int], made: set[str]) -> list[str]:
+    def _ends(self, numbers: Iterable[int], written: set[str]) -> list[str]:
         """What others read of it, and what the caller gets."""
         inside = set(numbers)
         read = {
@@ -130,7 +130,7 @@ class Whole:
         read |= {value.name for value in self.proto.graph.output}
         return [
             name
-            for name in made & read
+            for name in written & read
             if isinstance(self.values.get(name), np.ndarray | np.generic)
         ]
 
@@ -168,7 +168,7 @@ def smallest(
             _LOG.info("a model of %d of %d nodes %s", len(key), len(whole.nodes), what)
         return known[key]
 
-    best = next((found for start in starts if (found := tried(start)) is not None), None)
+    best = next((small for start in starts if (small := tried(start)) is not None), None)
     first = False
     if best is None:
         return None
@@ -189,8 +189,8 @@ def _without_one(
     """The part without some `size` nodes in a row that it does not need."""
     for start in range(0, len(best.nodes), size):
         rest = (*best.nodes[:start], *best.nodes[start + size :])
-        if rest and (found := tried(rest)) is not None:
-            return found
+        if rest and (small := tried(rest)) is not None:
+            return small
     return None
 
 

@@ -65,14 +65,14 @@ class _Subject:
     def is_right(self, config: Config) -> bool | None:
         """Whether a configuration computes what it should; None if no code comes of it."""
         try:
-            found = self.alone.run(config)
+            result = self.alone.run(config)
         except TilesmithError:
             return None
-        return self.is_close(found)
+        return self.is_close(result)
 
-    def is_close(self, found: NDArray[Any]) -> bool:
+    def is_close(self, result: NDArray[Any]) -> bool:
         """Whether a result is right but for rounding."""
-        ours = found.astype(self.wanted.dtype)
+        ours = result.astype(self.wanted.dtype)
         return is_close(self.dtype, ours, self.wanted, self.exact, self.closely)
 
 
@@ -92,7 +92,7 @@ def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int)
 
 def judged(subject: _Subject, wrong: WrongStep) -> Finding:
     """What about the kernel is at fault."""
-    error = tensor_error(wrong.found, wrong.wanted)
+    error = tensor_error(wrong.ours, wrong.wanted)
     head = (
         f"kernel '{wrong.node.name}' ({subject.workload.key}) is wrong on right inputs: largest "
         f"relative error {error.max_rel:.3g} at {list(error.worst)}"
@@ -184,10 +184,10 @@ def stage_of(subject: _Subject) -> str:
     if template.flops(subject.workload) > _INTERPRETED:
         return ""
     try:
-        found = subject.alone.interpreted(subject.config)
+        result = subject.alone.interpreted(subject.config)
     except (TilesmithError, ValueError, KeyError):
         return ""
-    return "code generation" if subject.is_close(np.asarray(found)) else "lowering"
+    return "code generation" if subject.is_close(np.asarray(result)) else "lowering"
 
 
 def first_primitive(subject: _Subject) -> str:
@@ -204,10 +204,10 @@ def first_primitive(subject: _Subject) -> str:
     for number in range(len(whole.primitives) + 1):
         part = replace(whole, primitives=whole.primitives[:number])
         try:
-            found = subject.alone.interpreted(subject.config, lower(part).bind(tiles))
+            result = subject.alone.interpreted(subject.config, lower(part).bind(tiles))
         except (TilesmithError, ValueError, KeyError, AssertionError):
             continue  # no program yet, for primitives that are still to come
-        if not subject.is_close(found):
+        if not subject.is_close(result):
             return _said(whole.primitives[number - 1]) if number else "the definition"
     return ""
 

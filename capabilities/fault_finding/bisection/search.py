@@ -95,12 +95,12 @@ def output_error(outputs: Arrays, wanted: Arrays) -> float:
     """The largest relative error of an output; infinite where a shape is another."""
     worst = 0.0
     for name, value in wanted.items():
-        found: Any = outputs.get(name)
+        output: Any = outputs.get(name)
         if not is_numeric(value):
             continue
-        if np.shape(found) != np.shape(value):
+        if np.shape(output) != np.shape(value):
             return np.inf
-        worst = max(worst, tensor_error(np.asarray(found), np.asarray(value)).max_rel)
+        worst = max(worst, tensor_error(np.asarray(output), np.asarray(value)).max_rel)
     return worst
 
 
@@ -123,18 +123,18 @@ def finding_of(
     bound = tolerance * rounded_by(trial.stages)
     if np.isfinite(trial.error):
         bound = max(bound, trial.error / _SHARE)
-    found = first_wrong_pass(trial.stages, inputs, wanted, bound)
-    if found is not None:
-        return found
+    finding = first_wrong_pass(trial.stages, inputs, wanted, bound)
+    if finding is not None:
+        return finding
     if trial.executable is None:
         return failed_build(trial.stages, trial.failure, target)
     executable = trial.executable
     settled = settled_graph(executable.recipe, trial.stages.settled)
     if settled is not None:
         _LOG.info("passes are right; looking at %d steps", len(executable.recipe.steps))
-        found = _among_steps(executable, settled, trial.stages, inputs)
-        if found is not None:
-            return found
+        finding = _among_steps(executable, settled, trial.stages, inputs)
+        if finding is not None:
+            return finding
     _LOG.info("every step is right on its own inputs; looking at how they are linked")
     compared = Compared(executable, graph, inputs, "")
     outputs = run_steps(executable, inputs).outputs
@@ -144,9 +144,9 @@ def finding_of(
         return linking_fault(executable, inputs)
     if settled is not None and suspect:
         _LOG.info("and so is their linking; looking closely at what writes '%s'", suspect)
-        found = _among_steps(executable, settled, trial.stages, inputs, suspect)
-        if found is not None:
-            return found
+        finding = _among_steps(executable, settled, trial.stages, inputs, suspect)
+        if finding is not None:
+            return finding
     sentence = (
         "no pass changes what the graph computes and every step is right on its own inputs: errors "
         "that are within tolerance add up, or what the model's file and the imported graph say "
@@ -162,9 +162,9 @@ def _among_steps(
     step = Walk(executable, settled, suspect).run(inputs)
     if not isinstance(step, WrongStep):
         return step
-    found = _in_a_loop(step, executable, stages, inputs)
-    if found is not None:
-        return found
+    finding = _in_a_loop(step, executable, stages, inputs)
+    if finding is not None:
+        return finding
     return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
 
 
@@ -181,13 +181,13 @@ def rounded_by(stages: Stages) -> float:
 
 def _wrong(step: WrongStep, executable: Executable) -> Finding:
     recipe = executable.recipe
-    found = recipe.steps[step.number]
+    kernel = recipe.steps[step.number]
     name, tensor = step.node.describe(), step.node.writes[0]
-    if isinstance(found, KernelStep) and step.node.workload is not None:
-        finding = judged(subject_of(step, found, recipe.target, recipe.threads), step)
+    if isinstance(kernel, KernelStep) and step.node.workload is not None:
+        finding = judged(subject_of(step, kernel, recipe.target, recipe.threads), step)
         return (over_operand(recipe, step.node) if finding.part == "packing" else None) or finding
-    kind = "host operator" if isinstance(found, HostStep) else "kernel"
-    error = tensor_error(step.found, step.wanted)
+    kind = "host operator" if isinstance(kernel, HostStep) else "kernel"
+    error = tensor_error(step.ours, step.wanted)
     sentence = f"{name} is wrong on right inputs: largest relative error {error.max_rel:.3g}"
     return Finding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
 
@@ -199,21 +199,21 @@ def _in_a_loop(
     loop = loop_of(executable.recipe.steps, step.number) if step.node.bodies else None
     if loop is None:
         return None
-    found = first_wrong_iteration(executable, inputs, loop, stages.settled, is_close)
-    if found is None:
+    wrong = first_wrong_iteration(executable, inputs, loop, stages.settled, is_close)
+    if wrong is None:
         return None
-    part: Part = "linking" if found.moved else "kernel"
-    details = {"iteration": found.to_json(), "workload": found.workload, "config": found.config}
-    name, tensor = found.moved or found.kernel, step.node.writes[0]
-    return Finding(part, name, tensor, found.sentence, step.node.sources, details)
+    part: Part = "linking" if wrong.moved else "kernel"
+    details = {"iteration": wrong.to_json(), "workload": wrong.workload, "config": wrong.config}
+    name, tensor = wrong.moved or wrong.kernel, step.node.writes[0]
+    return Finding(part, name, tensor, wrong.sentence, step.node.sources, details)
 
 
 def _down_to_instruction(
     finding: Finding, number: int, executable: Executable, inputs: Arrays
 ) -> Finding:
     """The finding with the first instruction whose output differs, where there is one."""
-    found = wrong_instruction(executable, inputs, number)
-    if found is None:
+    instruction = wrong_instruction(executable, inputs, number)
+    if instruction is None:
         return finding
-    details = {**finding.details, "instruction": found.to_json()}
-    return replace(finding, sentence=f"{finding.sentence}; {found.sentence}", details=details)
+    details = {**finding.details, "instruction": instruction.to_json()}
+    return replace(finding, sentence=f"{finding.sentence}; {instruction.sentence}", details=details)

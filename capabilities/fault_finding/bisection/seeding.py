@@ -59,7 +59,7 @@ def _seeded(small: Small, name: str, number: int) -> Small | None:
         "shape": np.array(array.shape, np.int64),
     }  # fmt: skip
     own = {what: f"{name}.{what}" for what in (*constants, "places", "angles", "sines", "flat")}
-    made = [
+    range_nodes = [
         helper.make_node("Range", [own["from"], own["to"], own["by"]], [own["places"]]),
         helper.make_node("Mul", [own["places"], own["frequency"]], [own["angles"]]),
         helper.make_node("Sin", [own["angles"]], [own["sines"]]),
@@ -68,7 +68,7 @@ def _seeded(small: Small, name: str, number: int) -> Small | None:
     ]
     kept = [w for w in graph.initializer if w.name != name]
     kept += [numpy_helper.from_array(np.asarray(v), own[what]) for what, v in constants.items()]
-    nodes = [*made, *graph.node]
+    nodes = [*range_nodes, *graph.node]
     del graph.initializer[:], graph.node[:]
     graph.initializer.extend(kept)
     graph.node.extend(nodes)
@@ -80,8 +80,8 @@ def _seeded(small: Small, name: str, number: int) -> Small | None:
 
 def _values(proto: onnx.ModelProto, small: Small) -> dict[str, Any] | None:
     try:
-        found = Evaluator(import_model(proto)).values(small.inputs, small.wanted)
+        values = Evaluator(import_model(proto)).values(small.inputs, small.wanted)
     except TilesmithError:
         return None
-    finite = all(np.isfinite(np.asarray(v, np.float64)).all() for v in found.values())
-    return {name: np.asarray(found[name]) for name in small.wanted} if finite else None
+    finite = all(np.isfinite(np.asarray(v, np.float64)).all() for v in values.values())
+    return {name: np.asarray(values[name]) for name in small.wanted} if finite else None

@@ -56,9 +56,9 @@ def unrounded(node: Node, values: Mapping[str, Array]) -> Array | None:
             workload, epilogue=workload.epilogue[:-1],
             constants=tuple(name for name in workload.constants if name != last),
         )  # fmt: skip
-        found = run_kernel(replace(node, workload=before, inputs=tuple(inputs)), values)
+        exact = run_kernel(replace(node, workload=before, inputs=tuple(inputs)), values)
         factor, zero = np.asarray(values[pair], np.float64).reshape(-1)
-        return np.asarray(np.clip(found * factor + zero, low, high))
+        return np.asarray(np.clip(exact * factor + zero, low, high))
     formula = _formula(workload)
     if formula is None:
         return None
@@ -87,6 +87,6 @@ def _without_round(value: Scalar) -> Scalar | None:
         case Call("round", (inner,)):
             return inner
         case Call("add", (inner, zero)):
-            found = _without_round(inner)
-            return None if found is None else Call("add", (found, zero))
+            within = _without_round(inner)
+            return None if within is None else Call("add", (within, zero))
     return None

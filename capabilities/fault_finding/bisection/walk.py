@@ -43,14 +43,14 @@ class WrongStep:
     Attributes:
         node: of the settled graph.
         operands: logical arrays of what it reads, constants too, by tensor.
-        found, wanted: its result and the reference's.
+        ours, wanted: its result and the reference's.
         number: of the step.
         closely: whether it was looked at closely (`is_close`).
     """
 
     node: Node
     operands: dict[str, NDArray[Any]]
-    found: NDArray[Any]
+    ours: NDArray[Any]
     wanted: NDArray[Any]
     number: int
     closely: bool = False
@@ -162,12 +162,12 @@ class Walk:
             return  # the reference does not compute it
         exact = self._exact(node, operands)
         for name, value in wanted.items():
-            found = look.read(self.held[name])
-            if not is_numeric(value) or not is_numeric(found):
+            ours = look.read(self.held[name])
+            if not is_numeric(value) or not is_numeric(ours):
                 continue
-            if not is_close(self.held[name].dtype, found, value, exact, closely):
+            if not is_close(self.held[name].dtype, ours, value, exact, closely):
                 self.wrong = WrongStep(
-                    node, dict(operands), found, np.asarray(value), number, closely
+                    node, dict(operands), ours, np.asarray(value), number, closely
                 )
                 return
 
@@ -181,10 +181,10 @@ class Walk:
     def _exact(self, node: Node, operands: Mapping[str, Any]) -> NDArray[Any] | None:
         """What a node's bytes are before they are rounded; None of others."""
         if not is_elementwise(node):
-            found = unrounded(node, operands)
-            return None if found is None else found.reshape(self.graph.info(node.writes[0]).dims)
-        found = unrounded(node, self._laid(operands))
-        return None if found is None else self._logical(node, found)
+            exact = unrounded(node, operands)
+            return None if exact is None else exact.reshape(self.graph.info(node.writes[0]).dims)
+        exact = unrounded(node, self._laid(operands))
+        return None if exact is None else self._logical(node, exact)
 
     def _laid(self, operands: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._physical(name, value) for name, value in operands.items()}
@@ -245,7 +245,7 @@ class Walk:
 
 def is_close(
     dtype: str,
-    found: NDArray[Any],
+    ours: NDArray[Any],
     wanted: NDArray[Any],
     exact: NDArray[Any] | None = None,
     closely: bool = False,
@@ -260,16 +260,16 @@ def is_close(
     """
     if not is_floating(dtype):
         step = 1.0 if dtype in ("int8", "uint8") else 0.0
-        if tensor_error(found, wanted).max_abs > step:
+        if tensor_error(ours, wanted).max_abs > step:
             return False
-        return exact is None or byte_ratio(found, wanted, exact) <= bound_of(exact.size)
-    if tensor_error(found, wanted).max_rel > TOLERANCE * WIDER.get(dtype, 1.0):
+        return exact is None or byte_ratio(ours, wanted, exact) <= bound_of(exact.size)
+    if tensor_error(ours, wanted).max_rel > TOLERANCE * WIDER.get(dtype, 1.0):
         return False
     if not closely:
         return True
     if exact is not None and is_narrow(dtype):
-        return ratio(found, exact, wanted, dtype) <= HERE_LIKELY
-    return tensor_error(found, wanted).max_rel <= TOLERANCE / 10
+        return ratio(ours, exact, wanted, dtype) <= HERE_LIKELY
+    return tensor_error(ours, wanted).max_rel <= TOLERANCE / 10
 
 
 def _same(first: Any, second: Any) -> bool:

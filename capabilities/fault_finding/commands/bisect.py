@@ -77,20 +77,20 @@ def bisect(
     report = bisected(request_of(model, asked), options)
     if output is not None and report.small is not None:
         write_folder(report, output)
-    found = {
+    document = {
         **report.to_json(),
         "command": command_of(report, output) or None,
         "folder": None if output is None or report.small is None else str(output),
     }
     if as_json:
-        print_json(found)
+        print_json(document)
     else:
-        click.echo(_text(report, found))
+        click.echo(_text(report, document))
     if not report.clean:
         raise SystemExit(1)
 
 
-def _text(report: BisectReport, found: dict[str, Any]) -> str:
+def _text(report: BisectReport, document: dict[str, Any]) -> str:
     if report.finding is None:
         right = (
             f"nothing is wrong: largest relative error of an output {report.error:.3g}, against "
@@ -108,8 +108,8 @@ def _text(report: BisectReport, found: dict[str, Any]) -> str:
         lines.append(f"nodes: {', '.join(report.finding.sources[:8])}")
     if report.small is not None:
         lines.append(f"smallest model: {len(report.small.nodes)} of {report.whole_nodes} nodes")
-    if found["folder"]:
-        lines.append(f"written to {found['folder']}; {found['command']}")
+    if document["folder"]:
+        lines.append(f"written to {document['folder']}; {document['command']}")
     elif report.small is not None:
         note("--folder FOLDER writes it, with its inputs and the command")
     return "\n".join(lines)

@@ -82,11 +82,11 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
     drawn = {name: wanted[name] for name in compared.drawn & names}
     hooks = Hooks(lambda tensor: tensor.name in names, drawn)
     seen = run_steps(compared.executable, compared.inputs, hooks)
-    found = seen.tensors
-    rows = [row_of(t, recipe, graph, found[t.name], wanted[t.name]) for t in held]
-    judge = Judge(graph, compared.inputs, found, wanted, compared.tolerance)
+    tensors = seen.tensors
+    rows = [row_of(t, recipe, graph, tensors[t.name], wanted[t.name]) for t in held]
+    judge = Judge(graph, compared.inputs, tensors, wanted, compared.tolerance)
     rows = judge.verdicts(rows)
-    rows = misrounded(rows, graph, compared.inputs, found)
+    rows = misrounded(rows, graph, compared.inputs, tensors)
     apart = contradicted(compared, judge, rows)
     rows = [replace(row, verdict="sensitive") if row.name in apart else row for row in rows]
     first_bad = judge.first_bad(rows)
@@ -151,8 +151,8 @@ def replacement(compared: Compared, wanted: Arrays, name: str) -> Replacement | 
         return None
     before, after = replaced_by(compared, wanted, name)
 
-    def errors(found: Arrays) -> dict[str, float]:
-        return {n: tensor_error(value, wanted[n]).max_rel for n, value in found.items()}
+    def errors(tensors: Arrays) -> dict[str, float]:
+        return {n: tensor_error(value, wanted[n]).max_rel for n, value in tensors.items()}
 
     return Replacement(name, errors(before), errors(after), {}, {})
 

@@ -72,13 +72,13 @@ class _Precision:
     narrow: Arrays
     scales: Mapping[str, Scale] = field(default_factory=dict)
 
-    def within(self, name: str, found: NDArray[Any]) -> NDArray[Any]:
+    def within(self, name: str, tensor: NDArray[Any]) -> NDArray[Any]:
         """Our tensor, with infinities that stand for the largest numbers as these: masks hold the
         lowest number of float32, which rounds to an infinity of a narrower type."""
         exact = self.exact[name]
         if exact.dtype.kind != "f" or exact.dtype == np.float64:
-            return found
-        wide = np.asarray(found, np.float32)
+            return tensor
+        wide = np.asarray(tensor, np.float32)
         same = np.isinf(wide) & (np.sign(wide) == np.sign(exact))
         return np.where(same & (np.abs(exact) >= largest(self.dtype)), exact, wide)
 
@@ -131,21 +131,21 @@ def compare_ratios(compared: Compared, precision: _Precision) -> ComparisonRepor
     held = [t for t in compared.tensors() if is_numeric(precision.exact.get(t.name))]
     names = {tensor.name for tensor in held}
     seen = run_steps(compared.executable, compared.inputs, Hooks(lambda t: t.name in names))
-    found, narrow = precision.numbers(seen.tensors), precision.numbers(precision.narrow)
+    tensors, narrow = precision.numbers(seen.tensors), precision.numbers(precision.narrow)
     rows = []
     for tensor in held:
         name = tensor.name
-        ours = found[name] if name in precision.scales else precision.within(name, found[name])
+        ours = tensors[name] if name in precision.scales else precision.within(name, tensors[name])
         row = row_of(tensor, recipe, graph, ours, precision.exact[name])
         rows.append(_with_ratio(row, ours, narrow[name], precision))
     notes: tuple[str, ...] = ()
     if precision.name == INT8:
         rows = arising_in_bytes(rows, compared, seen.tensors, precision)
     else:
-        judge = Judge(graph, compared.inputs, found, precision.exact, compared.tolerance)
+        judge = Judge(graph, compared.inputs, tensors, precision.exact, compared.tolerance)
         rows, notes = decided(rows, judge, narrow)
-        rows = arising(rows, compared, found, precision)
-        beyond = left_range(rows, found, precision.exact, precision.dtype)
+        rows = arising(rows, compared, tensors, precision)
+        beyond = left_range(rows, tensors, precision.exact, precision.dtype)
         notes += (beyond,) if beyond else ()
     rows = with_deviations(rows, parents(graph, [row.name for row in rows]))
     suspect = suspect_of(rows)
@@ -167,10 +167,10 @@ def decided(
     """Rows of whole numbers and flags that are not the reference's: decisions (what is kept, the
     largest, larger or not), which a rounding may turn. Such a row is inherited if the reference
     decides the same of our numbers, or of its own in the precision; a sentence on the first."""
-    found: list[TensorRow] = []
+    decisions: list[TensorRow] = []
     notes: list[str] = []
     for row in rows:
-        ours, wanted = judge.found[row.name], judge.wanted[row.name]
+        ours, wanted = judge.ours[row.name], judge.wanted[row.name]
         if row.ratio is None and not np.array_equal(ours, wanted):
             same = np.array_equal(ours, narrow[row.name])
             row = replace(row, verdict="inherited") if same else judge.judged(row)
@@ -182,16 +182,16 @@ def decided(
                 )
             elif row.verdict == "bad":
                 row = replace(row, verdict="likely")
-        found.append(row)
-    return found, tuple(notes)
+        decisions.append(row)
+    return decisions, tuple(notes)
 
 
 def arising(
-    rows: list[TensorRow], compared: Compared, found: Arrays, precision: _Precision
+    rows: list[TensorRow], compared: Compared, tensors: Arrays, precision: _Precision
 ) -> list[TensorRow]:
     """Rows judged by what arises at each tensor, too; random numbers are left as they are."""
     names = [row.name for row in rows if row.ratio is not None and row.name not in compared.drawn]
-    here = local_ratios(compared.graph, compared.inputs, found, precision.dtype, names)
+    here = local_ratios(compared.graph, compared.inputs, tensors, precision.dtype, names)
     rounding = _roundings(compared.recipe, {row.node for row in rows})
     return [
         replace(
@@ -208,12 +208,12 @@ def arising(
 
 
 def arising_in_bytes(
-    rows: list[TensorRow], compared: Compared, found: Arrays, precision: _Precision
+    rows: list[TensorRow], compared: Compared, tensors: Arrays, precision: _Precision
 ) -> list[TensorRow]:
     """Rows of a quantised model judged by what arises at each tensor: bytes by their rounding,
     all by whether the reference makes the same of what comes before, as they lie in memory."""
-    judge = Judge(compared.graph, compared.inputs, found, precision.narrow, compared.tolerance)
-    here = byte_ratios(compared.graph, compared.inputs, found, [row.name for row in rows])
+    judge = Judge(compared.graph, compared.inputs, tensors, precision.narrow, compared.tolerance)
+    here = byte_ratios(compared.graph, compared.inputs, tensors, [row.name for row in rows])
     judged = []
     for row in rows:
         own = judge.judged(row)
@@ -229,21 +229,21 @@ def _roundings(recipe: Recipe, nodes: set[str]) -> dict[str, float]:
     """How many times as much what does a node's work may lose: several kernels, and one that a loop
     runs again and again, round in between, where the reference of the node rounds its result
     alone."""
-    found = dict.fromkeys(nodes, 0)
+    counts = dict.fromkeys(nodes, 0)
     for step in recipe.steps:
         for name in nodes.intersection(getattr(step, "sources", ())):
             again = 2 if isinstance(step, LoopStep) else 1
-            found[name] += again * max(1, len(list(kernels_of((step,)))))
-    return {name: 2.0 if times > 1 else 1.0 for name, times in found.items()}
+            counts[name] += again * max(1, len(list(kernels_of((step,)))))
+    return {name: 2.0 if times > 1 else 1.0 for name, times in counts.items()}
 
 
 def _with_ratio(
-    row: TensorRow, found: NDArray[Any], narrow: NDArray[Any], precision: _Precision
+    row: TensorRow, tensor: NDArray[Any], narrow: NDArray[Any], precision: _Precision
 ) -> TensorRow:
     exact = precision.exact[row.name]
     if exact.dtype.kind != "f" or exact.dtype == np.float64:  # which stays as it is
         return row
-    own = ratio(found, exact, narrow, precision.dtype)
+    own = ratio(tensor, exact, narrow, precision.dtype)
     return replace(row, ratio=own, verdict=verdict_of(own, exact.size))
 
 
@@ -259,13 +259,13 @@ def replaced_ratios(
     )
     narrow = precision.numbers(precision.narrow)
 
-    def errors(found: Arrays) -> dict[str, float]:
-        return {n: tensor_error(v, precision.exact[n]).max_rel for n, v in found.items()}
+    def errors(tensors: Arrays) -> dict[str, float]:
+        return {n: tensor_error(v, precision.exact[n]).max_rel for n, v in tensors.items()}
 
-    def ratios(found: Arrays) -> dict[str, float]:
+    def ratios(tensors: Arrays) -> dict[str, float]:
         return {
             n: ratio(v, precision.exact[n], narrow[n], precision.dtype)
-            for n, v in found.items()
+            for n, v in tensors.items()
             if precision.exact[n].dtype.kind == "f"
         }
 

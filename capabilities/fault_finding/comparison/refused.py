@@ -45,9 +45,9 @@ class Refusals:
 @contextmanager
 def refusals() -> Iterator[Refusals]:
     """Watches what is compiled meanwhile."""
-    found = Refusals()
-    with observed(found):
-        yield found
+    seen = Refusals()
+    with observed(seen):
+        yield seen
 
 
 def reason_of(workload: Workload, target: Target) -> str:

@@ -49,18 +49,22 @@ def comparable(recipe: Recipe, graph: Graph) -> list[HeldTensor]:
     inputs = {info.name for info in graph.inputs}
     last = ends(recipe)
     left_out = inputs | (graph.constants.keys() - {tensor.name for tensor in last})
-    found = []
+    tensors = []
     for tensor in (*recipe.tensors, *last):
         info = graph.tensors.get(tensor.name)
         if info is None or tensor.name in left_out:
             continue
         if tensor.shape is None or info.shape in (None, tensor.shape):
-            found.append(tensor)
-    return found
+            tensors.append(tensor)
+    return tensors
 
 
 def row_of(
-    tensor: HeldTensor, recipe: Recipe, graph: Graph, found: NDArray[Any], wanted: NDArray[Any]
+    tensor: HeldTensor,
+    recipe: Recipe,
+    graph: Graph,
+    ours: NDArray[Any],
+    wanted: NDArray[Any],
 ) -> TensorRow:
     """A tensor beside its reference, without a verdict."""
     node = graph.producers.get(tensor.name)
@@ -75,7 +79,7 @@ def row_of(
         tensor.dtype,
         tensor.layout,
         tuple(np.shape(wanted)),
-        tensor_error(found, wanted),
+        tensor_error(ours, wanted),
     )
 
 
@@ -86,14 +90,14 @@ class Judge:
     Attributes:
         graph: the model as imported.
         inputs: of the run.
-        found: the compiled model's tensors.
+        ours: the compiled model's tensors.
         wanted: the reference's.
         tolerance: of float32 tensors.
     """
 
     graph: Graph
     inputs: Arrays
-    found: Arrays
+    ours: Arrays
     wanted: Arrays
     tolerance: float = TOLERANCE
 
@@ -133,8 +137,8 @@ class Judge:
 
     def agrees(self, name: str, other: NDArray[Any]) -> bool:
         """Whether our tensor is within tolerance of another reference's."""
-        found = self.found[name]
-        return np.shape(found) == np.shape(other) and self._is_close(name, found, other)
+        ours = self.ours[name]
+        return np.shape(ours) == np.shape(other) and self._is_close(name, ours, other)
 
     @cached_property
     def _has_steps(self) -> bool:
@@ -145,7 +149,7 @@ class Judge:
 
     def judged(self, row: TensorRow) -> TensorRow:
         """A row with its verdict."""
-        if self._is_close(row.name, self.found[row.name], self.wanted[row.name]):
+        if self._is_close(row.name, self.ours[row.name], self.wanted[row.name]):
             return row
         verdict: Verdict = "bad"
         local = None
@@ -155,9 +159,9 @@ class Judge:
             wanted = self._here(row.name)
         except JobError:  # the compiled model's tensors are nothing that it can be computed of
             return replace(row, verdict=verdict)
-        local = tensor_error(self.found[row.name], wanted)
+        local = tensor_error(self.ours[row.name], wanted)
         steps = 1.0 + self._steps_before(row.name)
-        if self._is_close(row.name, self.found[row.name], wanted, steps):
+        if self._is_close(row.name, self.ours[row.name], wanted, steps):
             verdict = "inherited"
         elif local.nan == local.inf == 0 and self._is_rounding_here(row.name, wanted):
             verdict = "sensitive"
@@ -170,18 +174,18 @@ class Judge:
             return False
         try:
             read = [
-                np.asarray(self.found[source] if source in self.found else self._here(source))
+                np.asarray(self.ours[source] if source in self.ours else self._here(source))
                 for source in node.inputs[:2]
                 if source
             ]
         except JobError:
             return False
-        found, wanted = self.found[name], self.wanted[name]
+        ours, wanted = self.ours[name], self.wanted[name]
         try:
             held = np.broadcast_to(~left_open(node, read, dtype), np.shape(wanted))
         except ValueError:  # shapes that do not belong together
             return False
-        return self._is_close(name, np.where(held, found, wanted), wanted)
+        return self._is_close(name, np.where(held, ours, wanted), wanted)
 
     def _steps_before(self, name: str) -> float:
         """Steps that bytes are moved by where one rounding before them, which our kernel does
@@ -189,7 +193,7 @@ class Judge:
         own = self._scales.get(name)
         if own is None:
             return 0.0
-        given = {*self.inputs, *self.found} - {name}
+        given = {*self.inputs, *self.ours} - {name}
         within = between(self.graph, name, given) & self._scales.keys()
         scales = [float(np.max(self._scales[other].scale)) for other in within]
         return math.ceil(max(scales, default=0.0) / float(np.min(own.scale)))
@@ -199,14 +203,14 @@ class Judge:
         return scales_of(self.graph)
 
     def _is_close(
-        self, name: str, found: NDArray[Any], wanted: NDArray[Any], steps: float = 1.0
+        self, name: str, ours: NDArray[Any], wanted: NDArray[Any], steps: float = 1.0
     ) -> bool:
         """Whether a tensor is within tolerance; bytes so many steps."""
         dtype = self.graph.info(name).dtype
         if not is_floating(dtype):
             most = steps if dtype in ("int8", "uint8") else 0.0
-            return tensor_error(found, wanted).max_abs <= most
-        narrow = tensor_error(found, wanted).max_rel
+            return tensor_error(ours, wanted).max_abs <= most
+        narrow = tensor_error(ours, wanted).max_rel
         return narrow <= self.tolerance * WIDER.get(dtype, 1.0)
 
     def _here(self, name: str, evaluator: Evaluator | None = None) -> NDArray[Any]:
@@ -215,7 +219,7 @@ class Judge:
         evaluator = evaluator or self._reference
         exact = evaluator is self._exact
         given: dict[str, Any] = dict(self.inputs)
-        for other, value in self.found.items():
+        for other, value in self.ours.items():
             if other != name:
                 given[other] = np.asarray(value).astype(to_numpy(self.graph.info(other).dtype))
         if exact:
@@ -227,7 +231,7 @@ class Judge:
             exact = self._here(name, self._exact)
         except JobError:
             return False
-        return _is_noise(self.found[name], wanted, exact)
+        return _is_noise(self.ours[name], wanted, exact)
 
     def _is_rounding(self, name: str) -> bool:
         """Whether the imported model is as far from itself in float64 as ours and the reference's
@@ -238,10 +242,10 @@ class Judge:
             narrow = np.asarray(self._reference.values(self.inputs, [name])[name])
         except JobError:
             return False
-        both = (self.found[name], self.wanted[name])
+        both = (self.ours[name], self.wanted[name])
         return all(_is_noise(one, narrow, exact) for one in both)
 
 
-def _is_noise(found: NDArray[Any], wanted: NDArray[Any], exact: NDArray[Any]) -> bool:
+def _is_noise(ours: NDArray[Any], wanted: NDArray[Any], exact: NDArray[Any]) -> bool:
     noise = distance(wanted, exact)
-    return 0.0 < distance(found, exact) <= NOISE * noise
+    return 0.0 < distance(ours, exact) <= NOISE * noise

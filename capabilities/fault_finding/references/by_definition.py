@@ -27,7 +27,7 @@ def tensors_by_definition(
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = ReferenceEvaluator(proto).run(None, dict(inputs))
+            tensors = ReferenceEvaluator(proto).run(None, dict(inputs))
     except Exception:  # it raises whatever an operator of it meets
         return {}
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, tensors, strict=True))

@@ -21,16 +21,16 @@ def _before(graph: Graph, name: str, among: Collection[str]) -> dict[str, None]:
     """What `name` is computed from, up to tensors of `among`."""
     node = graph.producers.get(name)
     waiting = list(node.reads) if node is not None else []
-    found: dict[str, None] = {}
+    sources: dict[str, None] = {}
     while waiting:
         source = waiting.pop()
-        if source in found:
+        if source in sources:
             continue
-        found[source] = None
+        sources[source] = None
         producer = graph.producers.get(source)
         if source not in among and producer is not None:
             waiting += producer.reads
-    return found
+    return sources
 
 
 def parents(graph: Graph, names: Sequence[str]) -> dict[str, tuple[str, ...]]:

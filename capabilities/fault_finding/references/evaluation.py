@@ -70,20 +70,20 @@ class Evaluator:
         needed = self._needed(given, wanted)
         last = {name: i for i, node in enumerate(needed) for name in node.reads}
         values: dict[str, Any] = {n: self._rounding(n, v) for n, v in given.items()}
-        found: dict[str, Any] = {name: values[name] for name in wanted & values.keys()}
+        tensors: dict[str, Any] = {name: values[name] for name in wanted & values.keys()}
         for number, node in enumerate(needed):
-            made = self._run(node, values)
-            for name, value in made.items():
+            results = self._run(node, values)
+            for name, value in results.items():
                 values[name] = self._rounding(name, value)
                 if name in wanted:
-                    found[name] = values[name]
-            for name in {*node.reads, *made}:
+                    tensors[name] = values[name]
+            for name in {*node.reads, *results}:
                 if last.get(name, -1) <= number:
                     values.pop(name, None)
-        for name in wanted - found.keys():
+        for name in wanted - tensors.keys():
             if name in self.graph.constants:
-                found[name] = self._constant(name)
-        return found
+                tensors[name] = self._constant(name)
+        return tensors
 
     def _needed(self, given: Arrays, wanted: set[str]) -> list[Node]:
         """The nodes that lead from what is given to what is wanted, in order."""
@@ -112,8 +112,8 @@ class Evaluator:
             name: values[name] if name in values else self._constant(name) for name in node.reads
         }
         session = self._session(node)
-        found = None if session is None else session.run(read)
-        return run_node(self.graph, node, read) if found is None else found
+        results = None if session is None else session.run(read)
+        return run_node(self.graph, node, read) if results is None else results
 
     def _session(self, node: Node) -> Session | None:
         if not self._sessions or node.kind != "host":

@@ -40,10 +40,10 @@ def constants_of(graph: Graph) -> dict[str, Any]:
             moving.update(node.writes)
             read.update(node.reads)
     names = read - moving
-    found = {name: graph.constants[name] for name in names & graph.constants.keys()}
+    constants = {name: graph.constants[name] for name in names & graph.constants.keys()}
     with suppress(JobError):
-        found |= Evaluator(graph).values({}, names - found.keys())
-    return found
+        constants |= Evaluator(graph).values({}, names - constants.keys())
+    return constants
 
 
 def folded_constants(
@@ -51,7 +51,7 @@ def folded_constants(
 ) -> dict[str, Any]:
     """Constants as folded kernels have them: weights of products rounded with the factor behind
     these, the last that is added rounded with all of them, others as the model has them."""
-    found = dict(constants)
+    folded = dict(constants)
     for node in graph.nodes:
         name = node.input(1)
         weight = constants.get(name)
@@ -60,13 +60,13 @@ def folded_constants(
         behind = _behind(graph, node, constants)
         factor = _along_channels(node, weight, behind.factor)
         if factor is None or not np.all(behind.factor):
-            found[name] = rounding(name, weight)
+            folded[name] = rounding(name, weight)
             continue
         rounded = rounding(name, (weight * factor).astype(np.float32))
-        found[name] = (rounded / factor).astype(weight.dtype)
+        folded[name] = (rounded / factor).astype(weight.dtype)
         if behind.added:
-            found[behind.added] = behind.moved(constants[behind.added], rounding)
-    return found
+            folded[behind.added] = behind.moved(constants[behind.added], rounding)
+    return folded
 
 
 @dataclass(frozen=True)
@@ -105,33 +105,38 @@ class _Affine:
 def _behind(graph: Graph, node: Node, constants: Mapping[str, Any]) -> _Affine:
     """What constants make of a product's result."""
     spatial = node.is_onnx("Conv", "ConvTranspose")
-    found, bias = _Affine(_ONE, _NONE), node.input(2)
+    affine, bias = _Affine(_ONE, _NONE), node.input(2)
     if bias in constants:
-        found = found.plus(constants[bias].astype(np.float64).reshape(-1), bias)
+        affine = affine.plus(constants[bias].astype(np.float64).reshape(-1), bias)
     name = node.writes[0]
     while True:
         readers = graph.consumers.get(name, ())
         if len(readers) != 1 or name in graph.output_names:
-            return found
-        after = _after(graph, readers[0], name, constants, spatial, found)
+            return affine
+        after = _after(graph, readers[0], name, constants, spatial, affine)
         if after is None:
-            return found
-        found, name = after, readers[0].writes[0]
+            return affine
+        affine, name = after, readers[0].writes[0]
 
 
 def _after(
-    graph: Graph, node: Node, name: str, constants: Mapping[str, Any], spatial: bool, found: _Affine
+    graph: Graph,
+    node: Node,
+    name: str,
+    constants: Mapping[str, Any],
+    spatial: bool,
+    affine: _Affine,
 ) -> _Affine | None:
     """The same behind one more node; None if that does something else."""
     if node.is_onnx("Identity"):
-        return found
+        return affine
     if node.is_onnx("BatchNormalization"):
         held = [constants.get(other) for other in node.inputs[1:5]]
         if any(value is None for value in held):
             return None
         scale, shift, mean, variance = (np.asarray(value, np.float64) for value in held)
         scale = scale / np.sqrt(variance + node.attribute("epsilon", 1e-5))
-        return found.plus(mean, "", -1.0).times(scale).plus(shift, node.inputs[2])
+        return affine.plus(mean, "", -1.0).times(scale).plus(shift, node.inputs[2])
     if not node.is_onnx("Mul", "Div", "Add", "Sub"):
         return None
     first = node.inputs[0] == name
@@ -145,10 +150,10 @@ def _after(
         return None
     flat = value.astype(np.float64).reshape(-1)
     if node.is_onnx("Add", "Sub"):
-        return found.plus(flat, beside, 1.0 if node.is_onnx("Add") else -1.0)
+        return affine.plus(flat, beside, 1.0 if node.is_onnx("Add") else -1.0)
     if node.is_onnx("Div"):
-        return found.times(1 / flat) if np.all(flat) else None
-    return found.times(flat)
+        return affine.times(1 / flat) if np.all(flat) else None
+    return affine.times(flat)
 
 
 def _along_channels(node: Node, weight: Array, factor: Array) -> Array | None:

@@ -73,13 +73,13 @@ def tensors_by_onnxruntime(
         )
         taken = {value.name for value in session.get_inputs()}
         fed = {name: value for name, value in inputs.items() if name in taken}
-        found = session.run(names, fed)
+        arrays = session.run(names, fed)
     except Exception as error:  # onnxruntime has a class for each code of its own
         raise ModelError(
             f"onnxruntime does not run '{graph.name}': {' '.join(str(error).split())[:300]}; "
             "compare with --reference onnx"
         ) from error
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, arrays, strict=True))
 
 
 def _unknown_to_numpy(graph: Graph, name: str) -> bool:

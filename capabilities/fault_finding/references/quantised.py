@@ -44,8 +44,8 @@ class Scale:
         """Numbers as bytes, saturated and not rounded, in float64."""
         scale, zero = self._along(numbers)
         limits = np.iinfo(self.zero.dtype)
-        found = numbers.astype(np.float64) / scale + zero
-        return np.asarray(np.clip(found, limits.min, limits.max))
+        steps = numbers.astype(np.float64) / scale + zero
+        return np.asarray(np.clip(steps, limits.min, limits.max))
 
     def within(self, numbers: Array) -> Array:
         """Numbers that leave the range as its ends."""
@@ -66,15 +66,15 @@ class Scale:
 
 def scales_of(graph: Graph) -> dict[str, Scale]:
     """By tensor of bytes: what its bytes stand for, where that is known."""
-    found = {}
+    scales = {}
     for node in graph.nodes:
         scale = graph.constants.get(node.input(1))
         if node.is_onnx("QuantizeLinear") and scale is not None:
             zero = np.asarray(graph.constants.get(node.input(2), np.zeros(scale.shape, np.uint8)))
             if zero.dtype.kind in "iu" and zero.size == scale.size and scale.ndim < 2:
                 axis = int(node.attribute("axis", 1))
-                found[node.outputs[0]] = Scale(node.inputs[0], scale, zero, axis)
-    return found
+                scales[node.outputs[0]] = Scale(node.inputs[0], scale, zero, axis)
+    return scales
 
 
 def without_rounding(graph: Graph, kept: Collection[str] = ()) -> Evaluator:

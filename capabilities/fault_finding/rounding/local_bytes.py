@@ -37,7 +37,7 @@ _NOISE = 0.01
 """Steps that roundings of float32 move a number by."""
 
 
-def byte_ratio(found: Array, wanted: Array, exact: Array) -> float:
+def byte_ratio(ours: Array, wanted: Array, exact: Array) -> float:
     """Local R of bytes.
 
     Args:
@@ -45,42 +45,42 @@ def byte_ratio(found: Array, wanted: Array, exact: Array) -> float:
         exact: numbers in steps, saturated and not rounded.
     """
     least = _NOISE * math.sqrt(max(1, exact.size))
-    return distance(found, exact) / max(distance(wanted, exact), least)
+    return distance(ours, exact) / max(distance(wanted, exact), least)
 
 
 def byte_ratios(
-    graph: Graph, inputs: Mapping[str, Any], found: Mapping[str, Any], names: Iterable[str]
+    graph: Graph, inputs: Mapping[str, Any], tensors: Mapping[str, Any], names: Iterable[str]
 ) -> dict[str, float]:
     """Local R of tensors of bytes, by name; others, and those that the reference does not compute,
     are left out.
 
     Args:
         graph: the model as imported.
-        found: the compiled model's tensors, bytes as bytes.
+        tensors: the compiled model's tensors, bytes as bytes.
     """
     scales = scales_of(graph)
-    mine = [n for n in names if n in scales and graph.info(n).dtype in _BYTES and n in found]
-    reference, exact = Evaluator(graph), without_rounding(graph, found.keys())
+    mine = [n for n in names if n in scales and graph.info(n).dtype in _BYTES and n in tensors]
+    reference, exact = Evaluator(graph), without_rounding(graph, tensors.keys())
     ratios = {}
     for name in mine:
-        given = {**inputs, **{n: found[n] for n in found if n != name}}
+        given = {**inputs, **{n: tensors[n] for n in tensors if n != name}}
         before = {n: given[n] for n in nearest(graph, name, given.keys())}
         try:
             wanted = reference.between(before, [name])[name]
             numbers = exact.between(before, [scales[name].source])[scales[name].source]
         except JobError:
             continue
-        if np.shape(wanted) == np.shape(found[name]):
-            ratios[name] = byte_ratio(found[name], wanted, scales[name].steps(numbers))
+        if np.shape(wanted) == np.shape(tensors[name]):
+            ratios[name] = byte_ratio(tensors[name], wanted, scales[name].steps(numbers))
     return ratios
 
 
 def misrounded(
-    rows: Sequence[TensorRow], graph: Graph, inputs: Mapping[str, Any], found: Mapping[str, Any]
+    rows: Sequence[TensorRow], graph: Graph, inputs: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> list[TensorRow]:
     """Rows of a comparison, those of bytes bad that are within a step and not rounded rightly."""
     off = [row.name for row in rows if row.error.distance and row.verdict != "bad"]
-    here = byte_ratios(graph, inputs, found, off)
+    here = byte_ratios(graph, inputs, tensors, off)
     return [
         replace(row, local_ratio=here[row.name], verdict="bad")
         if here.get(row.name, 0.0) > bound_of(math.prod(row.shape))

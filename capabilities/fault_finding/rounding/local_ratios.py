@@ -47,7 +47,7 @@ _NARROW = [to_numpy(name) for name in ("float32", "float16", "bfloat16")]
 def local_ratios(
     graph: Graph,
     inputs: Mapping[str, Any],
-    found: Mapping[str, Any],
+    tensors: Mapping[str, Any],
     dtype: str,
     names: Iterable[str],
 ) -> dict[str, float]:
@@ -60,7 +60,7 @@ def local_ratios(
 
     Args:
         graph: the model as imported.
-        found: the compiled model's tensors.
+        tensors: the compiled model's tensors.
         dtype: of the precision.
     """
     rounded = rounding_to(dtype)
@@ -69,7 +69,7 @@ def local_ratios(
         return {name: rounded(name, value) for name, value in values.items()}
 
     given = dict(inputs)
-    for name, value in found.items():
+    for name, value in tensors.items():
         widened = isinstance(value, np.ndarray) and value.dtype in _NARROW
         given[name] = value.astype(np.float32) if widened else value
     names = [n for n in names if getattr(given.get(n), "dtype", None) == np.float32]
@@ -136,10 +136,10 @@ class _Here:
         return ratios
 
 
-def _within(found: NDArray[Any], exact: NDArray[Any], dtype: str) -> NDArray[Any]:
+def _within(ours: NDArray[Any], exact: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Infinities where the exact number is as large as the type has any, as that number."""
-    same = np.isinf(found) & (np.sign(found) == np.sign(exact))
-    return np.where(same & (np.abs(exact) >= largest(dtype)), exact, found)
+    same = np.isinf(ours) & (np.sign(ours) == np.sign(exact))
+    return np.where(same & (np.abs(exact) >= largest(dtype)), exact, ours)
 
 
 def verdict_here(verdict: Verdict, here: float, elements: int) -> Verdict:

@@ -15,7 +15,7 @@ from tilesmith.capabilities.fault_finding.stepping.steps import Arrays
 from tilesmith.compiler.passes.narrow_kernels import largest
 
 
-def left_range(rows: Sequence[TensorRow], found: Arrays, exact: Arrays, dtype: str) -> str:
+def left_range(rows: Sequence[TensorRow], tensors: Arrays, exact: Arrays, dtype: str) -> str:
     """A sentence on the first tensor that is infinite where fp32 has a finite number too large for
     the type, if infinities or what is no number come of it; else "".
 
@@ -30,7 +30,7 @@ def left_range(rows: Sequence[TensorRow], found: Arrays, exact: Arrays, dtype: s
         if wanted.dtype != np.float32:
             continue
         over = np.abs(wanted) >= largest(dtype)
-        lost = int((over & np.isinf(np.asarray(found[row.name], np.float32))).sum())
+        lost = int((over & np.isinf(np.asarray(tensors[row.name], np.float32))).sum())
         if lost:
             return (
                 f"{row.operator} '{row.node}' leaves the range of {dtype}: {lost:,} of the "

@@ -73,9 +73,9 @@ def limited(exact: NDArray[Any], dtype: str) -> NDArray[Any]:
     return exact if math.isinf(most) else np.where(np.isinf(exact), exact, exact.clip(-most, most))
 
 
-def ratio(found: NDArray[Any], exact: NDArray[Any], narrow: NDArray[Any], dtype: str) -> float:
+def ratio(tensor: NDArray[Any], exact: NDArray[Any], narrow: NDArray[Any], dtype: str) -> float:
     """R of a tensor; what the reference loses is at least what rounding once costs."""
-    ours, theirs = distance(found, exact), distance(narrow, exact)
+    ours, theirs = distance(tensor, exact), distance(narrow, exact)
     once = _UNITS[dtype] / math.sqrt(3) / 2 * rms(exact) * math.sqrt(max(1, exact.size))
     bound = max(theirs, once)
     if bound == 0.0 or not math.isfinite(bound):  # the reference has no numbers where fp32 has
@@ -83,17 +83,17 @@ def ratio(found: NDArray[Any], exact: NDArray[Any], narrow: NDArray[Any], dtype:
     return ours / bound
 
 
-def verdict_of(found: float, elements: int) -> Verdict:
+def verdict_of(r: float, elements: int) -> Verdict:
     """What an R means, of a tensor of so many elements."""
     if elements < FEW:
-        return "ok" if found < LIKELY else "likely"
-    if found < UPCAST:
+        return "ok" if r < LIKELY else "likely"
+    if r < UPCAST:
         return "upcast"
-    if found < FINE:
+    if r < FINE:
         return "ok"
-    if found < POSSIBLE:
+    if r < POSSIBLE:
         return "possible"
-    return "likely" if found < LIKELY else "missing"
+    return "likely" if r < LIKELY else "missing"
 
 
 def with_deviations(
@@ -106,27 +106,27 @@ def with_deviations(
         parents: the nearest rows that each is computed from.
     """
     ratios = {row.name: row.ratio for row in rows if row.ratio is not None}
-    found = []
+    named = []
     for row in rows:
         own = ratios.get(row.name) if row.verdict in _WRONG else None
         before = max((ratios.get(name, 1.0) for name in parents.get(row.name, ())), default=1.0)
         rises = own is not None and own >= _RISE * before
         if own is None or not (rises or row.looked_at):
-            found.append(row)
+            named.append(row)
             continue
         behind = [ratios[n] for n in followers(parents, row.name) if n in ratios]
-        found.append(replace(row, deviation=_named(own, _until_news(own, behind)[:_LOOK])))
-    return found
+        named.append(replace(row, deviation=_named(own, _until_news(own, behind)[:_LOOK])))
+    return named
 
 
 def _until_news(own: float, behind: Sequence[float]) -> list[float]:
     """The ratios behind a deviation up to the next rise, which is another's."""
-    found: list[float] = []
+    ratios: list[float] = []
     for ratio_behind in behind:
-        if ratio_behind > _RISE * (found[-1] if found else own):
+        if ratio_behind > _RISE * (ratios[-1] if ratios else own):
             break
-        found.append(ratio_behind)
-    return found
+        ratios.append(ratio_behind)
+    return ratios
 
 
 def _named(own: float, behind: Sequence[float]) -> Deviation:

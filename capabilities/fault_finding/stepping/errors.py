@@ -48,11 +48,11 @@ class TensorError:
     worst: tuple[int, ...] = ()
 
 
-def tensor_error(found: Array, wanted: Array) -> TensorError:
+def tensor_error(tensor: Array, wanted: Array) -> TensorError:
     """Compare a tensor with its reference; one of another shape is infinitely wrong."""
-    if np.shape(found) != np.shape(wanted):
+    if np.shape(tensor) != np.shape(wanted):
         return TensorError(math.inf, math.inf, math.inf, math.inf, 0.0, math.inf)
-    ours, theirs = _wide(found).reshape(-1), _wide(wanted).reshape(-1)
+    ours, theirs = _wide(tensor).reshape(-1), _wide(wanted).reshape(-1)
     if ours.size == 0:
         return TensorError(0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
     with np.errstate(all="ignore"):
@@ -63,7 +63,7 @@ def tensor_error(found: Array, wanted: Array) -> TensorError:
         bound = np.maximum(np.where(np.isfinite(theirs), np.abs(theirs), 0.0), scale)
         relative = np.where(absolute == 0.0, 0.0, absolute / bound)
     worst = int(np.argmax(relative))
-    place = np.unravel_index(worst, np.shape(found)) if np.ndim(found) else ()
+    place = np.unravel_index(worst, np.shape(tensor)) if np.ndim(tensor) else ()
     nan = np.isnan(ours) & ~np.isnan(theirs)
     inf = np.isinf(ours) & ~np.isinf(theirs) & ~np.isnan(theirs)
     return TensorError(
@@ -72,7 +72,7 @@ def tensor_error(found: Array, wanted: Array) -> TensorError:
         float(relative.max()),
         float(relative.mean()),
         _cosine(ours[both], theirs[both]),
-        distance(found, wanted),
+        distance(tensor, wanted),
         int(nan.sum()),
         int(inf.sum()),
         int(np.isnan(theirs).sum()),
@@ -90,11 +90,11 @@ def rms(array: Array) -> float:
     return largest * math.sqrt(float(np.mean((flat / largest) ** 2)))
 
 
-def distance(found: Array, wanted: Array) -> float:
+def distance(tensor: Array, wanted: Array) -> float:
     """The norm of the difference; infinite where one side alone has a number, or another shape."""
-    if np.shape(found) != np.shape(wanted):
+    if np.shape(tensor) != np.shape(wanted):
         return math.inf
-    ours, theirs = _wide(found).reshape(-1), _wide(wanted).reshape(-1)
+    ours, theirs = _wide(tensor).reshape(-1), _wide(wanted).reshape(-1)
     with np.errstate(all="ignore"):
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         away = np.where(same, 0.0, ours - theirs)

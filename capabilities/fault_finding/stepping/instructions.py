@@ -19,19 +19,19 @@ def wrong_instruction(
     """The first instruction of a step whose output differs, on the operands that it has in the
     model; None where none does or that cannot be told."""
     recipe = executable.recipe
-    found: list[WrongInstruction | None] = []
+    instructions: list[WrongInstruction | None] = []
 
     def before(at: int, step: Step, look: Look) -> None:
         if at == number and isinstance(step, KernelStep):
             backend = backend_of(recipe.target)
             try:
-                found.append(backend.wrong_instruction(recipe, step, look.workspace.memory))
+                instructions.append(backend.wrong_instruction(recipe, step, look.workspace.memory))
             except TilesmithError:  # too large, or no program comes of it any more
                 return
 
     try:
         run_steps(executable, inputs, Hooks(lambda _: False, before=before))
     except TilesmithError:
-        if not found:
+        if not instructions:
             return None
-    return found[0] if found else None
+    return instructions[0] if instructions else None

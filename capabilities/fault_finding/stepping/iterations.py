@@ -61,7 +61,7 @@ class WrongIteration:
         kernel: name of the step: of the tensor it writes, where its node has none.
         sources: the model's nodes whose work it does.
         workload, config: what it is.
-        index, found, wanted: the element that is farthest off.
+        index, ours, wanted: the element that is farthest off.
         max_rel: how far, relative.
         moved: the tensor that is another than what was to be moved to it, or left in it, where that
             is at fault and no kernel.
@@ -74,7 +74,7 @@ class WrongIteration:
     workload: str
     config: str
     index: tuple[int, ...]
-    found: float
+    ours: float
     wanted: float
     max_rel: float
     moved: str = ""
@@ -90,17 +90,18 @@ class WrongIteration:
             reader = f", as '{self.kernel}' reads it," if self.kernel else ""
             return (
                 f"{begin}: its kernels are right, and '{self.moved}'{reader} holds "
-                f"{self.found:.7g} at {list(self.index)} where {self.wanted:.7g} was to be moved "
+                f"{self.ours:.7g} at {list(self.index)} where {self.wanted:.7g} was to be moved "
                 "or left"
             )
         return (
             f"{begin}: kernel '{self.kernel}' "
-            f"({self.workload}){work} gives {self.found:.7g} at {list(self.index)} where "
+            f"({self.workload}){work} gives {self.ours:.7g} at {list(self.index)} where "
             f"{self.wanted:.7g} is expected of its operands there"
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "sentence": self.sentence}
+        fields = asdict(self)
+        return {"found": fields.pop("ours"), **fields, "sentence": self.sentence}
 
 
 def loop_of(steps: Sequence[Step], number: int) -> int | None:
@@ -131,7 +132,7 @@ def first_wrong_iteration(
     """
     recipe = executable.recipe
     held = {tensor.name: tensor for tensor in recipe.tensors}
-    found: list[WrongIteration | None] = []
+    iterations: list[WrongIteration | None] = []
     of_node = set(getattr(recipe.steps[number], "sources", ()))
 
     def before(at: int, step: Step, look: Look) -> None:
@@ -144,18 +145,18 @@ def first_wrong_iteration(
         by_hand = _ByHand(recipe, look.workspace, graphs, close, outside)
         by_hand.name = str(getattr(recipe.steps[number], "name", ""))
         if at == number and isinstance(step, LoopStep):
-            found.append(by_hand.loop(step, ()))
+            iterations.append(by_hand.loop(step, ()))
             raise _FoundError
         if isinstance(step, KernelStep) and of_node.intersection(step.sources):
             own = [one for one in recipe.steps if not isinstance(one, HostStep)]
             wrong = by_hand.kernel(step, by_hand.node(step, own), ())
             if wrong is not None:
-                found.append(wrong)
+                iterations.append(wrong)
                 raise _FoundError
 
     with suppress(_FoundError, TilesmithError):
         run_steps(executable, inputs, Hooks(lambda _: False, before=before))
-    return found[0] if found else None
+    return iterations[0] if iterations else None
 
 
 class _ByHand:
@@ -180,9 +181,9 @@ class _ByHand:
             if step.test != NOWHERE and not self._at(step.test, np.uint8)[0]:
                 return None
             self._at(step.counter, np.int64)[0] = iteration
-            found = self._steps(step.steps, (*outer, iteration))
-            if found is not None:
-                return found
+            wrong = self._steps(step.steps, (*outer, iteration))
+            if wrong is not None:
+                return wrong
             for moved in self._moved.values():
                 if moved is not None and not outer:
                     moved.next()
@@ -193,18 +194,18 @@ class _ByHand:
         for moved in self._moved.values():
             apart = None if moved is None else moved.apart()
             if apart is not None:
-                name, iteration, found, wanted = apart
-                return self._apart(name, "", (iteration,), found, wanted)
+                name, iteration, row, wanted = apart
+                return self._apart(name, "", (iteration,), row, wanted)
         return None
 
     def _apart(
-        self, name: str, kernel: str, at: tuple[int, ...], found: NDArray[Any], wanted: NDArray[Any]
+        self, name: str, kernel: str, at: tuple[int, ...], ours: NDArray[Any], wanted: NDArray[Any]
     ) -> WrongIteration:
         """What lies somewhere beside what was to be moved there."""
-        wanted = wanted.reshape(found.shape)
-        error = tensor_error(found, wanted)
+        wanted = wanted.reshape(ours.shape)
+        error = tensor_error(ours, wanted)
         return WrongIteration(
-            self.name, at, kernel, (), "", "", error.worst, float(found[error.worst]),
+            self.name, at, kernel, (), "", "", error.worst, float(ours[error.worst]),
             float(wanted[error.worst]), error.max_rel, name,
         )  # fmt: skip
 
@@ -217,19 +218,19 @@ class _ByHand:
 
     def _steps(self, steps: Sequence[DeviceStep], at: tuple[int, ...]) -> WrongIteration | None:
         for step in steps:
-            found = None
+            wrong = None
             match step:
                 case LoopStep():
-                    found = self.loop(step, at)
+                    wrong = self.loop(step, at)
                 case BranchStep():
                     taken = 0 if self._at(step.test, np.uint8)[0] else 1
-                    found = self._steps(step.steps[taken], at)
+                    wrong = self._steps(step.steps[taken], at)
                 case KernelStep():
-                    found = self.kernel(step, self.node(step, steps), at)
+                    wrong = self.kernel(step, self.node(step, steps), at)
                 case _:
                     self._run(step)
-            if found is not None:
-                return found
+            if wrong is not None:
+                return wrong
         return None
 
     def _run(self, step: DeviceStep) -> None:
@@ -267,15 +268,15 @@ class _ByHand:
                 return self._apart(name, step.name, at, array, expected)
         wanted = run_kernel(node, operands)
         self._run(step)
-        found = self._array(places[compiled.output], result, target)
+        ours = self._array(places[compiled.output], result, target)
         if moved is not None:
-            moved.written[node.writes[0]] = found
-        if self.close(result.dtype, found, wanted.reshape(found.shape)):
+            moved.written[node.writes[0]] = ours
+        if self.close(result.dtype, ours, wanted.reshape(ours.shape)):
             return None
-        error = tensor_error(found, wanted.reshape(found.shape))
+        error = tensor_error(ours, wanted.reshape(ours.shape))
         return WrongIteration(
             self.name, at, step.name, step.sources, step.workload, step.config, error.worst,
-            float(found[error.worst]), float(wanted.reshape(found.shape)[error.worst]),
+            float(ours[error.worst]), float(wanted.reshape(ours.shape)[error.worst]),
             error.max_rel,
         )  # fmt: skip
 

@@ -79,9 +79,9 @@ class Moved:
             whole = self.outside(name) if row.step else None
             for iteration, wanted in enumerate(self.rows.get(row.inside, ())):
                 number = row.start + row.step * iteration
-                found = None if whole is None else _part(whole, number, wanted.size)
-                if found is not None and not same(found, wanted):
-                    return name, iteration, found, wanted
+                part = None if whole is None else _part(whole, number, wanted.size)
+                if part is not None and not same(part, wanted):
+                    return name, iteration, part, wanted
         return None
 
     def _of(self, name: str, values: Mapping[str, Array]) -> Array | None:
@@ -108,9 +108,9 @@ def body_of(graphs: Sequence[Graph], graph: Graph) -> tuple[Node, Body] | None:
     return None
 
 
-def same(found: Array, wanted: Array) -> bool:
+def same(row: Array, wanted: Array) -> bool:
     """Whether values are the same, bit by bit, whatever their shapes."""
-    return found.reshape(-1).tobytes() == wanted.reshape(-1).tobytes()
+    return row.reshape(-1).tobytes() == wanted.reshape(-1).tobytes()
 
 
 def _part(whole: Array, number: int, size: int = 0) -> Array | None:

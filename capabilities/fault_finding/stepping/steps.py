@@ -69,8 +69,8 @@ class Look:
 
     def get(self, ref: TensorRef) -> Any:
         """A copy of what the caller or the host sees."""
-        found = self.workspace.read(ref, self.values)
-        return np.array(found) if isinstance(found, np.ndarray) else found
+        value = self.workspace.read(ref, self.values)
+        return np.array(value) if isinstance(value, np.ndarray) else value
 
     def _bytes(self, tensor: HeldTensor) -> NDArray[Any]:
         assert tensor.shape is not None
@@ -105,23 +105,23 @@ def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None
     by_step: dict[int, list[HeldTensor]] = {}
     for tensor in recipe.tensors:
         by_step.setdefault(tensor.step, []).append(tensor)
-    found: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, NDArray[Any]] = {}
     with executable.workspace() as work:
         work.memory.arena.fill(0xFF)  # no number: what a step leaves out is seen
         look = Look(work, work.put(given))
-        _see(look, by_step.get(-1, ()), hooks, found)
+        _see(look, by_step.get(-1, ()), hooks, tensors)
         for number, step in enumerate(recipe.steps):
             if hooks.before is not None:
                 hooks.before(number, step, look)
             work.runner((step,))(look.values)
-            _see(look, by_step.get(number, ()), hooks, found)
+            _see(look, by_step.get(number, ()), hooks, tensors)
             if hooks.after is not None:
                 hooks.after(number, step, look)
         outputs = {ref.info.name: look.get(ref) for ref in recipe.outputs}
         for tensor in ends(recipe):
             if hooks.wanted is None or hooks.wanted(tensor):
-                found[tensor.name] = outputs[tensor.name]
-        return Seen(found, outputs)
+                tensors[tensor.name] = outputs[tensor.name]
+        return Seen(tensors, outputs)
 
 
 def copies(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _see(
     look: Look,
     tensors: tuple[HeldTensor, ...] | list[HeldTensor],
     hooks: Hooks,
-    found: dict[str, Any],
+    kept: dict[str, Any],
 ) -> None:
     """Put replacements in, and keep what is there after a step."""
     for tensor in tensors:
@@ -153,4 +153,4 @@ def _see(
             look.write(tensor, hooks.replaced[tensor.name])
     for tensor in tensors:
         if hooks.wanted is None or hooks.wanted(tensor):
-            found[tensor.name] = look.read(tensor)
+            kept[tensor.name] = look.read(tensor)

@@ -114,10 +114,10 @@ class _Unet:
                 yield self._layer("upsample", level - 1, [conv(width, width)])
 
     def _block(self, kind: str, level: int, before: int, width: int) -> list[Operator]:
-        found: list[Operator] = [*resnet(before, width, self.time)]
+        operators: list[Operator] = [*resnet(before, width, self.time)]
         if kind.startswith("CrossAttn"):
-            found += self._transformer(level, width)
-        return found
+            operators += self._transformer(level, width)
+        return operators
 
     def _transformer(self, level: int, width: int) -> list[Operator]:
         """Attention to the image, attention to the text, a gated feed-forward."""
@@ -163,7 +163,7 @@ def group_norm(width: int) -> Pointwise:
 
 def resnet(inputs: int, outputs: int, time: int = 0) -> list[Operator]:
     """Two convolutions behind a residual, moved by the time of diffusion."""
-    found: list[Operator] = [
+    operators: list[Operator] = [
         group_norm(inputs),
         conv(inputs, outputs),
         group_norm(outputs),
@@ -171,10 +171,10 @@ def resnet(inputs: int, outputs: int, time: int = 0) -> list[Operator]:
         Pointwise("residual", outputs, operands=2),
     ]
     if time:
-        found.append(Product("time", time, outputs, bias=True, rows=1))
+        operators.append(Product("time", time, outputs, bias=True, rows=1))
     if inputs != outputs:
-        found.append(Product("shortcut", inputs, outputs, bias=True))
-    return found
+        operators.append(Product("shortcut", inputs, outputs, bias=True))
+    return operators
 
 
 @families.register("AutoencoderKL")
@@ -191,31 +191,31 @@ def autoencoder(c: Configuration) -> Architecture:
         return Layer(name, tuple(operators), rows=side * side, runs=runs)
 
     middle = [*resnet(last, last), *_plain_attention(last), *resnet(last, last)]
-    found = [layer("encoder in", 0, [conv(pixels, channels[0])], 0)]
+    layers = [layer("encoder in", 0, [conv(pixels, channels[0])], 0)]
     before = channels[0]
     for level, width in enumerate(channels):
         for _ in range(depth):
-            found.append(layer("encoder", level, resnet(before, width), 0))
+            layers.append(layer("encoder", level, resnet(before, width), 0))
             before = width
         if level < top:
-            found.append(layer("downsample", level + 1, [conv(width, width)], 0))
-    found.append(layer("encoder middle", top, middle, 0))
+            layers.append(layer("downsample", level + 1, [conv(width, width)], 0))
+    layers.append(layer("encoder middle", top, middle, 0))
     quantise = Product("quantise", 2 * latent, 2 * latent, bias=True)
     ends: list[Operator] = [group_norm(last), conv(last, 2 * latent), quantise]
-    found.append(layer("encoder out", top, ends, 0))
+    layers.append(layer("encoder out", top, ends, 0))
     begin: list[Operator] = [Product("unquantise", latent, latent, bias=True), conv(latent, last)]
-    found += [layer("decoder in", top, begin, 1), layer("decoder middle", top, middle, 1)]
+    layers += [layer("decoder in", top, begin, 1), layer("decoder middle", top, middle, 1)]
     before = last
     for level in reversed(range(len(channels))):
         width = channels[level]
         for _ in range(depth + 1):
-            found.append(layer("decoder", level, resnet(before, width), 1))
+            layers.append(layer("decoder", level, resnet(before, width), 1))
             before = width
         if level:
-            found.append(layer("upsample", level - 1, [conv(width, width)], 1))
+            layers.append(layer("upsample", level - 1, [conv(width, width)], 1))
     out: list[Operator] = [group_norm(channels[0]), conv(channels[0], pixels)]
-    found.append(layer("decoder out", 0, out, 1))
-    return Architecture("AutoencoderKL", c.family, "pass", tuple(found), channels[0])
+    layers.append(layer("decoder out", 0, out, 1))
+    return Architecture("AutoencoderKL", c.family, "pass", tuple(layers), channels[0])
 
 
 def _plain_attention(width: int) -> list[Operator]:

@@ -88,18 +88,18 @@ def gpt_neo(c: Configuration) -> Architecture:
 def _kinds(c: Configuration, depth: int) -> list[str]:
     """What each layer of GPT-Neo attends to: names in turns, so many times, group after group."""
     groups = c.fields.get("attention_types") or [[["global", "local"], depth // 2]]
-    found: list[str] = []
+    kinds: list[str] = []
     try:
         for names, times in groups:
-            found += list(names) * min(times, depth + 1)
+            kinds += list(names) * min(times, depth + 1)
     except (TypeError, ValueError):
-        found = []
-    if len(found) != depth or set(found) - {"global", "local"}:
+        kinds = []
+    if len(kinds) != depth or set(kinds) - {"global", "local"}:
         raise ModelError(
             f"'{c.source}': attention_types does not say of {depth} layers which are global and "
             'which local; [[["global", "local"], 12]] would, of 24'
         )
-    return found
+    return kinds
 
 
 @families.register("gpt_bigcode")

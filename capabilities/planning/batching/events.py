@@ -79,15 +79,15 @@ class PrefillFirst(Replica):
 
     def admitted(self) -> list[int]:
         """Those at the head of the queue that fit, up to the budget of tokens, at least one."""
-        found: list[int] = []
+        admitted: list[int] = []
         tokens = 0
-        while self.waiting and self.admits(self.waiting[0], len(self.running) + len(found)):
+        while self.waiting and self.admits(self.waiting[0], len(self.running) + len(admitted)):
             tokens += self.prompt(self.waiting[0])
-            if found and tokens > self.engine.budget:
+            if admitted and tokens > self.engine.budget:
                 break
-            found.append(self.waiting.popleft())
-            self.running.reserve(self.prompt(found[-1]))
-        return found
+            admitted.append(self.waiting.popleft())
+            self.running.reserve(self.prompt(admitted[-1]))
+        return admitted
 
     def prefill(self, requests: list[int]) -> None:
         """Work on whole prompts in one step."""
@@ -228,5 +228,5 @@ _KINDS: dict[Policy, type[Replica]] = {
 
 def serve(engine: Engine, shares: Sequence[Traffic]) -> Served:
     """Serve with several replicas, each its share of the requests."""
-    found = [simulate(engine, share) for share in shares]
-    return Served.together(found) if len(found) > 1 else found[0]
+    served = [simulate(engine, share) for share in shares]
+    return Served.together(served) if len(served) > 1 else served[0]

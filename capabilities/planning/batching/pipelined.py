@@ -188,20 +188,20 @@ class Pipelined(Replica):
 
     def pieces(self, budget: int) -> list[Piece]:
         """Parts of prompts for one step; whole ones, at least one, unless they go in pieces."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         whole = self.engine.policy != "chunked"
         while self.filling and budget > 0:
             request, done = self.filling[0]
             left = self.prompt(request) - done
-            if whole and found and left > budget:
+            if whole and pieces and left > budget:
                 break
             tokens = left if whole else min(left, budget)
-            found.append((request, done, tokens))
+            pieces.append((request, done, tokens))
             budget -= tokens
             self.filling.popleft()
             if tokens < left:
                 self.filling.appendleft((request, done + tokens))
-        return found
+        return pieces
 
     def ready(self) -> _Lane | None:
         """The lane that has waited longest, with room for its next tokens; or none."""

@@ -88,11 +88,11 @@ class Running:
             tokens: what it has in the cache, as it was reserved.
             remaining: steps until its last token, at least 1.
         """
-        found = _Sequence(tokens - self._step, self._step + remaining)
-        self._sequences[request] = found
-        self._offsets += found.offset
-        self._phases[found.offset % self.size] += 1
-        heapq.heappush(self._ends, (found.end, request))
+        sequence = _Sequence(tokens - self._step, self._step + remaining)
+        self._sequences[request] = sequence
+        self._offsets += sequence.offset
+        self._phases[sequence.offset % self.size] += 1
+        heapq.heappush(self._ends, (sequence.end, request))
 
     def lasting(self, most: int, free: int | None = None) -> int:
         """Steps that the free blocks, or so many of them, last; at most `most`."""
@@ -135,10 +135,10 @@ class Running:
         return self._phases[-(self._step + ahead) % self.size]
 
     def _leave(self, request: int) -> None:
-        found = self._sequences.pop(request)
-        self._offsets -= found.offset
-        self._phases[found.offset % self.size] -= 1
-        self.release(found.offset + self._step)
+        sequence = self._sequences.pop(request)
+        self._offsets -= sequence.offset
+        self._phases[sequence.offset % self.size] -= 1
+        self.release(sequence.offset + self._step)
 
 
 _GONE = _Sequence(0, -1)

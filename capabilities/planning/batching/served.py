@@ -153,8 +153,8 @@ def percentiles(seconds: Floats) -> Mapping[str, float | None]:
     """Mean and percentiles in milliseconds; nothing of no values."""
     if not len(seconds):
         return {"mean": None, **{f"p{p}": None for p in PERCENTILES}}
-    found = np.percentile(seconds, PERCENTILES) * 1e3
-    named = {f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)}
+    values = np.percentile(seconds, PERCENTILES) * 1e3
+    named = {f"p{p}": float(value) for p, value in zip(PERCENTILES, values, strict=True)}
     return {"mean": float(seconds.mean() * 1e3), **named}
 
 

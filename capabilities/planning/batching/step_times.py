@@ -63,9 +63,9 @@ class StepTimes:
     def prefill(self, sequences: int, tokens: int, before: int) -> float:
         """A step over `tokens` of each of `sequences`, which have `before` in the cache."""
         key = (sequences, tokens, before)
-        if (found := self._prefills.get(key)) is None:
-            found = self._prefills[key] = self._interpolated(key)
-        return found
+        if (seconds := self._prefills.get(key)) is None:
+            seconds = self._prefills[key] = self._interpolated(key)
+        return seconds
 
     def mixed(self, decoding: float, prefilling: float) -> float:
         """A step that decodes some sequences and works on the prompts of others.
@@ -104,15 +104,15 @@ class StepTimes:
         return total
 
     def _knot(self, at: tuple[int, int, int]) -> float:
-        if (found := self._knots.get(at)) is None:
-            found = self._estimate(*at)
-            if not 0 < found < math.inf:
+        if (seconds := self._knots.get(at)) is None:
+            seconds = self._estimate(*at)
+            if not 0 < seconds < math.inf:
                 raise JobError(
                     f"the estimate of a step of {at[0]} sequences, {at[1]} new tokens and a "
-                    f"context of {at[2]} is {found} seconds; times of steps must be positive"
+                    f"context of {at[2]} is {seconds} seconds; times of steps must be positive"
                 )
-            self._knots[at] = found
-        return found
+            self._knots[at] = seconds
+        return seconds
 
 
 def next_knot(context: float) -> float:
@@ -122,8 +122,8 @@ def next_knot(context: float) -> float:
 
 def _growing(octave: int, most: int) -> list[int]:
     """Whole numbers from 1 on, `octave` of them from each to its double."""
-    found = {1 << n for n in range(most)}
-    return sorted(found | {round(2 ** (n / octave)) for n in range(octave * most)})
+    numbers = {1 << n for n in range(most)}
+    return sorted(numbers | {round(2 ** (n / octave)) for n in range(octave * most)})
 
 
 _SEQUENCES = _growing(2, 17)

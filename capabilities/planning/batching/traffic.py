@@ -115,13 +115,13 @@ def read_trace(path: Path) -> Traffic:
                     f"trace '{path}' has no column '{missing[0]}'; its first line must name "
                     "arrival (seconds), input and output (tokens)"
                 )
-            found = [_request(path, rows.line_num, row) for row in rows]
+            requests = [_request(path, rows.line_num, row) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"trace '{path}' cannot be read: {error}") from error
-    if not found:
+    if not requests:
         raise InputError(f"trace '{path}' holds no request; give it a line for each")
-    found.sort(key=lambda request: request[0])
-    arrivals, inputs, outputs = zip(*found, strict=True)
+    requests.sort(key=lambda request: request[0])
+    arrivals, inputs, outputs = zip(*requests, strict=True)
     return Traffic(
         np.array(arrivals, np.float64), np.array(inputs, np.int64), np.array(outputs, np.int64)
     )

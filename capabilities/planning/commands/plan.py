@@ -71,11 +71,11 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
     words = click.get_current_context().find_root().obj or []
     command = shlex.join(["tilesmith", *words])
     files = Outputs(asked["csv_file"], asked["page"], asked["prices"], command)
-    found = planned(architecture, meshes, asked, files)
+    answer = planned(architecture, meshes, asked, files)
     if as_json:
-        print_json(found.to_json())
+        print_json(answer.to_json())
     else:
-        click.echo(found.text())
+        click.echo(answer.text())
 
 
 def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_json: bool) -> None:
@@ -84,11 +84,11 @@ def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_jso
     from tilesmith.capabilities.planning.serving.asking import deployment_of, load_of
 
     deployment, load = deployment_of(mesh, asked), load_of(asked)
-    found = estimate(architecture, deployment, load)
+    costs = estimate(architecture, deployment, load)
     if as_json:
-        print_json({**_asked(architecture, deployment, load), **found.to_json()})
+        print_json({**_asked(architecture, deployment, load), **costs.to_json()})
     else:
-        click.echo(_report(architecture, deployment, found))
+        click.echo(_report(architecture, deployment, costs))
 
 
 def _asked(architecture: Architecture, deployment: Deployment, load: Load) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def _asked(architecture: Architecture, deployment: Deployment, load: Load) -> di
     }
 
 
-def _report(architecture: Architecture, deployment: Deployment, found: Estimate) -> str:
+def _report(architecture: Architecture, deployment: Deployment, estimate: Estimate) -> str:
     """Times, memory, and the parts of a step, for people."""
-    memory, size = found.memory, architecture.parameters
+    memory, size = estimate.memory, architecture.parameters
     count = f"{size / 1e9:.2f} B" if size >= 1e9 else f"{size / 1e6:.2f} M"
     chips = f"{deployment.chips} chip" + ("s" if deployment.chips > 1 else "")
     lines = [
@@ -125,17 +125,17 @@ def _report(architecture: Architecture, deployment: Deployment, found: Estimate)
         f"+ workspace {memory.workspace:.1f}; {memory.chip:.1f} of {memory.available:.0f} "
         "GiB a chip",
     ]
-    if found.tpot_ms:
+    if estimate.tpot_ms:
         lines.insert(1, (
-            f"first token after {found.ttft_ms:.2f} ms, then one in {found.tpot_ms:.2f} ms; "
-            f"{found.tokens_per_s:.1f} tokens/s; bound by {found.bound}"
+            f"first token after {estimate.ttft_ms:.2f} ms, then one in {estimate.tpot_ms:.2f} ms; "
+            f"{estimate.tokens_per_s:.1f} tokens/s; bound by {estimate.bound}"
         ))  # fmt: skip
     else:
         lines.insert(1, (
-            f"a pass in {found.latency_ms:.2f} ms, {found.tokens_per_s:.1f} a second; "
-            f"bound by {found.bound}"
+            f"a pass in {estimate.latency_ms:.2f} ms, {estimate.tokens_per_s:.1f} a second; "
+            f"bound by {estimate.bound}"
         ))  # fmt: skip
-    steps = found.parts
+    steps = estimate.parts
     first = next(iter(steps.values()))
     names = sorted(
         dict.fromkeys(name for parts in steps.values() for name in parts),

@@ -168,16 +168,16 @@ def _pass(
     architecture: Architecture, deployment: Deployment, load: Load, memory: Memory
 ) -> Estimate:
     sequences = -(-load.batch // deployment.data)
-    found: Parts = step_parts(
+    parts: Parts = step_parts(
         architecture, deployment, sequences, load.input_tokens, load.input_tokens
     )
-    seconds = found.seconds
+    seconds = parts.seconds
     return Estimate(
         ttft_ms=0.0,
         tpot_ms=0.0,
         tokens_per_s=load.batch / seconds,
         latency_ms=seconds * 1e3,
         memory=memory,
-        bound=found.bound,
-        parts={"pass": found.milliseconds},
+        bound=parts.bound,
+        parts={"pass": parts.milliseconds},
     )

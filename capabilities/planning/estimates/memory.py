@@ -177,20 +177,20 @@ def _remedy(architecture: Architecture, deployment: Deployment, load: Load) -> s
     here = _whole(deployment, deployment.mesh)
     if here.tensor > deployment.tensor and _fits(architecture, here, load):
         return f"with tensor degree {here.tensor} it would fit"
-    family, found = deployment.mesh.target.family, []
+    family, meshes = deployment.mesh.target.family, []
     for name in mesh_names():
         other = _whole(deployment, load_mesh(name))
         if _fits(architecture, other, load):
             stranger = other.mesh.target.family != family
-            found.append((stranger, other.mesh.chips * other.mesh.chip_gib, name))
+            meshes.append((stranger, other.mesh.chips * other.mesh.chip_gib, name))
     own = [
-        f"'{name}' with {size:,.0f} GiB" for stranger, size, name in sorted(found) if not stranger
+        f"'{name}' with {size:,.0f} GiB" for stranger, size, name in sorted(meshes) if not stranger
     ]
     if own:
         return f"the smallest mesh that would do is {own[0]}"
-    if not found:
+    if not meshes:
         return _several(architecture, deployment, load)
-    _, size, name = min(found)
+    _, size, name = min(meshes)
     return f"no mesh of such chips that is known would do; of others, '{name}' with {size:,.0f} GiB"
 
 

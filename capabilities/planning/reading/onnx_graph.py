@@ -53,15 +53,15 @@ def architecture_of_graph(path: Path) -> Architecture:
     read = _Reader(path, graph)
     for node in graph.node:
         read.add(node)
-    found = read.layers
-    widths = [op.n for layer in found for op in layer.operators if isinstance(op, Product)]
+    computing = read.layers
+    widths = [op.n for layer in computing for op in layer.operators if isinstance(op, Product)]
     if not widths:
         raise ModelError(
             f"'{path}' has no products with weights (initializers); there is nothing to plan"
         )
-    counted = sum(layer.parameters for layer in found)
+    counted = sum(layer.parameters for layer in computing)
     others = Pointwise("other parameters", 1, max(0, read.parameters - counted))
-    layers = (*found, Layer("others", (others,), rows=1))
+    layers = (*computing, Layer("others", (others,), rows=1))
     return Architecture(path.stem, "onnx", "pass", layers, max(widths))
 
 
@@ -187,5 +187,5 @@ class _Reader:
 
 
 def _integer(node: NodeProto, name: str) -> int:
-    found: Mapping[str, Any] = {a.name: a.i for a in node.attribute}
-    return int(found.get(name, 0))
+    attributes: Mapping[str, Any] = {a.name: a.i for a in node.attribute}
+    return int(attributes.get(name, 0))

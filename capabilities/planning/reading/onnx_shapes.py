@@ -62,12 +62,12 @@ def _fold(model: ModelProto) -> bool:
     }
     kept, before = [], len(graph.node)
     for node in graph.node:
-        found = _value(node, values, shapes)
-        if found is None:
+        constant = _value(node, values, shapes)
+        if constant is None:
             kept.append(node)
         else:
-            values[node.output[0]] = found
-            graph.initializer.append(numpy_helper.from_array(found, node.output[0]))
+            values[node.output[0]] = constant
+            graph.initializer.append(numpy_helper.from_array(constant, node.output[0]))
     del graph.node[:]
     graph.node.extend(kept)
     return len(kept) < before
@@ -90,7 +90,7 @@ def _value(
         return None
     feeds = {name: values[name] for name in node.input if name}
     try:
-        (found,) = ReferenceEvaluator(node).run(None, feeds)
+        (value,) = ReferenceEvaluator(node).run(None, feeds)
     except Exception:  # a node that is wrong is the reader's to tell of
         return None
-    return found if isinstance(found, np.ndarray) and found.size <= _SHORT else None
+    return value if isinstance(value, np.ndarray) and value.size <= _SHORT else None

@@ -28,8 +28,8 @@ def stored_as(c: Configuration) -> str:
     if not isinstance(fields, Mapping):
         raise ModelError(f"'{c.source}': {_FIELD} = {fields!r}; an object is expected")
     kind = str(fields.get("quant_method") or _unnamed(fields))
-    found = _KINDS[kind](fields) if kind in _KINDS else ""
-    return found or _described(kind, fields)
+    precision = _KINDS[kind](fields) if kind in _KINDS else ""
+    return precision or _described(kind, fields)
 
 
 def stored_precision(architecture: Architecture) -> Precision:

@@ -103,20 +103,20 @@ class Planned:
 
     def to_json(self) -> dict[str, Any]:
         """One object for scripts."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "model": self.architecture.name,
             "parameters": self.architecture.parameters,
         }
         if self.swept is not None:
             points = self.swept.points
-            found |= self.swept.to_json()
-            found["fronts"] = {
+            document |= self.swept.to_json()
+            document["fronts"] = {
                 name: [n for n, point in enumerate(points) if name in point.fronts]
                 for name in FRONTS
             }
         if self.answer is not None:
-            found |= {"load": self.asked, **answer_json(self.answer)}
-        return found
+            document |= {"load": self.asked, **answer_json(self.answer)}
+        return document
 
     def text(self) -> str:
         """A table for people."""
@@ -175,9 +175,9 @@ def plan_load(
     sample = demand.sample()
     longest = max(grid.max_sequence, int((sample.inputs + sample.outputs).max()))
     grid = replace(_without_idle_experts(architecture, grid), data=(1,))
-    found = candidates(architecture, grid.deployments(), longest, load.options.budget, prices)
-    with telling() as told:
-        answer = _smallest(found, demand, load, told)
+    fitting = candidates(architecture, grid.deployments(), longest, load.options.budget, prices)
+    with telling() as progress:
+        answer = _smallest(fitting, demand, load, progress)
     planned = Planned(architecture, None, answer, _asked(demand, load))
     if outputs.csv is not None:
         with written(outputs.csv) as stream:
@@ -197,21 +197,21 @@ def _check_prices(grid: Grid, options: Options, prices: Mapping[str, Price]) -> 
 
 
 def _smallest(
-    candidates: Sequence[Candidate], demand: Demand, load: ServingLoad, told: Told
+    candidates: Sequence[Candidate], demand: Demand, load: ServingLoad, progress: Told
 ) -> Answer:
     """The smallest of what the ways to serve find; where none does, why the first does not."""
     ways = [smallest] if load.options.policies else []
     ways += [smallest_split] if load.options.split else []
-    found: list[Answer] = []
+    answers: list[Answer] = []
     refused: list[InputError] = []
     for way in ways:
         try:
-            found.append(way(candidates, demand, load.bounds, load.options, told))
+            answers.append(way(candidates, demand, load.bounds, load.options, progress))
         except InputError as error:
             refused.append(error)
-    if not found:
+    if not answers:
         raise refused[0]
-    return min(found, key=lambda answer: answer.size(load.options))
+    return min(answers, key=lambda answer: answer.size(load.options))
 
 
 def _write_page(

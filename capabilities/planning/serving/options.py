@@ -39,17 +39,17 @@ class Numbers(click.ParamType["tuple[int, ...]"]):
         if self.open_ended and value == "all":
             return ()
         try:
-            found = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
+            numbers = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
         except ValueError:
-            found = (0,)
-        if not all(1 <= number <= _MOST for number in found):
+            numbers = (0,)
+        if not all(1 <= number <= _MOST for number in numbers):
             also = ", or 'all'" if self.open_ended else ""
             self.fail(
                 f"'{value}' is no number from 1 to {_MOST:,}, nor several with commas{also}",
                 param,
                 ctx,
             )
-        return found
+        return numbers
 
 
 def serving_options(command: Command) -> Command:

@@ -217,8 +217,8 @@ _TIMES = (
 )
 
 
-def _three(found: Mapping[str, float | None]) -> str:
-    values = (found[name] for name in ("p50", "p90", "p99"))
+def _three(times: Mapping[str, float | None]) -> str:
+    values = (times[name] for name in ("p50", "p90", "p99"))
     return "  ".join("-" if value is None else f"{value:.4g}" for value in values)
 
 
@@ -260,7 +260,7 @@ def _over_time(
              _LEFT, _SIZE[0] - _RIGHT)  # fmt: skip
     y = Axis(0.0, most * 1.05, _SIZE[1] - _BOTTOM, _TOP)
     lines = [
-        (style, path(list(zip(seconds.tolist(), map(float, found), strict=True)), x, y))
-        for style, found in values.items()
+        (style, path(list(zip(seconds.tolist(), map(float, series), strict=True)), x, y))
+        for style, series in values.items()
     ]
     return Chart(title, "seconds", "", x.ticks(6), y.ticks(5), lines=lines)

@@ -26,16 +26,16 @@ class Bounds:
 
     def given(self) -> Mapping[str, float]:
         """Those that there are, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in found.items() if value is not None}
+        limits = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in limits.items() if value is not None}
 
     def tightest(self, what: str) -> float | None:
         """The smallest bound of `ttft` or `tpot`."""
         return min((v for name, v in self.given().items() if name.startswith(what)), default=None)
 
-    def missed(self, found: Served) -> Mapping[str, float]:
+    def missed(self, served: Served) -> Mapping[str, float]:
         """Milliseconds of what is exceeded, by the bound's name."""
-        seconds = {"ttft": found.ttft_s, "tpot": found.tpot_s}
+        seconds = {"ttft": served.ttft_s, "tpot": served.tpot_s}
         reached = {}
         for name, bound in self.given().items():
             what, _, percentile = name.partition("_p")
@@ -77,8 +77,8 @@ class Demand:
             most: how many are looked at where requests are drawn; all replicas of a trace are.
         """
         if self.trace is not None:
-            found = [self.trace.share(number, replicas) for number in range(replicas)]
-            return [share for share in found if len(share)]
+            shares = [self.trace.share(number, replicas) for number in range(replicas)]
+            return [share for share in shares if len(share)]
         return [_drawn(self, replicas, number) for number in range(min(replicas, most))]
 
     def sample(self) -> Traffic:

@@ -54,16 +54,16 @@ def serve_split(
     first = first_tokens(pool.candidate.times, traffic, pool.replicas, pool.candidate.stages)
     there = first + pool.transfer_s * traffic.inputs
     order = np.argsort(there, kind="stable")
-    found = []
+    pools = []
     for number in range(min(replicas, most, len(traffic))):
         taken = order[number::replicas]
         share = Traffic(there[taken], traffic.inputs[taken], traffic.outputs[taken])
         served = simulate(engine, share, _Answers if engine.stages is None else _PipelinedAnswers)
         last = np.where(share.outputs > 1, served.last, first[taken])
-        found.append(
+        pools.append(
             replace(served, arrivals=traffic.arrivals[taken], first=first[taken], last=last)
         )
-    return Served.together(found)
+    return Served.together(pools)
 
 
 class _Answers(PrefillFirst):

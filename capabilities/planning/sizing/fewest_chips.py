@@ -43,14 +43,14 @@ def smallest(
     demand: Demand,
     bounds: Bounds,
     options: Options,
-    told: Told = lambda _: None,
+    progress: Told = lambda _: None,
 ) -> Answer:
     """The smallest fleet that serves a demand.
 
     Raises:
         InputError: no candidate keeps the bounds, or all need more chips than there may be.
     """
-    return _Search(demand, bounds, options, told).smallest(candidates)
+    return _Search(demand, bounds, options, progress).smallest(candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +76,8 @@ def spoken(rate: float, unit: str) -> str:
 
 
 class _Search:
-    def __init__(self, demand: Demand, bounds: Bounds, options: Options, told: Told) -> None:
-        self.demand, self.bounds, self.options, self.told = demand, bounds, options, told
+    def __init__(self, demand: Demand, bounds: Bounds, options: Options, progress: Told) -> None:
+        self.demand, self.bounds, self.options, self.progress = demand, bounds, options, progress
         self.misses: list[Miss] = []
         self.too_many: list[tuple[int, str]] = []
 
@@ -90,14 +90,14 @@ class _Search:
                 break
             if self.too_large(start, start.replicas):
                 continue
-            self.told(f"{at + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
+            self.progress(f"{at + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
             capacity = self.capacity(start.engine)
             start = _Start.at(start.candidate, start.engine, capacity, self.demand.rate)
-            found = self.found(start, best) if self.may_beat(start, best) else None
-            if found is not None and (
-                best is None or found.size(self.options) < best.size(self.options)
+            answer = self.fewest(start, best) if self.may_beat(start, best) else None
+            if answer is not None and (
+                best is None or answer.size(self.options) < best.size(self.options)
             ):
-                best = found
+                best = answer
         if best is None:
             raise InputError(self.why_none())
         return best
@@ -177,7 +177,7 @@ class _Search:
             return float(count / done[-1])
         return float((last - first) / (done[last] - done[first]))
 
-    def found(self, start: _Start, best: Answer | None) -> Answer | None:
+    def fewest(self, start: _Start, best: Answer | None) -> Answer | None:
         """The fewest replicas of a start that keep the bounds, if that may beat the best."""
         low, high = start.replicas - 1, start.replicas
         while (good := self.tried(start, high, best)) is None:
@@ -205,26 +205,26 @@ class _Search:
         if self.too_large(start, replicas):
             return None
         shares = self.demand.shares(replicas)
-        found = self.settled(serve(start.engine, shares[:1]))
-        missed = self.bounds.missed(found)
+        served = self.settled(serve(start.engine, shares[:1]))
+        missed = self.bounds.missed(served)
         given = self.bounds.given()
         hopeless = any(value > _HOPELESS * given[name] for name, value in missed.items())
         if len(shares) > 1 and (not hopeless or self.demand.trace is not None):
-            found = self.settled(serve(start.engine, shares))
-            missed = self.bounds.missed(found)
+            served = self.settled(serve(start.engine, shares))
+            missed = self.bounds.missed(served)
         for name, reached in missed.items():
             self.misses.append(Miss(start.candidate.label, name, reached, given[name]))
         if missed:
             return None
         return Answer(
-            start.candidate, start.engine, replicas, found, start.capacity, self.demand.rate
+            start.candidate, start.engine, replicas, served, start.capacity, self.demand.rate
         )
 
-    def settled(self, found: Served) -> Served:
+    def settled(self, served: Served) -> Served:
         """Without those who came when the machine was still filling up."""
         if self.demand.trace is not None:
-            return found
-        return found.from_second(float(np.mean(found.whole_s)))
+            return served
+        return served.from_second(float(np.mean(served.whole_s)))
 
     def why_none(self) -> str:
         """One sentence: what misses, and what would do."""

@@ -51,7 +51,7 @@ def candidates(
             "answer to batch; leave out the load, and sweep over batches"
         )
     load = Load(1, max(1, min(budget, longest - 1)), 1, max(longest, 2))
-    found: list[Candidate] = []
+    fitting: list[Candidate] = []
     last: InputError | None = None
     full: list[tuple[float, Deployment]] = []
     for deployment in deployments:
@@ -61,16 +61,16 @@ def candidates(
             if memory.chip > memory.available:  # what would do is looked for once, not for each
                 full.append((memory.chip - memory.available, deployment))
             else:
-                found.append(_candidate(architecture, deployment, load, memory, prices))
+                fitting.append(_candidate(architecture, deployment, load, memory, prices))
         except InputError as error:
             last = error
-    if not found and full:
+    if not fitting and full:
         _, nearest = min(full, key=lambda one: one[0])
         check_fits(architecture, nearest, load, memory_of(architecture, nearest, load))
-    if not found:
+    if not fitting:
         assert last is not None, "every grid has a deployment"
         raise last
-    return found
+    return fitting
 
 
 def _candidate(

@@ -37,7 +37,7 @@ class _Pools:
     demand: Demand
     bounds: Bounds
     options: Options
-    told: Told
+    progress: Told
 
     def __post_init__(self) -> None:
         self.misses: list[Miss] = []
@@ -108,20 +108,20 @@ class _Pools:
             stages=candidate.stages,
         )
         capacity = self.answers_per_s(candidate)
-        found: dict[int, Served] = {}
+        by_replicas: dict[int, Served] = {}
 
         def keeps(replicas: int) -> bool:
             served = serve_split(pool, engine, self.traffic(replicas), replicas, LOOKED_AT)
             if self.demand.trace is None:
                 served = served.from_second(float(np.mean(served.whole_s)))
-            found[replicas] = served
+            by_replicas[replicas] = served
             return self.kept(candidate, "tpot", served.tpot_s)
 
         replicas = fewest(least, min(_MOST_REPLICAS, 16 * least), keeps)
         if replicas is None:
             return None
         rate = self.demand.rate
-        return Answer(candidate, engine, replicas, found[replicas], capacity, rate, pool)
+        return Answer(candidate, engine, replicas, by_replicas[replicas], capacity, rate, pool)
 
     def alone(self, candidate: Candidate, what: str) -> bool:
         """Whether a request that is alone keeps the bounds on `what`."""
@@ -140,7 +140,7 @@ class _Pools:
         for least, candidate in self.sorted(candidates, self.least_for_prompts):
             if self.size(candidate, least) >= known:
                 break
-            self.told(f"prompts: {candidate.label}")
+            self.progress(f"prompts: {candidate.label}")
             pool = self.prompts(candidate, least) if self.alone(candidate, "ttft") else None
             if pool is not None and self.size(candidate, pool.replicas) < known:
                 best, known = pool, self.size(candidate, pool.replicas)
@@ -148,23 +148,23 @@ class _Pools:
 
     def for_answers(self, candidates: Sequence[Candidate], pool: PrefillPool) -> list[Answer]:
         """Pools for answers, of which one is the smallest."""
-        found, known = [], (math.inf, math.inf)
+        answers, known = [], (math.inf, math.inf)
         for least, candidate in self.sorted(candidates, self.least_for_answers):
             if self.size(candidate, least) >= known:
                 break
-            self.told(f"answers: {candidate.label}")
+            self.progress(f"answers: {candidate.label}")
             answer = self.answers(candidate, least, pool) if self.alone(candidate, "tpot") else None
             if answer is not None:
-                found.append(answer)
+                answers.append(answer)
                 known = min(known, self.size(candidate, answer.replicas))
-        return found
+        return answers
 
     def sorted(
         self, candidates: Sequence[Candidate], least: Callable[[Candidate], int]
     ) -> list[tuple[int, Candidate]]:
         """Candidates with the replicas they need at least, the smallest first."""
-        found = [(least(candidate), candidate) for candidate in candidates]
-        return sorted(found, key=lambda pair: self.size(pair[1], pair[0]))
+        pairs = [(least(candidate), candidate) for candidate in candidates]
+        return sorted(pairs, key=lambda pair: self.size(pair[1], pair[0]))
 
     def size(self, candidate: Candidate, replicas: int) -> tuple[float, float]:
         """What is to be small of a pool, the most important first."""
@@ -178,14 +178,14 @@ def smallest_split(
     demand: Demand,
     bounds: Bounds,
     options: Options,
-    told: Told = lambda _: None,
+    progress: Told = lambda _: None,
 ) -> Answer:
     """The smallest pair of pools that serves a demand.
 
     Raises:
         InputError: no pair keeps the bounds, or all need more chips than there may be.
     """
-    pools = _Pools(demand, bounds, options, told)
+    pools = _Pools(demand, bounds, options, progress)
     pool = pools.for_prompts(candidates)
     answers = [] if pool is None else pools.for_answers(candidates, pool)
     asked = spoken(demand.rate, "requests a second")
@@ -195,13 +195,13 @@ def smallest_split(
             f"no replicas for prompts and others for answers serve {asked} within the bounds: the "
             f"nearest, {nearest.sentence()}"
         )
-    found = min(answers, key=lambda answer: answer.size(options))
-    if options.chips and found.chips > options.chips:
+    best = min(answers, key=lambda answer: answer.size(options))
+    if options.chips and best.chips > options.chips:
         raise InputError(
-            f"{asked} need {found.chips} chips for prompts and answers apart, more than the "
+            f"{asked} need {best.chips} chips for prompts and answers apart, more than the "
             f"{options.chips} allowed; allow more chips or longer times"
         )
-    return found
+    return best
 
 
 def fewest(least: int, most: int, keeps: Callable[[int], bool]) -> int | None:

@@ -49,7 +49,7 @@ class Grid:
         Raises:
             InputError: no combination can be; the sentence is of the last of them.
         """
-        found, refused = False, None
+        any_left, refused = False, None
         for mesh in self.meshes:
             for degrees in self._degrees_on(mesh):
                 try:
@@ -60,9 +60,9 @@ class Grid:
                 except InputError as error:
                     refused = error
                     continue
-                found = True
+                any_left = True
                 yield from deployments
-        if not found:
+        if not any_left:
             assert refused is not None, "every mesh has at least one combination of degrees"
             raise refused
 

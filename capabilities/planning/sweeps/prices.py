@@ -36,15 +36,15 @@ def load_prices(path: Path | None = None) -> Mapping[str, Price]:
         InputError: the file cannot be read, or an entry is not a price.
     """
     shipped = files(__package__).joinpath("prices.toml").read_text(encoding="utf-8")
-    found = dict(_prices(tomllib.loads(shipped), "prices.toml"))
+    prices = dict(_prices(tomllib.loads(shipped), "prices.toml"))
     if path is not None:
         try:
             text = tomllib.loads(ending(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or error
             raise InputError(f"prices '{path}' cannot be read: {why}") from error
-        found |= _prices(text, str(path))
-    return found
+        prices |= _prices(text, str(path))
+    return prices
 
 
 def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float:
@@ -54,18 +54,18 @@ def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float:
 
 def _prices(tables: Mapping[str, Any], file: str) -> Mapping[str, Price]:
     """Entries `[trn1."32xlarge"]` and `["trn1.32xlarge"]` alike, by the name with its dots."""
-    found: dict[str, Price] = {}
+    prices: dict[str, Price] = {}
     for name, value in tables.items():
         if not isinstance(value, Mapping):
             raise InputError(
                 f"{file}: '{name}' is not a table; an entry is [\"{name}\"] with usd_per_hour below"
             )
         if "usd_per_hour" in value:
-            found[name] = _price(value, name, file)
+            prices[name] = _price(value, name, file)
         else:
             inner = _prices(value, file)
-            found |= {f"{name}.{rest}": price for rest, price in inner.items()}
-    return found
+            prices |= {f"{name}.{rest}": price for rest, price in inner.items()}
+    return prices
 
 
 def _price(entry: Mapping[str, Any], name: str, file: str) -> Price:

@@ -66,13 +66,13 @@ class Point:
 
     def row(self) -> Mapping[str, Any]:
         """Values by the names of `COLUMNS`."""
-        where, found, load = self.deployment, self.estimate, self.load
+        where, estimate, load = self.deployment, self.estimate, self.load
         values = (
             where.mesh.name, where.tensor, where.pipeline, where.expert, where.data,
             where.weights, where.cache, load.batch, load.input_tokens, load.output_tokens,
-            found.ttft_ms, found.tpot_ms, found.latency_ms, found.tokens_per_s,
+            estimate.ttft_ms, estimate.tpot_ms, estimate.latency_ms, estimate.tokens_per_s,
             self.tokens_per_s_per_chip, self.chips, self.usd_per_million_tokens,
-            found.memory.total, found.bound, " ".join(self.fronts),
+            estimate.memory.total, estimate.bound, " ".join(self.fronts),
         )  # fmt: skip
         return dict(zip(COLUMNS, values, strict=True))
 
@@ -159,11 +159,11 @@ def fleet_of(where: Deployment, prices: Mapping[str, Price]) -> Fleet:
     return Fleet(mesh.name, mesh.chips, mesh.cores_per_chip, cores, prices.get(mesh.name))
 
 
-def _point(where: Deployment, load: Load, found: Estimate, prices: Mapping[str, Price]) -> Point:
+def _point(where: Deployment, load: Load, estimate: Estimate, prices: Mapping[str, Price]) -> Point:
     fleet = fleet_of(where, prices)
     chips = fleet.chips(where.data)
     each = fleet.usd_per_chip_hour()
-    return Point(where, load, found, chips, None if each is None else each * chips)
+    return Point(where, load, estimate, chips, None if each is None else each * chips)
 
 
 def _kind(error: InputError) -> str:
@@ -180,16 +180,16 @@ def _with_fronts(points: Sequence[Point]) -> tuple[Point, ...]:
         for number in front([[_value(row, axis) for axis in axes] for row in rows]):
             names[number].append(name)
     return tuple(
-        Point(p.deployment, p.load, p.estimate, p.chips, p.usd_per_hour, tuple(found))
-        for p, found in zip(points, names, strict=True)
+        Point(p.deployment, p.load, p.estimate, p.chips, p.usd_per_hour, tuple(fronts))
+        for p, fronts in zip(points, names, strict=True)
     )
 
 
 def _value(row: Mapping[str, Any], axis: str) -> float:
     """A value that is better small; what is not known is never on a front."""
-    found = row[axis.lstrip("-")]
-    if axis == "tpot_ms" and not found:
-        found = row["latency_ms"]
-    if not found:
+    value = row[axis.lstrip("-")]
+    if axis == "tpot_ms" and not value:
+        value = row["latency_ms"]
+    if not value:
         return float("inf")
-    return -float(found) if axis.startswith("-") else float(found)
+    return -float(value) if axis.startswith("-") else float(value)

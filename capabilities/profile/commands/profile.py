@@ -64,34 +64,34 @@ def profile(
 
     for path in filter(None, (trace, page)):
         check_output(path, model, *(f for _, f in inputs), *filter(None, [asked["database"]]))
-    found = profiled(request_of(model, asked), read_arrays(inputs) or None, seconds, runs)
-    _write(found, trace, page)
+    measured = profiled(request_of(model, asked), read_arrays(inputs) or None, seconds, runs)
+    _write(measured, trace, page)
     if as_json:
-        print_json(found.report.to_json())
+        print_json(measured.report.to_json())
         return
-    click.echo(text(found.report, top))
-    for sentence in found.report.notes:
+    click.echo(text(measured.report, top))
+    for sentence in measured.report.notes:
         note(sentence)
 
 
-def _write(found: Profiled, trace: Path | None, page: Path | None) -> None:
+def _write(profiled: Profiled, trace: Path | None, page: Path | None) -> None:
     """The files that were asked for."""
     from tilesmith.search_space.support.errors import InputError
     from tilesmith.search_space.support.files import written
 
     if trace is not None:
-        if found.report.measured_by != "hardware":
+        if profiled.report.measured_by != "hardware":
             raise InputError(
-                f"nothing runs here for '{found.report.target}'; its trace is of 'tilesmith "
+                f"nothing runs here for '{profiled.report.target}'; its trace is of 'tilesmith "
                 "simulate --trace'"
             )
         from tilesmith.capabilities.profile.trace import write_trace
 
-        write_trace(trace, found.report, found.events)
+        write_trace(trace, profiled.report, profiled.events)
         note(f"trace: {trace}")
     if page is not None:
         from tilesmith.capabilities.profile import page as profile_page
 
         with written(page) as out:
-            out.write(profile_page.page(found.report).encode())
+            out.write(profile_page.page(profiled.report).encode())
         note(f"page: {page}")

@@ -124,22 +124,22 @@ def quantize(
         weights=weights or "",
         **asked,
     )
-    found = quantised_model(request, note)
-    found.save(output)
+    quantised = quantised_model(request, note)
+    quantised.save(output)
     if random is not None:
         note(f"{random} random samples are no calibration: give real data before you use the model")
     if as_json:
-        print_json({"output": str(output), **found.to_json()})
+        print_json({"output": str(output), **quantised.to_json()})
     else:
-        click.echo(_summary(found, output, weights or "int8"))
+        click.echo(_summary(quantised, output, weights or "int8"))
 
 
 def _size(count: int) -> str:
     return f"{count / 1e6:.4g} MB" if count >= 1e6 else f"{count / 1e3:.4g} kB"
 
 
-def _summary(found: QuantisedModel, output: Path, weights: str) -> str:
-    report, accuracy = found.report, found.report.accuracy
+def _summary(quantised: QuantisedModel, output: Path, weights: str) -> str:
+    report, accuracy = quantised.report, quantised.report.accuracy
     lines = []
     if report.sensitivities:
         where = (weights, "fp32")

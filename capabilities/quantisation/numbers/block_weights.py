@@ -142,9 +142,9 @@ def _coded(
         tried = _at(values, share, blocks)
         if blocks.symmetric:
             tried = _refitted(values, tried)
-        found = _error(values, tried)
-        better = found < error
-        error = np.where(better, found, error)
+        errors = _error(values, tried)
+        better = errors < error
+        error = np.where(better, errors, error)
         best = (
             np.where(better[..., None], tried[0], best[0]),
             np.where(better, tried[1], best[1]),

@@ -74,5 +74,5 @@ class Histogram:
         place = min(place, 2 * SIDE - 1)
         before = counted[place] - self.counts[place]
         inside = (wanted - before) / self.counts[place] if self.counts[place] else 0.0
-        found = (place - SIDE + inside) * self.width
-        return min(max(found, self.low), self.high)
+        value = (place - SIDE + inside) * self.width
+        return min(max(value, self.low), self.high)

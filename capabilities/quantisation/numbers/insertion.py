@@ -90,25 +90,25 @@ class _Insertion:
         return self._scales[group]
 
     def _quantise_constants(self, node: onnx.NodeProto, layer: Layer) -> None:
-        found = self._chosen.layers[layer.node]
-        assert isinstance(found, ByteWeights)  # whoever calibrates has no other
-        node.input[1] = self._weights(layer, found)
-        if found.bias is None:
+        weights = self._chosen.layers[layer.node]
+        assert isinstance(weights, ByteWeights)  # whoever calibrates has no other
+        node.input[1] = self._weights(layer, weights)
+        if weights.bias is None:
             return
-        whole = self._constant(f"{layer.node}_bias_int32", found.bias)
-        scales = self._constant(f"{layer.node}_bias_scale", found.bias_scales)
-        zeros = self._constant(f"{layer.node}_bias_zero_point", np.zeros_like(found.bias))
+        whole = self._constant(f"{layer.node}_bias_int32", weights.bias)
+        scales = self._constant(f"{layer.node}_bias_scale", weights.bias_scales)
+        zeros = self._constant(f"{layer.node}_bias_zero_point", np.zeros_like(weights.bias))
         name = self._unused(f"{layer.node}_bias_rounded")
         self._add("DequantizeLinear", (whole, scales, zeros), name, axis=0)
         node.input[2] = name
 
-    def _weights(self, layer: Layer, found: ByteWeights) -> str:
-        whole = self._constant(f"{layer.node}_weights_int8", found.values)
-        scales = self._constant(f"{layer.node}_weights_scale", found.scales)
-        zeros = np.zeros(found.scales.shape, np.int8)
+    def _weights(self, layer: Layer, weights: ByteWeights) -> str:
+        whole = self._constant(f"{layer.node}_weights_int8", weights.values)
+        scales = self._constant(f"{layer.node}_weights_scale", weights.scales)
+        zeros = np.zeros(weights.scales.shape, np.int8)
         zero = self._constant(f"{layer.node}_weights_zero_point", zeros)
         name = self._unused(f"{layer.node}_weights_rounded")
-        self._add("DequantizeLinear", (whole, scales, zero), name, axis=found.axis)
+        self._add("DequantizeLinear", (whole, scales, zero), name, axis=weights.axis)
         return name
 
     def _add(self, operator: str, inputs: tuple[str, ...], output: str, **stated: Any) -> None:

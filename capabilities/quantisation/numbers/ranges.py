@@ -85,7 +85,7 @@ def _least_squares(seen: Histogram, low: float, high: float) -> tuple[float, flo
     used = np.flatnonzero(seen.counts)
     values, counts = seen.centres()[used], seen.counts[used]
     values = np.clip(values, low, high)
-    best, found = np.inf, (low, high)
+    best, chosen = np.inf, (low, high)
     for share in np.linspace(1.0, 0.2, _TRIED):
         scale = (high - low) * share / 255
         kept = np.clip(values, low * share, high * share)
@@ -93,8 +93,8 @@ def _least_squares(seen: Histogram, low: float, high: float) -> tuple[float, flo
         rounding = np.where(cut > 0, 0.0, np.minimum(scale**2 / 12, values**2))
         error = float(((cut + rounding) * counts).sum())
         if error < best:
-            best, found = error, (low * share, high * share)
-    return found
+            best, chosen = error, (low * share, high * share)
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,11 @@ def with_affine_folded(
             left.append(node)
             continue
         weights, channels = constants[before.input[1]], _channels(before, constants)
-        found = _map_of(node, constants, weights.ndim, channels)
-        if found is None:
+        affine = _map_of(node, constants, weights.ndim, channels)
+        if affine is None:
             left.append(node)
             continue
-        _fold(before, found, constants, {*constants, *producers})
+        _fold(before, affine, constants, {*constants, *producers})
         before.output[0] = node.output[0]
         producers[node.output[0]] = before
     del graph.node[:]
@@ -121,9 +121,9 @@ def _by_channel(value: NDArray[np.float64], rank: int, channels: int) -> NDArray
 
 
 def _fold(
-    layer: onnx.NodeProto, found: Map, constants: dict[str, NDArray[Any]], taken: set[str]
+    layer: onnx.NodeProto, affine: Map, constants: dict[str, NDArray[Any]], taken: set[str]
 ) -> None:
-    factor, summand = found
+    factor, summand = affine
     weights = constants[layer.input[1]]
     held = len(layer.input) > 2 and layer.input[2]
     bias = constants[layer.input[2]].astype(np.float64).reshape(-1) if held else 0.0

@@ -98,13 +98,13 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 
 def readers_of(graph: onnx.GraphProto) -> Counter[str]:
     """How often each tensor is read, by nodes, by graphs inside them, and as an output."""
-    found: Counter[str] = Counter(value.name for value in graph.output)
+    counts: Counter[str] = Counter(value.name for value in graph.output)
     for node in graph.node:
-        found.update(name for name in node.input if name)
+        counts.update(name for name in node.input if name)
         for stated in node.attribute:
             for inner in (stated.g, *stated.graphs):
-                found.update(readers_of(inner))
-    return found
+                counts.update(readers_of(inner))
+    return counts
 
 
 def float_model(read: ModelFile) -> FloatModel:
@@ -143,8 +143,8 @@ def with_constants(proto: onnx.ModelProto, constants: Mapping[str, NDArray[Any]]
 def quantised_by(proto: onnx.ModelProto) -> onnx.NodeProto | None:
     """The first node that is of quantisation; None in a float32 model."""
     nodes: Iterable[onnx.NodeProto] = proto.graph.node
-    found = (n for n in nodes if n.op_type in _QUANTISED or n.op_type.startswith("QLinear"))
-    return next(found, None)
+    matches = (n for n in nodes if n.op_type in _QUANTISED or n.op_type.startswith("QLinear"))
+    return next(matches, None)
 
 
 def _refuse_quantised(proto: onnx.ModelProto, name: str) -> None:
@@ -233,8 +233,8 @@ def _evaluated(
         (value,) = ReferenceEvaluator(model).run(None, fed)
     except Exception:  # whatever it raises, the node stays as it is
         return None
-    found = np.asarray(value)
-    return found if found.dtype.kind in "fiub" else None
+    array = np.asarray(value)
+    return array if array.dtype.kind in "fiub" else None
 
 
 def _drop_unread(graph: onnx.GraphProto, constants: dict[str, NDArray[Any]]) -> None:

@@ -94,10 +94,10 @@ class Plan:
     @cached_property
     def members(self) -> dict[str, list[str]]:
         """The tensors of each scale."""
-        found: dict[str, list[str]] = {}
+        members: dict[str, list[str]] = {}
         for tensor, group in self.groups.items():
-            found.setdefault(group, []).append(tensor)
-        return found
+            members.setdefault(group, []).append(tensor)
+        return members
 
     @classmethod
     def of(
@@ -170,8 +170,8 @@ class _Placement:
         what it is added to is there by then."""
         if node.op_type != "Add":
             return None
-        found = [n for n, name in enumerate(node.input) if self._only_summed(name)]
-        return max(found, key=lambda n: self._depths[node.input[n]], default=None)
+        summed = [n for n, name in enumerate(node.input) if self._only_summed(name)]
+        return max(summed, key=lambda n: self._depths[node.input[n]], default=None)
 
     def _only_summed(self, tensor: str) -> bool:
         """Whether a layer gives a tensor, to one reader; which layers are quantised is no matter,
@@ -228,18 +228,18 @@ class _Placement:
 
 def _depths(model: FloatModel) -> dict[str, int]:
     """By tensor how many layers there are on the longest way to it."""
-    found: dict[str, int] = {}
+    depths: dict[str, int] = {}
     for node in model.nodes:
-        depth = max((found.get(name, 0) for name in node.input), default=0)
+        depth = max((depths.get(name, 0) for name in node.input), default=0)
         depth += node.op_type in PRODUCTS
-        found.update(dict.fromkeys(node.output, depth))
-    return found
+        depths.update(dict.fromkeys(node.output, depth))
+    return depths
 
 
 def layers_of(model: FloatModel) -> tuple[Layer, ...]:
     """Every layer of a model, in its order."""
-    found = (_layer(model, node) for node in model.nodes)
-    return tuple(layer for layer in found if layer is not None)
+    layers = (_layer(model, node) for node in model.nodes)
+    return tuple(layer for layer in layers if layer is not None)
 
 
 def _layer(model: FloatModel, node: onnx.NodeProto) -> Layer | None:

@@ -20,10 +20,10 @@ def observed(model: Floats, seen: Sequence[str], samples: Sequence[Arrays]) -> d
     Raises:
         InputError: a sample makes a number that is not finite.
     """
-    found = {name: Histogram() for name in seen}
+    histograms = {name: Histogram() for name in seen}
     for number, sample in enumerate(samples):
         outputs = model.run(sample)
-        for name, histogram in found.items():
+        for name, histogram in histograms.items():
             if not np.isfinite(outputs[name]).all():
                 raise InputError(
                     f"tensor '{name}' of the model holds a number that is not finite on sample "
@@ -31,7 +31,7 @@ def observed(model: Floats, seen: Sequence[str], samples: Sequence[Arrays]) -> d
                     "that reads it out with --keep-node, or mend the data"
                 )
             histogram.add(outputs[name])
-    return found
+    return histograms
 
 
 def refuse_infinite(samples: Sequence[Arrays]) -> None:

@@ -91,8 +91,8 @@ class Floats:
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """The model's outputs and the tensors, by name."""
-        found = self._compiled.run(inputs)
-        return {**found, **{name: inputs[name] for name in self._given}}
+        outputs = self._compiled.run(inputs)
+        return {**outputs, **{name: inputs[name] for name in self._given}}
 
 
 class Emulation:
@@ -132,12 +132,12 @@ class Emulation:
             for name, value in zip(_parts(number), values, strict=True):
                 fed[name] = np.asarray(value)
         for layer in self._plan.layers:
-            found = chosen.layers.get(layer.node)
+            coded = chosen.layers.get(layer.node)
             weights, bias = self._names[layer.node]
             own = self._model.constants[layer.weights]
-            fed[weights] = own if found is None else found.floats()
+            fed[weights] = own if coded is None else coded.floats()
             if bias:
-                given = None if found is None else found.float_bias()
+                given = None if coded is None else coded.float_bias()
                 was = self._model.constants[layer.bias]
                 fed[bias] = was if given is None else given.reshape(was.shape)
         return fed

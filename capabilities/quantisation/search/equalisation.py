@@ -108,8 +108,8 @@ def _along(factor: NDArray[Any], weights: NDArray[Any], axis: int) -> NDArray[An
 def pairs_of(model: FloatModel) -> tuple[_Pair, ...]:
     """Every two layers that channels can be balanced between, in the order of the model."""
     layers = {layer.node: layer for layer in layers_of(model)}
-    found = (_pair(model, layers, second) for second in layers.values())
-    return tuple(pair for pair in found if pair is not None)
+    pairs = (_pair(model, layers, second) for second in layers.values())
+    return tuple(pair for pair in pairs if pair is not None)
 
 
 def _pair(model: FloatModel, layers: dict[str, Layer], second: Layer) -> _Pair | None:

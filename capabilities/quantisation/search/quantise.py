@@ -155,12 +155,12 @@ class _Work:
         self._measured = [samples[place] for place in places]
         outputs = way.model.outputs
         self._expected = [
-            {name: found[name] for name in outputs} for found in map(floats.run, self._measured)
+            {name: tensors[name] for name in outputs} for tensors in map(floats.run, self._measured)
         ]
 
     def done(self) -> Quantised:
         """The whole job."""
-        kept, found = self._decided()
+        kept, sensitivities = self._decided()
         layers = tuple(layer for layer in self._way.layers if layer.node not in kept)
         chosen = self._way.chosen(layers)
         proto = self._way.written(chosen)
@@ -170,7 +170,7 @@ class _Work:
             model=proto,
             layers=layers,
             kept=tuple(layer.node for layer in every if layer not in layers),
-            sensitivities=found,
+            sensitivities=sensitivities,
             accuracy=self._accuracy(proto),
             calibrated=self._calibrated,
             measured=len(self._measured),
@@ -201,11 +201,11 @@ class _Work:
 
         self._watch(f"sensitivities of {len(way.layers)} layers on {len(self._measured)} samples")
         work = {layer.node: way.work(layer) for layer in way.layers}
-        found = sensitivities(way.layers, work, error_of)
+        ranked = sensitivities(way.layers, work, error_of)
         if budget is None:
-            return set(), found
+            return set(), ranked
         self._watch(f"layers to keep in float32 for an error of {budget:g}")
-        return fewest_kept(found, budget, error_of), found
+        return fewest_kept(ranked, budget, error_of), ranked
 
 
 def _blocks(options: QuantiseOptions, method: Method) -> Blocks:
@@ -237,8 +237,8 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
     for name in options.keep:
         if name not in model.by_name:
             raise InputError(f"{unknown_node(name, model)}; leave it out of --keep-node")
-    found = _layers(model, options)
-    if not found:
+    layers = _layers(model, options)
+    if not layers:
         which = "MatMul or Gemm" if options.weights else "Conv, MatMul or Gemm"
         hint = "; without --weights convolutions are quantised, too" if options.weights else ""
         raise ModelError(
@@ -247,21 +247,21 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
         )
     chosen = tuple(
         layer
-        for layer in found
+        for layer in layers
         if layer.operator in options.operators and layer.node not in options.keep
     )
     if not chosen:
         raise InputError(
             f"--keep-node and --operators leave nothing of '{model.name}' to quantise; it has "
-            f"{len(found)} layers, the first is {found[0].operator} '{found[0].node}'"
+            f"{len(layers)} layers, the first is {layers[0].operator} '{layers[0].node}'"
         )
     return chosen
 
 
 def _layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, ...]:
     """The model's layers; weights in blocks are those of products alone."""
-    found = layers_of(model)
-    return tuple(layer for layer in found if not (options.weights and layer.operator == "Conv"))
+    layers = layers_of(model)
+    return tuple(layer for layer in layers if not (options.weights and layer.operator == "Conv"))
 
 
 def unknown_node(name: str, model: FloatModel) -> str:

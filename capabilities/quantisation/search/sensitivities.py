@@ -49,24 +49,24 @@ def sensitivities(
         watch: called with how many are done.
     """
     whole = max(1, sum(work.values()))
-    found = []
+    listed = []
     for done, layer in enumerate(layers):
-        found.append(Sensitivity(layer, error_of([layer]), work.get(layer.node, 0) / whole))
+        listed.append(Sensitivity(layer, error_of([layer]), work.get(layer.node, 0) / whole))
         watch(done + 1)
-    return tuple(sorted(found, key=lambda s: -s.error))
+    return tuple(sorted(listed, key=lambda s: -s.error))
 
 
-def fewest_kept(found: Sequence[Sensitivity], budget: float, error_of: ErrorOf) -> set[str]:
+def fewest_kept(ranked: Sequence[Sensitivity], budget: float, error_of: ErrorOf) -> set[str]:
     """The nodes to leave in float32 so that the error is within a budget, as few as are found.
 
     The most sensitive are left out until the whole model is within the budget (how many, by
     bisection); then each goes back, the one with the most work first, where that stays within.
 
     Args:
-        found: the most sensitive first.
+        ranked: the most sensitive first.
         budget: the greatest error allowed.
     """
-    layers = [s.layer for s in found]
+    layers = [s.layer for s in ranked]
 
     def error(kept: set[str]) -> float:
         return error_of([layer for layer in layers if layer.node not in kept])
@@ -82,7 +82,7 @@ def fewest_kept(found: Sequence[Sensitivity], budget: float, error_of: ErrorOf) 
         else:
             low = middle
     kept = {layer.node for layer in layers[:high]}
-    for one in sorted(found[: max(0, high - 1)], key=lambda s: -s.share):
+    for one in sorted(ranked[: max(0, high - 1)], key=lambda s: -s.share):
         if error(kept - {one.layer.node}) <= budget:
             kept -= {one.layer.node}
     return kept

@@ -100,7 +100,7 @@ def shard(
     degrees = {name: asked[name] for name in (*AXES, PIPELINE) if asked[name] is not None}
     texts = {**(read_annotations(annotations) if annotations else {}), **dict(specs)}
     shapes, settings = dict(asked["shapes"]), dict(asked["settings"])
-    found = sharded(
+    result = sharded(
         ShardRequest(
             model,
             mesh,
@@ -115,13 +115,13 @@ def shard(
         )
     )
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        click.echo(_summary(found))
+        click.echo(_summary(result))
 
 
-def _summary(found: Sharded) -> str:
-    account = found.account
+def _summary(result: Sharded) -> str:
+    account = result.account
     rows = [
         (row.name, row.role, "x".join(map(str, row.shape)) or "scalar", row.spec, row.bytes)
         for row in account.tensors
@@ -136,27 +136,27 @@ def _summary(found: Sharded) -> str:
         lines += [table(header, moves), ""]
     total = account.compute_us + account.communication_us
     lines.append(
-        f"{total:.1f} us a run on {_cores(found.axes)} of {found.machine}, estimated: computing "
+        f"{total:.1f} us a run on {_cores(result.axes)} of {result.machine}, estimated: computing "
         f"{account.compute_us:.1f} with neighbours fused, {len(account.collectives)} collectives "
         f"{account.communication_us:.1f}"
     )
     lines.append(
         f"memory of a core: weights {_mib(account.weight_bytes)}, activations "
-        f"{_mib(account.activation_bytes)}, of {_mib(found.limit_bytes)}"
+        f"{_mib(account.activation_bytes)}, of {_mib(result.limit_bytes)}"
     )
-    if found.objective_us is not None and found.bound_us is not None:
+    if result.objective_us is not None and result.bound_us is not None:
         lines.append(
-            f"optimised: with nothing fused, as shardings are compared, {found.objective_us:.1f} "
-            f"us, and no sharding takes less than {found.bound_us:.1f} (gap {found.gap:.2%})"
+            f"optimised: with nothing fused, as shardings are compared, {result.objective_us:.1f} "
+            f"us, and no sharding takes less than {result.bound_us:.1f} (gap {result.gap:.2%})"
         )
-    if found.played is not None:
-        lines.append(_played(found.played, found.estimate_us))
-    if found.streams is not None and (first := found.streams.divided.operators):
+    if result.played is not None:
+        lines.append(_played(result.played, result.estimate_us))
+    if result.streams is not None and (first := result.streams.divided.operators):
         lines.append(
             f"before that the host runs {first} operators on whole numbers that it is given"
         )
-    if found.pipeline is not None:
-        lines += ["", _stages(found.pipeline)]
+    if result.pipeline is not None:
+        lines += ["", _stages(result.pipeline)]
     return "\n".join(lines)
 
 

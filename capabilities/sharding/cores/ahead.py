@@ -76,11 +76,11 @@ def divided(program: Program) -> Divided:
         known |= {name for node in early for name in node.writes}
         late = [node for node in item.graph.nodes if node not in set(early)]
         if early:
-            made = [name for node in early for name in node.writes]
-            ahead.append(Segment(_part(item.graph, early, made)))
+            written = [name for node in early for name in node.writes]
+            ahead.append(Segment(_part(item.graph, early, written)))
         if late:
-            made = [info.name for info in item.graph.outputs if info.name not in known]
-            rest.append(Segment(_part(item.graph, late, made) if early else item.graph))
+            written = [info.name for info in item.graph.outputs if info.name not in known]
+            rest.append(Segment(_part(item.graph, late, written) if early else item.graph))
             stages.append(stage)
     left = replace(program, order=tuple(rest), stages=tuple(stages))
     return Divided(tuple(ahead), left)
@@ -90,23 +90,23 @@ def _early(graph: Graph, known: Iterable[str]) -> list[Node]:
     """Nodes that read known tensors and constants alone, and make whole numbers, or floating ones
     of them."""
     there = {*known, *graph.constants}
-    found = []
+    early = []
     for node in graph.nodes:
         whole = not any(is_floating(graph.info(name).dtype) for name in node.writes)
         if (whole or node.operator == CONVERSION) and there.issuperset(node.reads):
             there.update(node.writes)
-            found.append(node)
-    return found
+            early.append(node)
+    return early
 
 
 def _part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> Graph:
     """Some nodes of a graph as one of their own."""
-    made = dict.fromkeys(name for node in nodes for name in node.writes)
+    written = dict.fromkeys(name for node in nodes for name in node.writes)
     reads = dict.fromkeys(name for node in nodes for name in node.reads)
     return graph.with_(
         nodes=tuple(nodes),
-        inputs=tuple(graph.info(n) for n in reads if n not in {*made, *graph.constants}),
+        inputs=tuple(graph.info(n) for n in reads if n not in {*written, *graph.constants}),
         outputs=tuple(graph.info(n) for n in wanted),
         constants={n: graph.constants[n] for n in reads if n in graph.constants},
-        tensors={n: graph.info(n) for n in (*reads, *made)},
+        tensors={n: graph.info(n) for n in (*reads, *written)},
     )

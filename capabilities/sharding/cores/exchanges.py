@@ -55,16 +55,16 @@ class Held:
 def merged(shape: Sequence[int], order: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """(count, stride) of axes of a row-major shape in an order; those that continue each other are
     one."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for axis in order:
         count, stride = shape[axis], math.prod(shape[axis + 1 :])
         if count == 1:
             continue
-        if found and found[-1][1] == count * stride:
-            found[-1] = found[-1][0] * count, stride
+        if joined and joined[-1][1] == count * stride:
+            joined[-1] = joined[-1][0] * count, stride
         else:
-            found.append((count, stride))
-    return tuple(found) or ((1, 1),)
+            joined.append((count, stride))
+    return tuple(joined) or ((1, 1),)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def exchanges(
     shape, sizes = move.shape, mesh.sizes
     axis = step.axes[0]
 
-    def one(kind: ExchangeKind, given: View, made: View) -> Exchange:
-        return Exchange(f"{kind} {move.tensor}", kind, group, given, made)
+    def one(kind: ExchangeKind, given: View, after: View) -> Exchange:
+        return Exchange(f"{kind} {move.tensor}", kind, group, given, after)
 
     match step.kind:
         case "all_reduce":
@@ -120,8 +120,8 @@ def exchanges(
     both, renamed = _renamed(step.before, step.after, axis, mesh)
     if legal(renamed, shape, both):
         given = digits(renamed, shape, both, (f"{axis}'",))
-        made = digits(renamed, shape, both, (axis,))
-        sent, joined = source.along(given, (f"{axis}'",)), result.along(made, (axis,))
+        target = digits(renamed, shape, both, (axis,))
+        sent, joined = source.along(given, (f"{axis}'",)), result.along(target, (axis,))
         return [one("all_to_all", sent, joined)]
     gathered = digits(step.before, shape, sizes, (axis,))
     view = digits(step.after, shape, sizes, (axis,))

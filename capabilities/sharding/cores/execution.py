@@ -53,7 +53,7 @@ def execute(
     """
     given = parts_of(program, inputs)
     held: list[dict[str, NDArray[Any]]] = [{} for _ in given]
-    made: dict[str, NDArray[Any]] = {}
+    outputs: dict[str, NDArray[Any]] = {}
     for stage in range(max(program.stages, default=0) + 1):
         sent = program.crossing(stage - 1)
         held = [
@@ -64,10 +64,10 @@ def execute(
         for placed in program.outputs:
             if program.made_in(placed.local) == stage:
                 parts = [own[placed.local] for own in held]
-                made[placed.info.name] = assembled(
+                outputs[placed.info.name] = assembled(
                     parts, placed.spec, placed.info.dims, program.mesh
                 )
-    return made
+    return outputs
 
 
 def parts_of(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:

@@ -97,8 +97,8 @@ class ShardedStreams:
         for core, one in self.cores.items():
             for ref in one.outputs:
                 if ref.info.name == placed.local:
-                    found = _array(memories[core], ref_at(ref, number * one.batch_bytes))
-                    parts.append(found.astype(to_numpy(placed.info.dtype)))
+                    array = _array(memories[core], ref_at(ref, number * one.batch_bytes))
+                    parts.append(array.astype(to_numpy(placed.info.dtype)))
         mesh = self.divided.program.mesh
         return assembled(parts, placed.spec, placed.info.dims, mesh)
 
@@ -117,8 +117,8 @@ def streams_of(program: Program, machine: Mesh, microbatches: int = 1) -> Sharde
     """
     parts, known = divided(program), Recipes()
     counts = (1,) if backend_of(machine.target).sends_rows else _piece_counts(program)
-    found = [_with_pieces(parts, machine, pieces, known, microbatches) for pieces in counts]
-    return min(found, key=lambda streams: streams.play().makespan_us)
+    linked = [_with_pieces(parts, machine, pieces, known, microbatches) for pieces in counts]
+    return min(linked, key=lambda streams: streams.play().makespan_us)
 
 
 def _piece_counts(program: Program) -> tuple[int, ...]:

@@ -168,9 +168,9 @@ class Maker:
         """The map of these; operands that are not named are whole."""
         given = list(inputs)
         given += [self.whole(name) for name in self.node.inputs[len(given) :]]
-        made = list(outputs)
-        made += [self.whole(name) for name in self.node.outputs[len(made) :]]
-        return DimensionMap(tuple(self.factors), tuple(given), tuple(made), **others)
+        results = list(outputs)
+        results += [self.whole(name) for name in self.node.outputs[len(results) :]]
+        return DimensionMap(tuple(self.factors), tuple(given), tuple(results), **others)
 
 
 Rule = Callable[[Maker], "DimensionMap | None"]
@@ -182,9 +182,9 @@ rules: Registry[Rule] = Registry("sharding rule", "tilesmith.capabilities.shardi
 def dimension_map(graph: Graph, node: Node) -> DimensionMap:
     """What a node means for cutting; without a rule every core computes all of it."""
     rule = rules.find(node.operator) if node.domain in ("", "tilesmith") else None
-    found = rule(Maker(graph, node)) if rule is not None and not node.captures else None
-    if found is None:
+    mapping = rule(Maker(graph, node)) if rule is not None and not node.captures else None
+    if mapping is None:
         maker = Maker(graph, node)
-        found = maker.map((), ())
-    found.check(graph, node)
-    return found
+        mapping = maker.map((), ())
+    mapping.check(graph, node)
+    return mapping

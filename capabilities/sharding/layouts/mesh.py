@@ -36,13 +36,13 @@ class LogicalMesh:
             if size < 1:
                 raise InputError(f"mesh axis '{name}' has {size} cores; it needs at least 1")
         places = math.prod(axes.values())
-        found = tuple(range(places)) if cores is None else tuple(cores)
-        if len(set(found)) != places or len(found) != places:
+        numbers = tuple(range(places)) if cores is None else tuple(cores)
+        if len(set(numbers)) != places or len(numbers) != places:
             raise InputError(
-                f"a mesh of {text_of(axes)} has {places} places, not {len(found)} cores; "
+                f"a mesh of {text_of(axes)} has {places} places, not {len(numbers)} cores; "
                 "give as many different cores as places"
             )
-        return cls(tuple((n, s) for n, s in axes.items() if s > 1), found)
+        return cls(tuple((n, s) for n, s in axes.items() if s > 1), numbers)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -86,8 +86,8 @@ class Spec:
         return replace(self, partial=self.partial | frozenset(axes))
 
     def __str__(self) -> str:
-        found = ",".join(_text(cuts) for cuts in self.dims) or "scalar"
-        return found + "".join(f";sum={axis}" for axis in sorted(self.partial))
+        dims = ",".join(_text(cuts) for cuts in self.dims) or "scalar"
+        return dims + "".join(f";sum={axis}" for axis in sorted(self.partial))
 
 
 def _text(cuts: Dimension) -> str:
@@ -188,16 +188,16 @@ class Digits:
 def digits(spec: Spec, shape: Sequence[int], sizes: Sizes, opened: Iterable[str]) -> Digits:
     """The digits of a core's part; those that axes cut are 1 long but for `opened` ones, which are
     there whole."""
-    wanted, found, places = set(opened), [], {}
+    wanted, parts, places = set(opened), [], {}
     for cuts, extent in zip(spec.dims, shape, strict=True):
         inside = 1
         for cut in cuts:
-            found.append(cut.blocks // inside)
-            places[cut.axis] = len(found)
-            found.append(sizes[cut.axis] if cut.axis in wanted else 1)
+            parts.append(cut.blocks // inside)
+            places[cut.axis] = len(parts)
+            parts.append(sizes[cut.axis] if cut.axis in wanted else 1)
             inside = cut.blocks * sizes[cut.axis]
-        found.append(extent // inside)
-    return Digits(tuple(found), places)
+        parts.append(extent // inside)
+    return Digits(tuple(parts), places)
 
 
 def part(

@@ -42,10 +42,10 @@ class Strategy:
 
     def pieces(self, factor: int, mesh: LogicalMesh) -> int:
         """Into how many parts it cuts a factor."""
-        found = 1
+        pieces = 1
         for axis, number, _ in self.cut:
-            found *= mesh.sizes[axis] if number == factor else 1
-        return found
+            pieces *= mesh.sizes[axis] if number == factor else 1
+        return pieces
 
     def axes_of(self, factor: int) -> tuple[str, ...]:
         """The axes that cut a factor, outermost first."""
@@ -53,7 +53,7 @@ class Strategy:
 
 
 def strategies_of(
-    found: DimensionMap, mesh: LogicalMesh, blocks: Blocks | None = None
+    mapping: DimensionMap, mesh: LogicalMesh, blocks: Blocks | None = None
 ) -> tuple[Strategy, ...]:
     """Every strategy of a node; the first computes all of it on every core.
 
@@ -61,19 +61,19 @@ def strategies_of(
         blocks: by factor the numbers of blocks it may be cut in, beside one.
     """
     choices: list[CutFactor | tuple[str, int]] = []
-    for number, factor in enumerate(found.factors):
+    for number, factor in enumerate(mapping.factors):
         if factor.kind != "whole" and factor.size > 1:
             inside = (blocks or {}).get(number, ()) if factor.kind != "looked_up" else ()
             choices += [("", number, count) for count in (1, *sorted(set(inside) - {1}))]
-    choices += [("", group) for group in range(len(found.linear))]
+    choices += [("", group) for group in range(len(mapping.linear))]
     distinct: dict[tuple[Specs, Specs], Strategy] = {}
     for chosen in itertools.product((None, *choices), repeat=len(mesh.names)):
         named = [(a, *c[1:]) for a, c in zip(mesh.names, chosen, strict=True) if c is not None]
         cut = tuple((c[0], c[1], c[2]) for c in named if len(c) == 3)
         passed = tuple((c[0], c[1]) for c in named if len(c) == 2)
-        made = strategy(found, mesh, cut, passed)
-        if made is not None:
-            distinct.setdefault((made.inputs, made.outputs), made)
+        candidate = strategy(mapping, mesh, cut, passed)
+        if candidate is not None:
+            distinct.setdefault((candidate.inputs, candidate.outputs), candidate)
     return tuple(distinct.values())
 
 
@@ -81,32 +81,32 @@ Blocks = Mapping[int, Iterable[int]]
 
 
 def strategy(
-    found: DimensionMap,
+    mapping: DimensionMap,
     mesh: LogicalMesh,
     cut: tuple[CutFactor, ...],
     passed: tuple[tuple[str, int], ...] = (),
 ) -> Strategy | None:
     """The strategy in which axes cut these factors; None where something does not divide."""
     inside: dict[int, list[Cut]] = {}
-    for number, factor in enumerate(found.factors):
+    for number, factor in enumerate(mapping.factors):
         cuts = _nested([(c[0], c[2]) for c in cut if c[1] == number], mesh)
         if cuts and not divides(tuple(cuts), factor.size, mesh.sizes):
             return None
         inside[number] = cuts
-    sums = [axis for axis, factor, _ in cut if found.factors[factor].kind in SUMS]
+    sums = [axis for axis, factor, _ in cut if mapping.factors[factor].kind in SUMS]
     handed = dict(passed)
 
     def spec(dims: tuple[Factors, ...] | None, partial: Sequence[str]) -> Spec | None:
         if dims is None:
             return None
-        return Spec(tuple(_cuts(dim, found, inside) for dim in dims), frozenset(partial))
+        return Spec(tuple(_cuts(dim, mapping, inside) for dim in dims), frozenset(partial))
 
     inputs = []
-    for number, dims in enumerate(found.inputs):
-        partial = list(sums) if number in found.addends else []
-        partial += [axis for axis, group in handed.items() if number in found.linear[group]]
+    for number, dims in enumerate(mapping.inputs):
+        partial = list(sums) if number in mapping.addends else []
+        partial += [axis for axis, group in handed.items() if number in mapping.linear[group]]
         inputs.append(spec(dims, partial))
-    outputs = tuple(spec(dims, [*sums, *handed]) for dims in found.outputs)
+    outputs = tuple(spec(dims, [*sums, *handed]) for dims in mapping.outputs)
     return Strategy(cut, passed, tuple(inputs), outputs)
 
 
@@ -123,12 +123,12 @@ def _nested(asked: Sequence[tuple[str, int]], mesh: LogicalMesh) -> list[Cut]:
     return cuts
 
 
-def _cuts(dim: Factors, found: DimensionMap, inside: Mapping[int, Sequence[Cut]]) -> Dimension:
+def _cuts(dim: Factors, mapping: DimensionMap, inside: Mapping[int, Sequence[Cut]]) -> Dimension:
     """The cuts of a dimension, of the cuts of its factors."""
     cuts, outside = [], 1
     for factor in dim:
         cuts += [Cut(outside * cut.blocks, cut.axis) for cut in inside[factor]]
-        outside *= found.factors[factor].size
+        outside *= mapping.factors[factor].size
     return tuple(cuts)
 
 
@@ -144,7 +144,7 @@ def blocks_of(
     """
     least = min(mesh.sizes.values(), default=1)
     dims: dict[tuple[str, int], set[int]] = {}
-    found: dict[Node, dict[int, set[int]]] = {node: {} for node in maps}
+    by_node: dict[Node, dict[int, set[int]]] = {node: {} for node in maps}
     rounds = Rounds("finding blocks that shardings may cut", 1 << 16)
     changed = True
     while changed:
@@ -156,7 +156,7 @@ def blocks_of(
                 outside, fixed = 1, True
                 for factor in factors:
                     size, kind = known.factors[factor].size, known.factors[factor].kind
-                    own = found[node].setdefault(factor, set())
+                    own = by_node[node].setdefault(factor, set())
                     wanted = {outside * inner for inner in own}
                     if outside > 1 and fixed and kind != "whole":
                         wanted.add(outside)
@@ -167,7 +167,7 @@ def blocks_of(
                     own |= heard
                     fixed = fixed and (kind == "whole" or size % least > 0)
                     outside *= size
-    return found
+    return by_node
 
 
 def _dimensions(node: Node, known: DimensionMap) -> Iterator[tuple[str, int, Factors]]:

@@ -64,7 +64,7 @@ class Costs:
         """Pace of one core's memory."""
         return self.machine.chip_gbps / self.machine.cores_per_chip
 
-    def node(self, graph: Graph, node: Node, found: DimensionMap, strategy: Strategy) -> int:
+    def node(self, graph: Graph, node: Node, mapping: DimensionMap, strategy: Strategy) -> int:
         """ns of a node's part on one core."""
         shapes = tuple(
             None if spec is None else local_shape(spec, graph.info(name).dims, self.mesh.sizes)
@@ -75,10 +75,10 @@ class Costs:
         )
         types = tuple(graph.info(name).dtype for name in (*node.reads, *node.writes))
         text = tuple((name, str(value)) for name, value in node.attributes)
-        pieces = tuple(strategy.pieces(n, self.mesh) for n in range(len(found.factors)))
+        pieces = tuple(strategy.pieces(n, self.mesh) for n in range(len(mapping.factors)))
         key = (node.operator, text, shapes, types, pieces)
         if key not in self._nodes:
-            self._nodes[key] = self._priced(single(graph, node, found, strategy, self.mesh))
+            self._nodes[key] = self._priced(single(graph, node, mapping, strategy, self.mesh))
         return self._nodes[key]
 
     def _priced(self, part: Graph) -> int:
@@ -96,9 +96,9 @@ class Costs:
             workload = in_precision(node.workload, precision_dtype(self.precision), WIDE)
             if workload not in self._kernels:
                 self._kernels[workload] = self._kernel(workload)
-            found = self._kernels[workload]
-            if found is not None:
-                return found
+            cost = self._kernels[workload]
+            if cost is not None:
+                return cost
         infos = [graph.info(name) for name in (*node.reads, *node.writes)]
         moved = sum(i.elements * self.size(i.dtype) for i in infos if i.known)
         return round(moved / self.bytes_per_ns)
@@ -106,10 +106,10 @@ class Costs:
     def _kernel(self, workload: Workload) -> int | None:
         """ns of a kernel; None where a core has no schedule of it."""
         try:
-            found = simulate(workload, self.machine.target, None, "roofline")
+            simulated = simulate(workload, self.machine.target, None, "roofline")
         except (TargetError, WorkloadError):
             return None
-        return max(1, round(found.latency_us * 1e3))
+        return max(1, round(simulated.latency_us * 1e3))
 
     def move(self, source: Spec, wanted: Spec, shape: Sequence[int], dtype: str) -> int:
         """ns from one spec of a tensor to another."""

@@ -60,28 +60,28 @@ class LocalGraph:
             name = f"{base}.{number}"
         return name
 
-    def add(self, node: Node, found: DimensionMap, strategy: Strategy) -> None:
+    def add(self, node: Node, mapping: DimensionMap, strategy: Strategy) -> None:
         """A node's part; its names are tensors of this graph."""
-        if found.localise is None:
+        if mapping.localise is None:
             self.nodes.append(node)
         else:
-            self.nodes += found.localise(node, _NodeOnCore(self, strategy))
+            self.nodes += mapping.localise(node, _NodeOnCore(self, strategy))
 
     def graph(
         self, name: str, nodes: Sequence[Node], wanted: Iterable[str], opsets: Opsets
     ) -> Graph:
         """Some nodes as a graph: it is given what others write, and gives what is wanted."""
-        made = dict.fromkeys(name for node in nodes for name in node.writes)
+        written = dict.fromkeys(name for node in nodes for name in node.writes)
         reads = dict.fromkeys(name for node in nodes for name in node.reads)
         constants = {n: self.constants[n] for n in reads if n in self.constants}
-        given = [n for n in reads if n not in constants and n not in made]
+        given = [n for n in reads if n not in constants and n not in written]
         return Graph(
             name,
             tuple(self.tensors[n] for n in given),
-            tuple(self.tensors[n] for n in made if n in set(wanted)),
+            tuple(self.tensors[n] for n in written if n in set(wanted)),
             tuple(nodes),
             constants,
-            {n: self.tensors[n] for n in (*reads, *made)},
+            {n: self.tensors[n] for n in (*reads, *written)},
             opsets,
         )
 
@@ -147,7 +147,7 @@ def is_weight(graph: Graph, name: str, spec: Spec) -> bool:
 
 
 def single(
-    graph: Graph, node: Node, found: DimensionMap, strategy: Strategy, mesh: LogicalMesh
+    graph: Graph, node: Node, mapping: DimensionMap, strategy: Strategy, mesh: LogicalMesh
 ) -> Graph:
     """A graph of one core's part of one node alone, whose cost is the node's."""
     local = LocalGraph(mesh)
@@ -163,7 +163,7 @@ def single(
     for name, spec in zip(node.outputs, strategy.outputs, strict=True):
         if spec is not None:
             local.declare(name, graph.info(name), spec)
-    local.add(replace(node, inputs=tuple(names)), found, strategy)
+    local.add(replace(node, inputs=tuple(names)), mapping, strategy)
     return local.graph("part", local.nodes, set(node.writes), graph.opsets)
 
 

@@ -68,7 +68,6 @@ class _Partitioner:
         self.local = LocalGraph(sharding.mesh)
         self.order: list[tuple[Node, ...] | Move] = []
         self.known: dict[tuple[str, Spec], str] = {}
-        self.made: dict[str, int] = {}
         self.inputs: list[Placed] = []
         self.weights: list[Placed] = []
         self.inside: list[Placed] = []
@@ -107,8 +106,8 @@ class _Partitioner:
                 own = self.local.declare(name, self.graph.info(name), spec)
                 self.known[name, spec] = own
                 self.inside.append(Placed(self.graph.info(name), spec, own))
-        found: DimensionMap = dimension_map(self.graph, node)
-        self.local.add(replace(node, inputs=names), found, strategy)
+        mapping: DimensionMap = dimension_map(self.graph, node)
+        self.local.add(replace(node, inputs=names), mapping, strategy)
 
     def _output(self, name: str) -> Placed:
         spec = self.sharding.outputs.get(name) or self.sharding.spec(name)

@@ -144,10 +144,10 @@ class _Cutter:
                     weights[f"{name} {wanted}"] = self._bytes(name, wanted)
             self.work.append(self.work[-1] + time / 1e3)
             self.own.append(weights)
-            for name, made in zip(node.outputs, strategy.outputs, strict=True):
-                if made is not None:
+            for name, spec in zip(node.outputs, strategy.outputs, strict=True):
+                if spec is not None:
                     for boundary in range(number + 1, last.get(name, 0) + 1):
-                        self.crossing[boundary] += self._bytes(name, made)
+                        self.crossing[boundary] += self._bytes(name, spec)
 
     def _bytes(self, name: str, spec: Spec) -> int:
         info = self.graph.info(name)
@@ -174,7 +174,7 @@ class _Cutter:
                         (max(slowest, time), sends + self.receive[first], (*cuts, last))
                         for slowest, sends, cuts in front
                     )
-            fronts = {last: _unbeaten(found) for last, found in grown.items()}
+            fronts = {last: _unbeaten(stages) for last, stages in grown.items()}
         final = fronts.get(self.size, [])
         if not final:
             raise InputError(
@@ -188,7 +188,7 @@ class _Cutter:
     def _fitting(self, first: int, ends: Sequence[int]) -> list[int]:
         """Ends of stages that begin at a boundary whose weights fit a core."""
         held: dict[str, int] = {}
-        total, found, at = 0, [], first
+        total, fitting, at = 0, [], first
         for last in ends:
             for weights in self.own[at:last]:
                 for name, size in weights.items():
@@ -197,8 +197,8 @@ class _Cutter:
             at = last
             if total + max(self.crossing[first : last + 1], default=0) > self.costs.core_bytes:
                 break
-            found.append(last)
-        return found
+            fitting.append(last)
+        return fitting
 
     def _stages(self, cuts: Sequence[int]) -> tuple[_Stage, ...]:
         stages = []
@@ -216,11 +216,11 @@ class _Cutter:
 
 
 def _unbeaten(
-    found: Sequence[tuple[float, float, tuple[int, ...]]],
+    ways: Sequence[tuple[float, float, tuple[int, ...]]],
 ) -> list[tuple[float, float, tuple[int, ...]]]:
     """Those that no other beats in both numbers."""
     kept: list[tuple[float, float, tuple[int, ...]]] = []
-    for one in sorted(found):
+    for one in sorted(ways):
         if not kept or one[1] < kept[-1][1]:
             kept.append(one)
     return kept

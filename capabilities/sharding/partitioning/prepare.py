@@ -62,11 +62,11 @@ def shardable(graph: Graph) -> Graph:
     Raises:
         ModelError: a tensor whose shape only running the model tells.
     """
-    found = apply(graph, PASSES)
-    for info in found.tensors.values():
+    prepared = apply(graph, PASSES)
+    for info in prepared.tensors.values():
         if not info.known:
             raise ModelError(
                 f"tensor '{info.name}' of '{graph.name}' has a shape that only running the model "
                 "tells, so that nobody can say how to cut it; bind the model's sizes with --shape"
             )
-    return found
+    return prepared

@@ -96,14 +96,14 @@ class Program:
         """Tensors of a core that stages up to a number make and later ones read, in the order in
         which they are made; what the caller gives is there in every stage, and what he gets stays
         on the cores that made it."""
-        made: dict[str, None] = {}
+        written: dict[str, None] = {}
         read: set[str] = set()
         for item, stage in zip(self.order, self.stages, strict=True):
             if stage <= number:
-                made.update(dict.fromkeys(_writes(item)))
+                written.update(dict.fromkeys(_writes(item)))
             else:
                 read.update(_reads(item))
-        return tuple(name for name in made if name in read)
+        return tuple(name for name in written if name in read)
 
     def made_in(self, name: str) -> int:
         """The stage that makes a tensor of a core; the first, of what is given."""

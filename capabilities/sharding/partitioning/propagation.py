@@ -77,8 +77,8 @@ class _Propagation:
         return True
 
     def _operands(self, node: Node) -> Iterator[tuple[str, tuple[Factors, ...]]]:
-        found = self.maps[node]
-        for names, maps in ((node.inputs, found.inputs), (node.outputs, found.outputs)):
+        mapping = self.maps[node]
+        for names, maps in ((node.inputs, mapping.inputs), (node.outputs, mapping.outputs)):
             for name, dims in zip(names, maps, strict=True):
                 if dims is not None:
                     yield name, dims
@@ -91,10 +91,10 @@ class _Propagation:
         best: tuple[int, dict[str, Place]] | None = None
         for choice in itertools.product(*((*sorted(suggested[axis]), None) for axis in axes)):
             more = {a: f for a, f in zip(axes, choice, strict=True) if f is not None}
-            made = self._legal(node, {**self.cuts[node], **more})
-            if made is None or not more:
+            strategy = self._legal(node, {**self.cuts[node], **more})
+            if strategy is None or not more:
                 continue
-            cost = self._cost(node, made)
+            cost = self._cost(node, strategy)
             if best is None or cost < best[0]:
                 best = cost, {**self.cuts[node], **more}
         return best[1] if best is not None else None
@@ -104,19 +104,19 @@ class _Propagation:
         return strategy(self.maps[node], self.mesh, ordered)
 
     def _strategy(self, node: Node, cut: Mapping[str, Place]) -> Strategy:
-        made = self._legal(node, cut)
-        assert made is not None, node.describe()
-        return made
+        strategy = self._legal(node, cut)
+        assert strategy is not None, node.describe()
+        return strategy
 
-    def _cost(self, node: Node, made: Strategy) -> int:
+    def _cost(self, node: Node, strategy: Strategy) -> int:
         """ns of computing so, and of resharding what is known."""
-        total = self.costs.node(self.graph, node, self.maps[node], made)
-        for name, wanted in zip(node.inputs, made.inputs, strict=True):
+        total = self.costs.node(self.graph, node, self.maps[node], strategy)
+        for name, wanted in zip(node.inputs, strategy.inputs, strict=True):
             known = self.specs.get(name)
             if wanted is not None and known is not None and self._costs_moving(name):
                 info = self.graph.info(name)
                 total += self.costs.move(known, wanted, info.dims, info.dtype)
-        for name, written in zip(node.outputs, made.outputs, strict=True):
+        for name, written in zip(node.outputs, strategy.outputs, strict=True):
             known = self.specs.get(name)
             if written is not None and known is not None:
                 info = self.graph.info(name)
@@ -129,10 +129,10 @@ class _Propagation:
 
     def _spread(self, node: Node) -> None:
         """What a node's cuts say of tensors that were not given a spec."""
-        made = self._strategy(node, self.cuts[node])
+        strategy = self._strategy(node, self.cuts[node])
         for name, spec in (
-            *zip(node.inputs, made.inputs, strict=True),
-            *zip(node.outputs, made.outputs, strict=True),
+            *zip(node.inputs, strategy.inputs, strict=True),
+            *zip(node.outputs, strategy.outputs, strict=True),
         ):
             if spec is None or name in self.given:
                 continue
@@ -146,7 +146,7 @@ Place = tuple[int, int]
 
 
 def _factor_at(
-    spec: Spec | None, axis: str, dims: tuple[Factors, ...], found: DimensionMap
+    spec: Spec | None, axis: str, dims: tuple[Factors, ...], mapping: DimensionMap
 ) -> Place | None:
     """What an axis of a tensor's spec cuts in a node; None what cannot be cut there."""
     place = spec.place(axis) if spec is not None else None
@@ -154,7 +154,7 @@ def _factor_at(
         return None
     outside = 1
     for number in dims[place[0]]:
-        factor = found.factors[number]
+        factor = mapping.factors[number]
         if outside <= place[1] < outside * factor.size and place[1] % outside == 0:
             inside = place[1] // outside
             cuttable = factor.kind != "whole" and (inside == 1 or factor.kind != "looked_up")

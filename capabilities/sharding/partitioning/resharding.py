@@ -57,15 +57,15 @@ def steps_between(
     source: Spec, wanted: Spec, shape: Sequence[int], mesh: LogicalMesh
 ) -> tuple[Step, ...]:
     """The collectives that make `wanted` of `source`; both are legal for the shape."""
-    found: list[Step] = []
+    steps: list[Step] = []
     current = source
     rounds = Rounds(f"resharding {source} to {wanted}", 16 * (len(mesh.names) + 1))
     while current != wanted:
         rounds.another()
         step = _next(current, wanted, shape, mesh)
-        found.append(step)
+        steps.append(step)
         current = step.after
-    return tuple(found)
+    return tuple(steps)
 
 
 def _next(current: Spec, wanted: Spec, shape: Sequence[int], mesh: LogicalMesh) -> Step:

@@ -43,13 +43,15 @@ def _own_rows(node: Node, local: Local, rows: int, inner: int) -> Sequence[Node]
     axis = int(node.attribute("axis", 0)) % len(local.shape(table))
     held = local.shape(table)[axis]
     total = held * local.pieces(rows)
-    made: list[Node] = []
+    nodes: list[Node] = []
 
     def step(
         operator: str, *inputs: str, dtype: str = "int64", like: tuple[int, ...] = shape
     ) -> str:
         name = local.tensor(f"{result}.{operator}", dtype, like)
-        made.append(Node(operator, inputs, (name,), f"{node.name or result}.{operator}{len(made)}"))
+        nodes.append(
+            Node(operator, inputs, (name,), f"{node.name or result}.{operator}{len(nodes)}")
+        )
         return name
 
     def number(value: int) -> str:
@@ -58,7 +60,7 @@ def _own_rows(node: Node, local: Local, rows: int, inner: int) -> Sequence[Node]
     wide = indices
     if local.info(indices).dtype != "int64":
         wide = local.tensor(f"{result}.wide", "int64", shape)
-        made.append(Node("Cast", (indices,), (wide,), f"{result}.wide", attributes=(("to", 7),)))
+        nodes.append(Node("Cast", (indices,), (wide,), f"{result}.wide", attributes=(("to", 7),)))
     negative = step("Less", wide, number(0), dtype="bool")
     forward = step("Where", negative, step("Add", wide, number(total)), wide)
     own = step("Sub", forward, local.start(rows, held))
@@ -70,16 +72,16 @@ def _own_rows(node: Node, local: Local, rows: int, inner: int) -> Sequence[Node]
     strange = step("Or", low, nowhere, dtype="bool")
     place = step("Where", inside, own, step("Where", strange, wide, number(0)))
     info = local.info(result)
-    found = local.tensor(f"{result}.found", info.dtype, local.shape(result))
-    made.append(Node("Gather", (table, place), (found,), node.name, attributes=node.attributes))
+    gathered = local.tensor(f"{result}.found", info.dtype, local.shape(result))
+    nodes.append(Node("Gather", (table, place), (gathered,), node.name, attributes=node.attributes))
     mask = inside
     if inner:
         like = (*shape, *(1,) * inner)
         target = local.constant(f"{result}.rows", np.array(like, np.int64))
         mask = step("Reshape", inside, target, dtype="bool", like=like)
     zero = local.constant(f"{result}.zero", np.array(0, to_numpy(info.dtype)))
-    made.append(Node("Where", (mask, found, zero), (result,), f"{node.name or result}.own"))
-    return made
+    nodes.append(Node("Where", (mask, gathered, zero), (result,), f"{node.name or result}.own"))
+    return nodes
 
 
 def _elements(maker: Maker) -> DimensionMap | None:
@@ -93,7 +95,7 @@ def _elements(maker: Maker) -> DimensionMap | None:
 
     def with_axis(size: int) -> tuple[tuple[int, ...], ...]:
         whole = maker.dimension(size, "whole")
-        return tuple(whole if n == axis else found for n, found in enumerate(others))
+        return tuple(whole if n == axis else factors for n, factors in enumerate(others))
 
     picked = with_axis(indices[axis])
     if maker.node.operator == "GatherElements":

@@ -30,8 +30,8 @@ _ALL_LINEAR = ((0,),)
 def reshape(maker: Maker) -> DimensionMap | None:
     """Dimensions of both sides as products of the same factors."""
     source, result = maker.dims(0), maker.out()
-    given, made = common_factors(maker, source, result)
-    return maker.map((given,), (made,), linear=_ALL_LINEAR, localise=_reshaped)
+    given, outgoing = common_factors(maker, source, result)
+    return maker.map((given,), (outgoing,), linear=_ALL_LINEAR, localise=_reshaped)
 
 
 def common_factors(
@@ -45,20 +45,20 @@ def common_factors(
     numbers: dict[tuple[int, int], int] = {}
 
     def of(shape: Sequence[int]) -> tuple[Factors, ...]:
-        found, after = [], total
+        dims, after = [], total
         for size in shape:
             before, after = after, after // size
             inside = [b for b in chain if after <= b <= before]
             pairs = list(itertools.pairwise(sorted(inside, reverse=True)))
             whole = before in chain and after in chain
             if not whole:
-                found.append(maker.dimension(size, "whole"))
+                dims.append(maker.dimension(size, "whole"))
                 continue
             for pair in pairs:
                 if pair not in numbers:
                     numbers[pair] = maker.factor(pair[0] // pair[1])
-            found.append(tuple(numbers[pair] for pair in pairs))
-        return tuple(found)
+            dims.append(tuple(numbers[pair] for pair in pairs))
+        return tuple(dims)
 
     return of(source), of(result)
 
@@ -183,22 +183,22 @@ def slice_(maker: Maker) -> DimensionMap | None:
     if len(maker.node.inputs) < 3:
         return None  # of an opset whose bounds are attributes
     bounds = [maker.constant(number) for number in range(1, len(maker.node.inputs))]
-    given, made = [], []
+    given, written = [], []
     kept = all(bound is not None for bound in bounds)
     steps = bounds[3] if len(bounds) > 3 else None
     kept = kept and (steps is None or bool((steps > 0).all()))
     for size, left in zip(source, result, strict=True):
         whole = size == left and kept
         given.append(maker.dimension(size, "kept" if whole else "whole"))
-        made.append(given[-1] if whole else maker.dimension(left, "whole"))
-    return maker.map((tuple(given),), (tuple(made),), linear=_ALL_LINEAR)
+        written.append(given[-1] if whole else maker.dimension(left, "whole"))
+    return maker.map((tuple(given),), (tuple(written),), linear=_ALL_LINEAR)
 
 
 @rules.register("Pad")
 def pad(maker: Maker) -> DimensionMap | None:
     """Axes that get no padding are kept."""
     source, result = maker.dims(0), maker.out()
-    given, made = [], []
+    given, written = [], []
     pads = maker.constant(1)
     if pads is None or maker.node.input(3):
         return None
@@ -206,8 +206,8 @@ def pad(maker: Maker) -> DimensionMap | None:
     for axis, (size, left) in enumerate(zip(source, result, strict=True)):
         if not pads[axis] and not pads[rank + axis]:
             given.append(maker.dimension(size))
-            made.append(given[-1])
+            written.append(given[-1])
         else:
             given.append(maker.dimension(size, "whole"))
-            made.append(maker.dimension(left, "whole"))
-    return maker.map((tuple(given),), (tuple(made),))
+            written.append(maker.dimension(left, "whole"))
+    return maker.map((tuple(given),), (tuple(written),))

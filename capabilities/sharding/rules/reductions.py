@@ -40,14 +40,14 @@ def _reduction(maker: Maker, kind: FactorKind) -> DimensionMap | None:
         maker.dimension(size, kind if axis in axes else "kept") for axis, size in enumerate(shape)
     )
     kept = bool(maker.node.attribute("keepdims", 1))
-    made = tuple(
+    results = tuple(
         () if axis in axes else factors
         for axis, factors in enumerate(given)
         if kept or axis not in axes
     )
     linear = ((0,),) if kind != "whole" else ()
     localise = _averaged(axes, given) if kind == "averaged" else None
-    return maker.map((given,), (made,), linear=linear, localise=localise)
+    return maker.map((given,), (results,), linear=linear, localise=localise)
 
 
 def _averaged(axes: Sequence[int], given: Sequence[tuple[int, ...]]):  # type: ignore[no-untyped-def]
@@ -126,8 +126,8 @@ def _extreme(maker: Maker) -> DimensionMap | None:
     axis = int(maker.node.attribute("axis", 0)) % len(shape)
     dims = tuple(maker.dimension(n, "whole" if a == axis else "kept") for a, n in enumerate(shape))
     kept = bool(maker.node.attribute("keepdims", 1))
-    made = tuple(() if a == axis else d for a, d in enumerate(dims) if kept or a != axis)
-    return maker.map((dims,), (made,))
+    results = tuple(() if a == axis else d for a, d in enumerate(dims) if kept or a != axis)
+    return maker.map((dims,), (results,))
 
 
 rules.register("ArgMax")(_extreme)
@@ -142,8 +142,8 @@ def top_k(maker: Maker) -> DimensionMap | None:
     dims = tuple(maker.dimension(n, "whole" if a == axis else "kept") for a, n in enumerate(shape))
     outputs = []
     for number, name in enumerate(node.outputs):
-        found = maker.dimension(maker.out(number)[axis], "whole") if name else ()
-        outputs.append((*dims[:axis], found, *dims[axis + 1 :]) if name else None)
+        extent = maker.dimension(maker.out(number)[axis], "whole") if name else ()
+        outputs.append((*dims[:axis], extent, *dims[axis + 1 :]) if name else None)
     return maker.map((dims,), outputs)
 
 

@@ -52,8 +52,8 @@ def _pooled(maker: Maker) -> DimensionMap | None:
     given = (*kept, *maker.dimensions(x[2:], "whole"))
     if len([name for name in maker.node.outputs if name]) > 1:
         return None  # indices count through whole images
-    made = (*kept, *maker.dimensions(maker.out()[2:], "whole"))
-    return maker.map((given,), (made, *(None,) * (len(maker.node.outputs) - 1)))
+    results = (*kept, *maker.dimensions(maker.out()[2:], "whole"))
+    return maker.map((given,), (results, *(None,) * (len(maker.node.outputs) - 1)))
 
 
 for _name in ("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool",

@@ -77,9 +77,9 @@ class _Search:
 
     def at(self, price: float) -> _Best:
         """The best at a price. Its bound is that of all shardings whose weights fit the limit."""
-        found = optimum(self.problem, self.effort, price, self.tables)
+        optimal = optimum(self.problem, self.effort, price, self.tables)
         room = max(0, self.limit - self.least_activations)
-        return self.made(found.chosen, found.bound - round(price * room))
+        return self.made(optimal.chosen, optimal.bound - round(price * room))
 
     def made(self, chosen: tuple[int, ...], bound: int) -> _Best:
         """A choice of options as a program."""
@@ -126,15 +126,15 @@ class _Search:
     def _mixed(self, cheap: _Best, fits: _Best) -> list[_Best]:
         """Between two shardings: as one at first, as the other after. Layers that are alike become
         too dear at the same price, all at once; here only as many as must."""
-        found = []
+        mixtures = []
         for first, second in ((cheap, fits), (fits, cheap)):
             low, high = 0, len(cheap.chosen)  # how many as the first
             while high - low > 1:
                 middle = (low + high) // 2
                 mixed = self.made((*first.chosen[:middle], *second.chosen[middle:]), 0)
-                found.append(mixed)
+                mixtures.append(mixed)
                 if bool(mixed.missing) == (first is cheap):
                     high = middle
                 else:
                     low = middle
-        return found
+        return mixtures

@@ -80,14 +80,16 @@ class Core:
 
     def complete(self, values: Mapping[int, int]) -> dict[int, int]:
         """Values of all variables, from those of the ones left."""
-        found = dict(values)
+        assigned = dict(values)
         for variable, tables in reversed(self.eliminated):
             total: Costs | float = 0.0
             for table in tables:
-                index = tuple(slice(None) if v == variable else found[v] for v in table.variables)
+                index = tuple(
+                    slice(None) if v == variable else assigned[v] for v in table.variables
+                )
                 total = total + table.costs[index]
-            found[variable] = int(np.argmin(total))
-        return found
+            assigned[variable] = int(np.argmin(total))
+        return assigned
 
 
 def reduce(network: Network, small: int, widest: int = WIDEST) -> Core:

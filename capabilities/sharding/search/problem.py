@@ -97,14 +97,14 @@ class Problem:
     def moves(self, chosen: Sequence[int]) -> set[tuple[Version, Spec, Spec]]:
         """The moves a choice makes necessary."""
         writers = self.writers()
-        found = set()
+        moves = set()
         for item, choice in zip(self.items, chosen, strict=True):
             for version, wanted in zip(item.reads, item.options[choice].reads, strict=True):
                 writer, place = writers[version]
                 source = self.items[writer].options[chosen[writer]].writes[place]
                 if source != wanted:
-                    found.add((version, source, wanted))
-        return found
+                    moves.add((version, source, wanted))
+        return moves
 
     def sharding(self, chosen: Sequence[int]) -> Sharding:
         """What a choice of options says, as the partitioner takes it."""
@@ -143,8 +143,8 @@ class _Maker:
         maps = {node: dimension_map(self.graph, node) for node in self.graph.nodes}
         blocks = blocks_of(maps, self.mesh)
         ways = {
-            node: self._useful(node, strategies_of(found, self.mesh, blocks[node]))
-            for node, found in maps.items()
+            node: self._useful(node, strategies_of(mapping, self.mesh, blocks[node]))
+            for node, mapping in maps.items()
         }
         for name in (*(i.name for i in self.graph.inputs), *self.graph.constants):
             if name in self.given:
@@ -160,18 +160,18 @@ class _Maker:
 
     def _useful(self, node: Node, ways: Sequence[Strategy]) -> tuple[Strategy, ...]:
         """Strategies but those that hand on partial sums nobody can have made."""
-        found = []
+        useful = []
         for way in ways:
             handed = {axis for axis, _ in way.passed}
             reads = zip(node.inputs, way.inputs, strict=True)
-            made = all(
+            is_summable = all(
                 name in self.graph.producers
                 for name, spec in reads
                 if spec is not None and spec.partial & handed
             )
-            if made:
-                found.append(way)
-        return tuple(found)
+            if is_summable:
+                useful.append(way)
+        return tuple(useful)
 
     def _source(self, name: str) -> None:
         """What the model is given and whose spec is given, too."""
@@ -185,7 +185,7 @@ class _Maker:
         info = self.graph.info(name)
         return elements(local_shape(spec, info.dims, self.mesh.sizes)) * self.costs.size(info.dtype)
 
-    def _node(self, node: Node, found: DimensionMap, ways: Sequence[Strategy]) -> None:
+    def _node(self, node: Node, mapping: DimensionMap, ways: Sequence[Strategy]) -> None:
         places = [n for n, name in enumerate(node.inputs) if name in self.versions]
         written = [n for n, name in enumerate(node.outputs) if name]
         best: dict[object, Option] = {}
@@ -198,7 +198,7 @@ class _Maker:
                 and name not in self.versions
                 and is_weight(self.graph, name, spec)
             )
-            cost = self.costs.node(self.graph, node, found, way)
+            cost = self.costs.node(self.graph, node, mapping, way)
             option = Option(cost, reads, writes, held, way)
             known = best.get((reads, writes, held))
             if known is None or option.cost < known.cost:
@@ -230,8 +230,8 @@ class _Maker:
 
 
 def _chosen(specs: Sequence[Spec | None], places: Sequence[int]) -> tuple[Spec, ...]:
-    found = [specs[place] for place in places]
-    return tuple(spec for spec in found if spec is not None)
+    present = [specs[place] for place in places]
+    return tuple(spec for spec in present if spec is not None)
 
 
 def every_choice(problem: Problem) -> Iterator[tuple[int, ...]]:

@@ -38,17 +38,17 @@ class Tables:
             for place, version in enumerate(item.reads):
                 readers.setdefault(version, []).append((number, place))
         writers = self.problem.writers()
-        for version, found in readers.items():
-            self._version(version, writers[version], found)
+        for version, ends in readers.items():
+            self._version(version, writers[version], ends)
 
     def priced(self, price: float) -> Network:
         """The network with a price in ns for each byte of weights on a core."""
-        made = Network(list(self.network.sizes), list(self.network.tables))
+        network = Network(list(self.network.sizes), list(self.network.tables))
         for number, item in enumerate(self.problem.items):
             if price and any(option.held for option in item.options):
                 held = [float(paid(option, price)) for option in item.options]
-                made.add((number,), np.array(held, np.float64))
-        return made
+                network.add((number,), np.array(held, np.float64))
+        return network
 
     def _version(
         self, version: Version, writer: tuple[int, int], readers: Sequence[tuple[int, int]]
@@ -113,14 +113,14 @@ class Tables:
     ) -> None:
         """A variable for each spec that some reader wants: whether it is made."""
         for want in dict.fromkeys(spec for _, specs in ends for spec in specs):
-            made = self.network.variable([0.0, 0.0])
+            variable = self.network.variable([0.0, 0.0])
             costs = self._moves(version, source[1], [want])
-            self.network.add((source[0], made), np.hstack([np.zeros_like(costs), costs]))
+            self.network.add((source[0], variable), np.hstack([np.zeros_like(costs), costs]))
             for end, specs in ends:
                 if want in specs:
                     tie = np.zeros((len(specs), 2))
                     tie[list(specs).index(want), 0] = np.inf
-                    self.network.add((end, made), tie)
+                    self.network.add((end, variable), tie)
 
 
 def paid(option: Option, price: float) -> int:

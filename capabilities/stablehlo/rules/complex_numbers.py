@@ -131,11 +131,11 @@ def _convert(translation: Translation, operation: Any, values: Values) -> Values
     dtype = tensor_type(kind, operation.name).dtype
     if is_complex(kind) and isinstance(values[0], Complex) and values[0].dtype == dtype:
         return values
-    made = [b.cast(part, dtype) for part in parts(values[0])]
+    cast = [b.cast(part, dtype) for part in parts(values[0])]
     if not is_complex(kind):
-        return made[:1]
-    nothing = replace(b.like(0, made[0]), shape=made[0].shape)
-    return [paired(made[0], made[1] if len(made) == 2 else nothing)]
+        return cast[:1]
+    nothing = replace(b.like(0, cast[0]), shape=cast[0].shape)
+    return [paired(cast[0], cast[1] if len(cast) == 2 else nothing)]
 
 
 @rules.register("complex.stablehlo.compare")
@@ -182,9 +182,9 @@ def divide(b: Builder, x: Complex, y: Complex) -> Complex:
     unit = scaled(b, y, "Div", scale)
     squares = [b.elementwise("Mul", part, part) for part in parts(unit)]
     top = multiply(b, scaled(b, x, "Div", scale), conjugate(b, unit))
-    found = scaled(b, top, "Div", b.elementwise("Add", *squares))
+    quotient = scaled(b, top, "Div", b.elementwise("Add", *squares))
     plain = scaled(b, x, "Div", largest)
-    chosen = zip(parts(found), parts(plain), strict=True)
+    chosen = zip(parts(quotient), parts(plain), strict=True)
     return paired(*(choose(b, usual, near, far) for near, far in chosen))
 
 
@@ -238,11 +238,11 @@ def _power(b: Builder, x: Complex, y: Complex) -> Complex:
     """exp(y log x); 1 where y is 0, and 0 of 0."""
     size = absolute(b, x)
     logarithm = paired(b.elementwise("Log", size), angle(b, x.imaginary, x.real))
-    found = exponential(b, multiply(b, y, logarithm))
+    result = exponential(b, multiply(b, y, logarithm))
     zero = b.like(0, size)
     of_none = b.elementwise("Equal", size, zero, dtype="bool")
     to_none = b.elementwise("Equal", absolute(b, y), zero, dtype="bool")
-    either = zip(parts(found), (b.like(1, size), zero), strict=True)
+    either = zip(parts(result), (b.like(1, size), zero), strict=True)
     return paired(
         *(choose(b, to_none, one, choose(b, of_none, zero, part)) for part, one in either)
     )
@@ -287,9 +287,11 @@ def _tan(b: Builder, x: Complex) -> Complex:
 def _logistic(b: Builder, x: Complex) -> Complex:
     """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2."""
     half = b.like(0.5, x.real)
-    found = _hyperbolic_tangent(b, scaled(b, x, "Mul", half))
+    tangent = _hyperbolic_tangent(b, scaled(b, x, "Mul", half))
     one = b.like(1, x.real)
-    return scaled(b, paired(b.elementwise("Add", found.real, one), found.imaginary), "Mul", half)
+    return scaled(
+        b, paired(b.elementwise("Add", tangent.real, one), tangent.imaginary), "Mul", half
+    )
 
 
 def _waves(b: Builder, x: Complex, first: str, second: str, sign: str) -> Complex:
@@ -330,11 +332,11 @@ def _product(name: str) -> Rule:
         own, b = rules.find(name), translation.builder
         assert own is not None
         left, right = (parts(value) for value in values)
-        made = [[own(translation, operation, [x, y])[0] for y in right] for x in left]
+        products = [[own(translation, operation, [x, y])[0] for y in right] for x in left]
         if len(left) == len(right) == 2:
-            real = b.elementwise("Sub", made[0][0], made[1][1])
-            return [paired(real, b.elementwise("Add", made[0][1], made[1][0]))]
-        return [paired(*flat([part for row in made for part in row]))]
+            real = b.elementwise("Sub", products[0][0], products[1][1])
+            return [paired(real, b.elementwise("Add", products[0][1], products[1][0]))]
+        return [paired(*flat([part for row in products for part in row]))]
 
     return rule
 

@@ -115,8 +115,8 @@ def power(b: Builder, x: Value, exponent: Value) -> Value:
         return b.elementwise("Pow", x, exponent)
     if x.dtype in ("uint32", "uint64"):  # the same bits, whatever the sign
         signed = x.dtype.removeprefix("u")
-        found = b.elementwise("Pow", bit_cast(b, x, signed), bit_cast(b, exponent, signed))
-        return bit_cast(b, found, x.dtype)
+        raised = b.elementwise("Pow", bit_cast(b, x, signed), bit_cast(b, exponent, signed))
+        return bit_cast(b, raised, x.dtype)
     wide = b.elementwise("Pow", b.cast(x, "int32"), b.cast(exponent, "int32"))
     return b.cast(wide, x.dtype)
 
@@ -157,11 +157,11 @@ def log_plus_one(b: Builder, x: Value) -> Value:
     """log(1 + x) without cancellation: log(u) x / (u - 1) of u = 1 + x (Kahan)."""
     one = b.like(1, x)
     u = b.elementwise("Add", x, one)
-    found = b.elementwise("Log", u)
-    near = b.elementwise("Mul", found, b.elementwise("Div", x, b.elementwise("Sub", u, one)))
+    logarithm = b.elementwise("Log", u)
+    near = b.elementwise("Mul", logarithm, b.elementwise("Div", x, b.elementwise("Sub", u, one)))
     small = b.elementwise("Less", b.elementwise("Abs", x), one, dtype="bool")
     same = b.elementwise("Equal", u, one, dtype="bool")
-    return choose(b, same, x, choose(b, small, near, found))
+    return choose(b, same, x, choose(b, small, near, logarithm))
 
 
 @formula("stablehlo.atan2")
@@ -269,10 +269,10 @@ def ordered(b: Builder, x: Value) -> Value:
     bits = f"int{8 * size_of(x.dtype)}"
     if size_of(x.dtype) < 4:  # exact, and one step for every element type
         return ordered(b, b.cast(x, "float32"))
-    found = bit_cast(b, x, bits)
-    low = b.like(np.iinfo(bits).max, found)
-    below = b.elementwise("Less", found, b.like(0, found), dtype="bool")
-    return choose(b, below, b.elementwise("BitwiseXor", found, low), found)
+    integers = bit_cast(b, x, bits)
+    low = b.like(np.iinfo(bits).max, integers)
+    below = b.elementwise("Less", integers, b.like(0, integers), dtype="bool")
+    return choose(b, below, b.elementwise("BitwiseXor", integers, low), integers)
 
 
 # -- conversions --------------------------------------------------------------------------------
@@ -284,13 +284,13 @@ def _convert(translation: Translation, operation: Any, values: Values) -> Values
 
 @rules.register("stablehlo.bitcast_convert")
 def _bitcast_convert(translation: Translation, operation: Any, values: Values) -> Values:
-    found = tensor_type(operation.results[0].type, operation.name)
+    result = tensor_type(operation.results[0].type, operation.name)
     value = values[0]
-    if size_of(found.dtype) != size_of(value.dtype) or "bool" in (found.dtype, value.dtype):
+    if size_of(result.dtype) != size_of(value.dtype) or "bool" in (result.dtype, value.dtype):
         raise translation.refuse(
-            operation, f"reads {value.dtype} as {found.dtype}; types of one size are supported"
+            operation, f"reads {value.dtype} as {result.dtype}; types of one size are supported"
         )
-    return [bit_cast(translation.builder, value, found.dtype)]
+    return [bit_cast(translation.builder, value, result.dtype)]
 
 
 def bit_cast(b: Builder, x: Value, dtype: str) -> Value:

@@ -94,8 +94,8 @@ def _cholesky(translation: Translation, operation: Any, values: Values) -> Value
     lower = int(_flag(operation, "lower"))
     shapes = [(x.dtype, x.shape), ("int32", x.shape[:-2])]
     names = [b.full(x).name]
-    made = b.add_many("Cholesky", names, shapes, domain=INTERNAL_DOMAIN, lower=lower)
-    return made[:1]
+    factor = b.add_many("Cholesky", names, shapes, domain=INTERNAL_DOMAIN, lower=lower)
+    return factor[:1]
 
 
 @rules.register("stablehlo.triangular_solve")

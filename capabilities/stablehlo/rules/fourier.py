@@ -30,20 +30,20 @@ def _fft(translation: Translation, operation: Any, values: Values) -> Values:
         nothing = replace(b.like(0, x), shape=shape)
         return [nothing if kind == "IRFFT" else paired(nothing, nothing)]
     if kind == "RFFT":
-        found: Complex = _transformed(b, x, axes[-1], halved=True)
+        spectrum: Complex = _transformed(b, x, axes[-1], halved=True)
         axes = axes[:-1]
     elif kind == "IRFFT":
         assert isinstance(x, Complex)
         for axis in axes[:-1]:
             x = _transformed(b, x, axis, inverse=True)
-        found = _transformed(b, _completed(b, x, lengths[-1]), axes[-1], inverse=True)
-        return [found.real]
+        spectrum = _transformed(b, _completed(b, x, lengths[-1]), axes[-1], inverse=True)
+        return [spectrum.real]
     else:
         assert isinstance(x, Complex)
-        found = x
+        spectrum = x
     for axis in axes:
-        found = _transformed(b, found, axis, inverse=kind == "IFFT")
-    return [found]
+        spectrum = _transformed(b, spectrum, axis, inverse=kind == "IFFT")
+    return [spectrum]
 
 
 def _transformed(
@@ -57,11 +57,11 @@ def _transformed(
     shape = [*x.shape, 2]
     shape[axis] = extent // 2 + 1 if halved else extent
     place = b.constant(np.array(axis, np.int64)).name
-    made = b.add(
+    transformed = b.add(
         "DFT", [b.full(pair).name, "", place], x.dtype, tuple(shape),
         inverse=int(inverse), onesided=int(halved),
     )  # fmt: skip
-    return parted(b, made)
+    return parted(b, transformed)
 
 
 def _completed(b: Builder, x: Complex, length: int) -> Complex:

@@ -60,23 +60,23 @@ def components(b: Builder, indices: Value, vector: int) -> list[Value]:
         joined = before.attribute("axis") == vector
         if joined and all(part.shape[vector] == 1 for part in parts):
             return [b.cast(b.reshape(part, rest), "int64") for part in parts]
-    found = []
+    columns = []
     for number in range(shape[vector]):
         starts, ends = [0] * len(shape), list(shape)
         starts[vector], ends[vector] = number, number + 1
         part = b.reshape(cut(b, indices, tuple(starts), tuple(ends)), rest)
-        found.append(b.cast(part, "int64"))
-    return found
+        columns.append(b.cast(part, "int64"))
+    return columns
 
 
 def batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value]:
     """For axes that tensor and indices share: their own count, per window."""
     batch = tuple(extent for axis, extent in enumerate(shape) if axis != vector)
-    found = []
+    counts = []
     for axis in indices:
         place = axis - (axis > vector)
-        found.append(b.broadcast(count(b, batch[place], "int64"), batch, (place,)))
-    return found
+        counts.append(b.broadcast(count(b, batch[place], "int64"), batch, (place,)))
+    return counts
 
 
 def clamped(b: Builder, start: Value, most: int) -> Value:
@@ -126,8 +126,10 @@ def read(b: Builder, value: Value, windows: Windows) -> Value:
         return _along(b, value, windows, cropped[0])
     rows = b.reshape(value, (math.prod(shape[:lead]), *shape[lead:]))
     places = b.full(_rows(b, shape, windows, lead))
-    made = (*places.shape, *shape[lead:])
-    return b.reshape(b.add("Gather", [rows.name, places.name], value.dtype, made, axis=0), result)
+    extents = (*places.shape, *shape[lead:])
+    return b.reshape(
+        b.add("Gather", [rows.name, places.name], value.dtype, extents, axis=0), result
+    )
 
 
 def _along(b: Builder, value: Value, windows: Windows, axis: int) -> Value:
@@ -142,11 +144,11 @@ def _along(b: Builder, value: Value, windows: Windows, axis: int) -> Value:
         own = own[:-1]
     places = b.full(b.reshape(places, own))
     before, after = value.shape[:axis], value.shape[axis + 1 :]
-    made = b.add(
+    gathered = b.add(
         "Gather", [value.name, places.name], value.dtype, (*before, *own, *after), axis=axis
     )
-    order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, len(made.shape)))
-    return b.reshape(b.transpose(made, order), (*windows.batch, *windows.sizes))
+    order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, len(gathered.shape)))
+    return b.reshape(b.transpose(gathered, order), (*windows.batch, *windows.sizes))
 
 
 @rules.register("stablehlo.gather")
@@ -164,14 +166,14 @@ def _gather(translation: Translation, operation: Any, values: Values) -> Values:
     shared = tuple(axes.operand_batching_dims)
     counts = batched(b, tuple(axes.start_indices_batching_dims), vector, indices.shape)
     starts.update(zip(shared, counts, strict=True))
-    found = read(b, value, Windows(batch, starts, sizes))
+    gathered = read(b, value, Windows(batch, starts, sizes))
     gone = {*axes.collapsed_slice_dims, *shared}
     kept = [extent for axis, extent in enumerate(sizes) if axis not in gone]
-    found = b.reshape(found, (*batch, *kept))
+    gathered = b.reshape(gathered, (*batch, *kept))
     offsets = tuple(axes.offset_dims)
-    counted, inside = iter(range(len(batch))), iter(range(len(batch), len(found.shape)))
-    order = [next(inside) if a in offsets else next(counted) for a in range(len(found.shape))]
-    return [b.transpose(found, order)]
+    counted, inside = iter(range(len(batch))), iter(range(len(batch), len(gathered.shape)))
+    order = [next(inside) if a in offsets else next(counted) for a in range(len(gathered.shape))]
+    return [b.transpose(gathered, order)]
 
 
 @rules.register("stablehlo.dynamic_slice")
@@ -378,10 +380,10 @@ def write(
     number = math.prod(places.shape)
     places = b.full(b.reshape(b.full(places), (number, 1)))
     updates = b.full(b.reshape(b.full(update), (number, *row)))
-    made = b.add(
+    scattered = b.add(
         "ScatterND", [b.full(rows).name, places.name, updates.name], value.dtype,
         (total, *row), reduction=reduction,
     )  # fmt: skip
     if inside is not None:
-        made = cut(b, made, (0,) * len(made.shape), (count_of_rows, *row))
-    return b.reshape(made, shape)
+        scattered = cut(b, scattered, (0,) * len(scattered.shape), (count_of_rows, *row))
+    return b.reshape(scattered, shape)

@@ -36,8 +36,8 @@ class _Loop:
     outer: dict[Any, Value]
 
     def condition(self, values: Values) -> Value:
-        (found,) = self.translation.region(self.operation.regions[0], values, self.outer)
-        return found
+        (holds,) = self.translation.region(self.operation.regions[0], values, self.outer)
+        return holds
 
     def body(self, values: Values) -> Values:
         return self.translation.region(self.operation.regions[1], values, self.outer)
@@ -49,10 +49,10 @@ def _while(translation: Translation, operation: Any, values: Values) -> Values:
     turns = _turns(loop)
     size = len(list(_operations(operation.regions[1])))
     if turns is not None and turns <= _TURNS and turns * size <= _WRITTEN:
-        found: Values = values
+        state: Values = values
         for _ in range(turns):
-            found = loop.body(found)
-        return found
+            state = loop.body(state)
+        return state
     return _looped(loop, turns)
 
 
@@ -105,21 +105,21 @@ def _number(loop: _Loop, value: Any, positions: dict[Any, int], body: Any) -> in
     elif value in loop.outer:
         known = b.single(loop.outer[value])
     else:
-        made = _maker(value)
-        if made is None or made.name != "stablehlo.constant":
+        operation = _maker(value)
+        if operation is None or operation.name != "stablehlo.constant":
             return None
-        known = constant_of(made)[1].reshape(-1)[0]
+        known = constant_of(operation)[1].reshape(-1)[0]
     return None if known is None else int(known)
 
 
 def _step(loop: _Loop, body: Any, position: int) -> int | None:
     """What the body adds to a counter."""
     returned = list(list(body.operations)[-1].operands)[position]
-    made = _maker(returned)
-    if made is None or made.name != "stablehlo.add":
+    operation = _maker(returned)
+    if operation is None or operation.name != "stablehlo.add":
         return None
     argument = list(body.arguments)[position]
-    others = [operand for operand in made.operands if operand != argument]
+    others = [operand for operand in operation.operands if operand != argument]
     if len(others) != 1:
         return None
     if others[0] in loop.outer:
@@ -142,10 +142,10 @@ def _looped(loop: _Loop, turns: int | None) -> Values:
         return flat(loop.body(packed(values, like)))
 
     if turns is not None:
-        found = scanned(b, initial, kept, turns, body)
+        ends = scanned(b, initial, kept, turns, body)
         b.place = place
-        if found is not None:
-            return packed(found, like)
+        if ends is not None:
+            return packed(ends, like)
     changing = [value for value, stays in zip(initial, kept, strict=True) if not stays]
     start = None if turns is not None else b.full(loop.condition(like))
     if not changing:

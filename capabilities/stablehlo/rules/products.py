@@ -86,8 +86,8 @@ def multiply(b: Builder, left: Side, right: Side) -> Value:
     rows = rows if not batch and rows else (math.prod(rows),)
     x = b.full(b.reshape(x, (*batch, *rows, depth)))
     y = b.full(b.reshape(y, (*batch, depth, math.prod(columns))))
-    made = b.add("MatMul", [x.name, y.name], x.dtype, (*batch, *rows, math.prod(columns)))
-    return b.reshape(made, shape)
+    product = b.add("MatMul", [x.name, y.name], x.dtype, (*batch, *rows, math.prod(columns)))
+    return b.reshape(product, shape)
 
 
 def _is_last(side: Side) -> bool:
@@ -156,12 +156,12 @@ def _convolution(translation: Translation, operation: Any, values: Values) -> Va
     batches = integer(operation, "batch_group_count", 1)
     if batches > 1:
         x, groups = _batches_as_groups(b, x, batches), batches
-    made = _convolve(b, x, weight, window, groups)
+    convolved = _convolve(b, x, weight, window, groups)
     order = [0] * (rank + 2)
     order[axes.output_batch_dimension], order[axes.output_feature_dimension] = 0, 1
     for number, axis in enumerate(axes.output_spatial_dimensions):
         order[axis] = number + 2
-    return [b.cast(b.transpose(made, order), result.dtype)]
+    return [b.cast(b.transpose(convolved, order), result.dtype)]
 
 
 def _batches_as_groups(b: Builder, x: Value, batches: int) -> Value:
@@ -177,8 +177,8 @@ def _convolve(b: Builder, x: Value, weight: Value, window: _Window, groups: int)
     if not window.strides:  # no axis to slide along
         one = _Window((1,), ((0, 0),), (1,), (1,))
         x, weight = (b.reshape(v, (*v.shape, 1)) for v in (x, weight))
-        made = _convolve(b, x, weight, one, groups)
-        return b.reshape(made, made.shape[:2])
+        convolved = _convolve(b, x, weight, one, groups)
+        return b.reshape(convolved, convolved.shape[:2])
     if any(step > 1 for step in window.spread):
         transposed = _transposed(b, x, weight, window, groups)
         if transposed is not None:

@@ -106,8 +106,8 @@ def _reduce(translation: Translation, operation: Any, values: Values) -> Values:
     if count == 1 and not of_pairs:
         kind = body.kind(operands[0].dtype)
         if kind is not None:
-            found = reduce(b, kind, operands[0], axes)
-            return [_with_initial(b, kind, found, initial[0])]
+            reduced = reduce(b, kind, operands[0], axes)
+            return [_with_initial(b, kind, reduced, initial[0])]
     if count == 2 and len(axes) == 1 and not of_pairs:
         positions = _extremes(b, body, operands, axes[0])
         if positions is not None:
@@ -116,11 +116,11 @@ def _reduce(translation: Translation, operation: Any, values: Values) -> Values:
     return packed(joined, operands)
 
 
-def _with_initial(b: Builder, kind: str, found: Value, initial: Value) -> Value:
+def _with_initial(b: Builder, kind: str, reduced: Value, initial: Value) -> Value:
     known = b.single(initial)
-    if known is not None and known == np.asarray(identity(kind, found.dtype)).astype(known.dtype):
-        return found
-    return b.elementwise(COMBINERS[kind], found, initial)
+    if known is not None and known == np.asarray(identity(kind, reduced.dtype)).astype(known.dtype):
+        return reduced
+    return b.elementwise(COMBINERS[kind], reduced, initial)
 
 
 def reduce(b: Builder, kind: str, value: Value, axes: Shape) -> Value:
@@ -133,15 +133,15 @@ def reduce(b: Builder, kind: str, value: Value, axes: Shape) -> Value:
         return replace(b.like(identity(kind, value.dtype), value), shape=left)
     if value.dtype == "bool":  # flags as numbers, which kernels reduce
         numbers = b.cast(value, "float32")
-        found = reduce(b, "min" if kind == "and" else "max", numbers, axes)
-        return b.elementwise("Greater", found, b.like(0, found), dtype="bool")
+        reduced = reduce(b, "min" if kind == "and" else "max", numbers, axes)
+        return b.elementwise("Greater", reduced, b.like(0, reduced), dtype="bool")
     if value.dtype not in _REDUCED:
         return b.cast(reduce(b, kind, b.cast(value, "int32"), axes), value.dtype)
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(value.shape))
     listed = b.constant(np.array(axes, np.int64))
     names = [b.full(value).name, listed.name]
-    made = b.add(_REDUCERS[kind], names, value.dtype, kept, keepdims=1)
-    return b.reshape(made, left)
+    result = b.add(_REDUCERS[kind], names, value.dtype, kept, keepdims=1)
+    return b.reshape(result, left)
 
 
 def _extremes(b: Builder, body: Body, operands: list[Value], axis: int) -> Values | None:

@@ -41,17 +41,17 @@ def scanned(
     loop = _Scanned(b, initial, kept, counted, turns, body)
     barred: set[int] = set()
     while True:
-        found = loop.translated(barred)
-        if not isinstance(found, set):
-            return found
-        barred |= found
+        results = loop.translated(barred)
+        if not isinstance(results, set):
+            return results
+        barred |= results
 
 
 def _counters(
     b: Builder, initial: list[Value], kept: list[bool], turns: int, body: Body
 ) -> dict[int, NDArray[Any]]:
     """By position, the values of what starts at a known number and grows by one."""
-    found = {}
+    counters = {}
     with b.scope():
         given = [
             value if stays else b.declare(b.name("carried"), value.dtype, value.shape)
@@ -59,17 +59,17 @@ def _counters(
         ]
         for position, result in enumerate(body(given)):
             first, start = b.single(initial[position]), initial[position]
-            made = b.producer(result.name)
+            node = b.producer(result.name)
             if first is None or start.shape or not np.issubdtype(to_numpy(start.dtype), np.integer):
                 continue
-            if made is None or not made.is_onnx("Add") or given[position].name not in made.inputs:
+            if node is None or not node.is_onnx("Add") or given[position].name not in node.inputs:
                 continue
-            others = [name for name in made.inputs if name != given[position].name]
+            others = [name for name in node.inputs if name != given[position].name]
             step = b.single(b.value(others[0])) if others else None
             if step is not None:
                 grown = int(first) + int(step) * np.arange(turns + 1, dtype=np.int64)
-                found[position] = grown.astype(to_numpy(start.dtype))
-    return found
+                counters[position] = grown.astype(to_numpy(start.dtype))
+    return counters
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Scanned:
         backwards = [int(self._backwards(p, w)) for p, w in written.items()]
         states = [self.initial[p] for p in carried]
         stacked = [(w.update.dtype, (self.turns, *w.update.shape)) for w in written.values()]
-        made = b.add_many(
+        ends = b.add_many(
             "Scan",
             [value.name for value in (*states, *(whole for whole, _ in rows.values()))],
             [*((value.dtype, value.shape) for value in states), *stacked],
@@ -130,7 +130,7 @@ class _Scanned:
             scan_input_directions=tuple(int(back) for _, back in rows.values()),
             scan_output_directions=tuple(backwards),
         )  # fmt: skip
-        return self._ends(carried, written, made)
+        return self._ends(carried, written, ends)
 
     def _changing(self) -> list[int]:
         return [p for p, stays in enumerate(self.kept) if not stays and p not in self.counted]
@@ -169,24 +169,26 @@ class _Scanned:
         line = written.rows.line(self.initial[position].shape)
         return line is not None and line[2]
 
-    def _ends(self, carried: list[int], written: dict[int, Written], made: Values) -> list[Value]:
+    def _ends(
+        self, carried: list[int], written: dict[int, Written], outputs: Values
+    ) -> list[Value]:
         """All values after the loop."""
-        found = list(self.initial)
+        ends = list(self.initial)
         for position, values in self.counted.items():
-            found[position] = self.b.constant(values[-1])
-        for position, value in zip(carried, made, strict=False):
-            found[position] = value
-        for (position, own), stacked in zip(written.items(), made[len(carried) :], strict=True):
+            ends[position] = self.b.constant(values[-1])
+        for position, value in zip(carried, outputs, strict=False):
+            ends[position] = value
+        for (position, own), stacked in zip(written.items(), outputs[len(carried) :], strict=True):
             start = self.initial[position]
-            found[position] = written_behind(self.b, start, stacked, own.rows, self.turns)
-        return found
+            ends[position] = written_behind(self.b, start, stacked, own.rows, self.turns)
+        return ends
 
 
 def _needed(nodes: list[Node], results: list[str]) -> list[Node]:
     """The nodes that results come from."""
-    wanted, found = set(results), []
+    wanted, needed = set(results), []
     for node in reversed(nodes):
         if wanted.intersection(node.writes):
-            found.append(node)
+            needed.append(node)
             wanted.update(node.reads)
-    return found[::-1]
+    return needed[::-1]

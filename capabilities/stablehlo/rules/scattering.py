@@ -40,8 +40,10 @@ def _scatter(translation: Translation, operation: Any, values: Values) -> Values
     if kind is None or (kind != "none" and isinstance(given[0], Complex)):
         return packed(written.joined(flat(given), flat(updates), body, given), given)
     reduction = _JOINED.get(kind, kind)
-    made = [written.write(v, u, reduction) for v, u in zip(flat(given), flat(updates), strict=True)]
-    return packed(made, given)
+    results = [
+        written.write(v, u, reduction) for v, u in zip(flat(given), flat(updates), strict=True)
+    ]
+    return packed(results, given)
 
 
 @dataclass(frozen=True)
@@ -139,12 +141,12 @@ class _Written:
             for axis, start in windows.starts.items()
         }
         there = [read(b, value, replace(windows, starts=near)) for value in values]
-        made = body.of_parts(like)(there, [self.moved(each) for each in updates])
+        combined = body.of_parts(like)(there, [self.moved(each) for each in updates])
         shape = (*windows.batch, *windows.sizes)
         arranged = replace(self, within=tuple(range(len(windows.batch), len(shape))))
         return [
             arranged.write(value, replace(new, shape=shape), "none")
-            for value, new in zip(values, made, strict=True)
+            for value, new in zip(values, combined, strict=True)
         ]
 
 
@@ -152,7 +154,7 @@ def _inside(
     b: Builder, shape: Shape, starts: dict[int, Value], sizes: Shape, batch: Shape
 ) -> Value | None:
     """Whether each window lies inside; None where every one does."""
-    found: Value | None = None
+    inside: Value | None = None
     for axis, start in starts.items():
         tables = (turns.table(b, start) for turns in reversed(b.turns))
         known = next((table for table in tables if table is not None), b.known(start))
@@ -162,5 +164,5 @@ def _inside(
         low = b.elementwise("GreaterOrEqual", start, b.like(0, start), dtype="bool")
         high = b.elementwise("LessOrEqual", start, b.like(most, start), dtype="bool")
         both = b.elementwise("And", low, high)
-        found = both if found is None else b.elementwise("And", found, both)
-    return None if found is None else replace(found, shape=batch)
+        inside = both if inside is None else b.elementwise("And", inside, both)
+    return None if inside is None else replace(inside, shape=batch)

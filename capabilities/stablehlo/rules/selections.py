@@ -53,14 +53,16 @@ def _select_and_scatter(translation: Translation, operation: Any, values: Values
     chosen = _chosen(b, select, padded, source.shape, sizes, strides)
     nothing = b.constant(np.array(identity(kind, x.dtype)), x.dtype)
     if sizes == strides:
-        found = _side_by_side(b, source, chosen, sizes, nothing, padded.shape)
+        scattered = _side_by_side(b, source, chosen, sizes, nothing, padded.shape)
     else:
-        found = _overlapping(b, kind, source, chosen, (sizes, strides), nothing, padded.shape)
-    found = pad(b, found, nothing, tuple(-side for side in low), tuple(-side for side in high))
+        scattered = _overlapping(b, kind, source, chosen, (sizes, strides), nothing, padded.shape)
+    scattered = pad(
+        b, scattered, nothing, tuple(-side for side in low), tuple(-side for side in high)
+    )
     known = b.single(initial)
     if known is not None and known == b.single(nothing):
-        return [found]
-    return [b.elementwise(COMBINERS[kind], found, replace(initial, shape=x.shape))]
+        return [scattered]
+    return [b.elementwise(COMBINERS[kind], scattered, replace(initial, shape=x.shape))]
 
 
 def _never_chosen(b: Builder, select: Body, x: Value) -> Value:
@@ -106,10 +108,10 @@ def _side_by_side(
     own = b.elementwise(
         "Equal", b.reshape(b.full(chosen), apart), b.constant(numbers), dtype="bool"
     )
-    found = choose(b, own, b.reshape(b.full(source), apart), nothing)
+    spread = choose(b, own, b.reshape(b.full(source), apart), nothing)
     joined = tuple(extent * size for extent, size in zip(source.shape, sizes, strict=True))
     high = tuple(whole - part for whole, part in zip(shape, joined, strict=True))
-    return pad(b, b.reshape(b.full(found), joined), nothing, (0,) * rank, high)
+    return pad(b, b.reshape(b.full(spread), joined), nothing, (0,) * rank, high)
 
 
 def _overlapping(

@@ -22,30 +22,30 @@ _LONG = 1 << 20
 
 @rules.register("stablehlo.constant")
 def _constant(translation: Translation, operation: Any, values: Values) -> Values:
-    found, array = constant_of(operation)
-    made = translation.builder.constant(array, found.dtype if array.ndim == 0 else "")
-    return [Value(made.name, found.dtype, made.own, found.shape)]
+    kind, array = constant_of(operation)
+    constant = translation.builder.constant(array, kind.dtype if array.ndim == 0 else "")
+    return [Value(constant.name, kind.dtype, constant.own, kind.shape)]
 
 
 @rules.register("complex.stablehlo.constant")
 def _complex_constant(translation: Translation, operation: Any, values: Values) -> Values:
-    found = tensor_type(operation.results[0].type, operation.name)
+    kind = tensor_type(operation.results[0].type, operation.name)
     try:
-        arrays = read_constant(operation.get_asm(), found.dtype, found.shape)
+        arrays = read_constant(operation.get_asm(), kind.dtype, kind.shape)
     except ValueError as error:
         raise translation.refuse(
             operation, "holds its numbers in a way that is not supported"
         ) from (error)
-    made = (translation.builder.constant(array) for array in arrays)
-    return [paired(*(Value(m.name, m.dtype, m.own, found.shape) for m in made))]
+    constants = (translation.builder.constant(array) for array in arrays)
+    return [paired(*(Value(m.name, m.dtype, m.own, kind.shape) for m in constants))]
 
 
 @rules.register("stablehlo.iota")
 def _iota(translation: Translation, operation: Any, values: Values) -> Values:
-    found = tensor_type(operation.results[0].type, operation.name)
+    kind = tensor_type(operation.results[0].type, operation.name)
     axis = integer(operation, "iota_dimension")
-    counted = count(translation.builder, found.shape[axis], found.dtype)
-    return [translation.builder.broadcast(counted, found.shape, (axis,))]
+    counted = count(translation.builder, kind.shape[axis], kind.dtype)
+    return [translation.builder.broadcast(counted, kind.shape, (axis,))]
 
 
 def count(b: Builder, extent: int, dtype: str) -> Value:
@@ -125,11 +125,11 @@ def cut(b: Builder, x: Value, starts: Shape, limits: Shape, strides: Shape = ())
     small = x if x.whole else b.reshape(Value(x.name, x.dtype, x.own, x.own), own)
     if not axes:
         return Value(small.name, small.dtype, small.own, shape)
-    made = tuple(shape[a] if a in axes else own[a] for a in range(len(own)))
+    extents = tuple(shape[a] if a in axes else own[a] for a in range(len(own)))
     lists = ([each[a] for a in axes] for each in (starts, limits, range(len(own)), strides))
     names = [b.constant(np.array(entry, np.int64)).name for entry in lists]
-    found = b.add("Slice", [small.name, *names], x.dtype, made)
-    return Value(found.name, found.dtype, found.own, shape)
+    sliced = b.add("Slice", [small.name, *names], x.dtype, extents)
+    return Value(sliced.name, sliced.dtype, sliced.own, shape)
 
 
 @rules.register("stablehlo.reverse")

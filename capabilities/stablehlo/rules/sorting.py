@@ -80,8 +80,8 @@ def _sort(translation: Translation, operation: Any, values: Values) -> Values:
         return list(values)
     comparator = Comparator(translation, operation, values)
     keys = _keys(comparator)
-    found = network(comparator, axis) if keys is None else _by_keys(comparator, keys, axis)
-    return packed(found, values)
+    ordered = network(comparator, axis) if keys is None else _by_keys(comparator, keys, axis)
+    return packed(ordered, values)
 
 
 def _by_keys(comparator: Comparator, keys: list[Key], axis: int) -> list[Value]:
@@ -173,10 +173,10 @@ def network(comparator: Comparator, axis: int) -> list[Value]:
         )
         return go_on, _stage(comparator, extent, carried, block, stride)
 
-    found = looped(b, len(turns), None, [*columns, places], turn)[:-1]
+    ordered = looped(b, len(turns), None, [*columns, places], turn)[:-1]
     back = tuple(order.index(a) for a in range(len(shape)))
     turned = tuple(shape[a] for a in order)
-    cuts = (cut(b, value, (0, 0), (rows[0], extent)) for value in found)
+    cuts = (cut(b, value, (0, 0), (rows[0], extent)) for value in ordered)
     return [b.transpose(b.reshape(value, turned), back) for value in cuts]
 
 
@@ -219,7 +219,7 @@ def largest(b: Builder, value: Value, k: int) -> Values:
     shape = (*value.shape[:-1], k)
     many = b.constant(np.array([k], np.int64))
     names = [b.full(value).name, many.name]
-    found = b.add_many(
+    top = b.add_many(
         "TopK", names, [(value.dtype, shape), ("int64", shape)], axis=-1, largest=1, sorted=1
     )
-    return [found[0], b.cast(found[1], "int32")]
+    return [top[0], b.cast(top[1], "int32")]

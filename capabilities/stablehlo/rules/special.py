@@ -58,10 +58,10 @@ def _is_scaled_negation(b: Builder, x: Value) -> bool:
 
 def _polynomial(b: Builder, x: Value, coefficients: tuple[float, ...]) -> Value:
     """By Horner's rule, the highest power first."""
-    found = b.like(coefficients[0], x)
+    result = b.like(coefficients[0], x)
     for coefficient in coefficients[1:]:
-        found = b.elementwise("Add", b.elementwise("Mul", found, x), b.like(coefficient, x))
-    return found
+        result = b.elementwise("Add", b.elementwise("Mul", result, x), b.like(coefficient, x))
+    return result
 
 
 @formula("chlo.erf_inv")
@@ -73,6 +73,6 @@ def inverse_error(b: Builder, x: Value) -> Value:
     root = b.elementwise("Sub", b.elementwise("Sqrt", w), b.like(3, x))
     tail = _polynomial(b, root, _ERF_INVERSE[1])
     central = b.elementwise("Less", w, b.like(5, x), dtype="bool")
-    found = b.elementwise("Mul", choose(b, central, centre, tail), x)
+    result = b.elementwise("Mul", choose(b, central, centre, tail), x)
     edge = b.elementwise("Equal", b.elementwise("Abs", x), one, dtype="bool")
-    return choose(b, edge, b.elementwise("Mul", x, b.like(np.inf, x)), found)
+    return choose(b, edge, b.elementwise("Mul", x, b.like(np.inf, x)), result)

@@ -61,15 +61,15 @@ def _reduce_window(translation: Translation, operation: Any, values: Values) -> 
     kind = body.kind(operands[0].dtype) if count == 1 and real else None
     if kind is not None and _is_identity(b, kind, initial[0]):
         value = spread_out(b, operands[0], initial[0], spread)
-        found = _running(b, kind, value, windows) or _pooled(b, kind, value, windows)
-        if found is not None:
-            return [found]
+        reduced = _running(b, kind, value, windows) or _pooled(b, kind, value, windows)
+        if reduced is not None:
+            return [reduced]
     spaced = [
         spread_out(b, value, start, spread)
         for value, start in zip(flat(operands), flat(initial), strict=True)
     ]
-    made = _doubled(b, body.of_parts(operands), spaced, flat(initial), windows)
-    return packed(made, operands)
+    combined = _doubled(b, body.of_parts(operands), spaced, flat(initial), windows)
+    return packed(combined, operands)
 
 
 def _is_identity(b: Builder, kind: str, initial: Value) -> bool:
@@ -106,8 +106,8 @@ def _pooled(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | N
     if not moving or len(moving) > _POOLED or value.dtype != "float32" or 0 in value.shape:
         return None
     if kind == "min":
-        found = _pooled(b, "max", b.elementwise("Neg", value), windows)
-        return None if found is None else b.elementwise("Neg", found)
+        pooled = _pooled(b, "max", b.elementwise("Neg", value), windows)
+        return None if pooled is None else b.elementwise("Neg", pooled)
     sides = [windows.padding[axis] for axis in moving]
     sizes = [windows.sizes[axis] for axis in moving]
     if kind not in ("max", "sum") or any(
@@ -139,11 +139,13 @@ def _pooled(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | N
     if kind == "sum":
         attributes["count_include_pad"] = 1
     operator = "MaxPool" if kind == "max" else "AveragePool"
-    made = b.add(operator, [image.name], value.dtype, (*flat, *spatial), **attributes)
-    back = b.reshape(made, (*lead, *spatial))
+    result = b.add(operator, [image.name], value.dtype, (*flat, *spatial), **attributes)
+    back = b.reshape(result, (*lead, *spatial))
     order = [*still, *moving]
-    found = b.transpose(back, [order.index(axis) for axis in range(len(order))])
-    return b.elementwise("Mul", found, b.like(math.prod(sizes), found)) if kind == "sum" else found
+    pooled = b.transpose(back, [order.index(axis) for axis in range(len(order))])
+    return (
+        b.elementwise("Mul", pooled, b.like(math.prod(sizes), pooled)) if kind == "sum" else pooled
+    )
 
 
 def _doubled(

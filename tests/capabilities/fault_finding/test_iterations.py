@@ -63,7 +63,7 @@ def test_the_first_wrong_iteration_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert report.first_bad == "rows" and report.iteration is not None
     wrong = report.iteration
     assert wrong.iteration == (3,), "3.5 - 4 is the first below 0"
-    assert (wrong.index[-1], wrong.found, wrong.wanted) == (3, -0.5, 0.0)
+    assert (wrong.index[-1], wrong.ours, wrong.wanted) == (3, -0.5, 0.0)
     assert "goes wrong in iteration 3" in comparison_text(report)
     assert report.to_json()["iteration"]["kernel"] == wrong.kernel
 

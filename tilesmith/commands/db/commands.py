@@ -162,14 +162,14 @@ def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit:
         raise click.UsageError("name two databases, as 'diff A B' or 'diff B --database A'")
     with opened_at(databases[0]) as first, opened_at(databases[1]) as second:
         names = first.name, second.name
-        found = first.diff(second)
-    summary = differences.counts(found)
+        subjects = first.diff(second)
+    summary = differences.counts(subjects)
     if not as_json:
-        shown = [one for one in found if differences.differs(one)]
+        shown = [one for one in subjects if differences.differs(one)]
         differences.table(shown[: limit or None], names)
         note(differences.sentence(summary, names))
         return
-    print_json({"summary": summary, "differences": [differences.values(one) for one in found]})
+    print_json({"summary": summary, "differences": [differences.values(one) for one in subjects]})
 
 
 for command in (

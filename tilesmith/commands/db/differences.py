@@ -52,8 +52,8 @@ def differs(difference: Difference) -> bool:
 
 def counts(differences: Sequence[Difference]) -> dict[str, int]:
     """How many subjects there are of each kind."""
-    found = [kind(one) for one in differences]
-    return {name: found.count(name) for name in _KINDS}
+    kinds = [kind(one) for one in differences]
+    return {name: kinds.count(name) for name in _KINDS}
 
 
 def sentence(summary: Mapping[str, int], names: tuple[str, str]) -> str:

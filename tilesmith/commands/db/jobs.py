@@ -31,9 +31,9 @@ def jobs(database: str, as_json: bool, state: str | None, limit: int) -> None:
     from tilesmith.commands.db import tables
 
     with opened_at(database) as opened:
-        found = [job for job in opened.jobs() if state in (None, state_of(job))][: limit or None]
+        listed = [job for job in opened.jobs() if state in (None, state_of(job))][: limit or None]
         name, moment = opened.name, opened.now()
-        values = [_values(opened, job, moment) for job in found]
+        values = [_values(opened, job, moment) for job in listed]
     if as_json:
         print_json({"jobs": values})
         return

@@ -21,9 +21,9 @@ def machines(database: str, as_json: bool) -> None:
     from tilesmith.commands.db.tables import table
 
     with opened_at(database) as opened:
-        found = opened.machines()
+        reports = opened.machines()
     if as_json:
-        print_json({"machines": [_values(machine) for machine in found]})
+        print_json({"machines": [_values(machine) for machine in reports]})
         return
     rows = [
         (
@@ -37,7 +37,7 @@ def machines(database: str, as_json: bool) -> None:
             machine.state,
             machine.message,
         )
-        for machine in found
+        for machine in reports
     ]
     header = "machine|target|processor|cores|trials|failed|pace|state|message"
     table(header.split("|"), rows, "no machine measured anything for this database yet")

@@ -67,8 +67,8 @@ def prune(
         removed = opened.prune(Pruning(**rules, before=moment, only=only), dry_run=dry_run)
         left = opened.rows() - (removed if dry_run else 0)
     if as_json:
-        found = {"removed": removed, "trials": left, "dry_run": dry_run}
-        print_json({**found, "unfinished_jobs": unfinished})
+        outcome = {"removed": removed, "trials": left, "dry_run": dry_run}
+        print_json({**outcome, "unfinished_jobs": unfinished})
         return
     verb = "would be removed" if dry_run else "removed"
     kept = ", ".join(map(str, unfinished[:5])) + (" ..." if len(unfinished) > 5 else "")

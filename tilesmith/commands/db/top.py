@@ -51,14 +51,14 @@ def top(
             asked.pop("operator")
             records = opened.top(workload, limit=limit or 1_000_000, **asked)
     if workload is None:
-        told = [tasks.get(_subject(best)) for best in bests]
+        tasks_of = [tasks.get(_subject(best)) for best in bests]
         if as_json:
-            both = zip(bests, told, origins, strict=True)
+            both = zip(bests, tasks_of, origins, strict=True)
             rows = [{**tables.best_values(*one), **_gain(*one[:2])} for one in both]
             print_json({"records": rows})
         else:
             empty = f"no working schedule in '{name}' passes these conditions"
-            tables.bests_table(bests, told, origins, empty)
+            tables.bests_table(bests, tasks_of, origins, empty)
     elif as_json:
         print_json({"records": [tables.record_values(record) for record in records]})
     else:
@@ -81,13 +81,13 @@ def _bests(
     keys = list(dict.fromkeys(key for key, *_ in ranked))
     if limit is not None:
         keys = keys[: 4 * limit]  # a best may be of another way of measuring than its job's
-    found = database.overview(workloads=keys, **asked) if keys else []
-    found.sort(key=lambda best: -(_seconds(best, tasks) or 0.0))  # stable: by workload otherwise
-    if limit is None or len(found) < limit:
-        known = {_subject(best) for best in found}
+    listed = database.overview(workloads=keys, **asked) if keys else []
+    listed.sort(key=lambda best: -(_seconds(best, tasks) or 0.0))  # stable: by workload otherwise
+    if limit is None or len(listed) < limit:
+        known = {_subject(best) for best in listed}
         more = None if limit is None else limit + len(known)
-        found += [b for b in database.overview(limit=more, **asked) if _subject(b) not in known]
-    return found[:limit], tasks
+        listed += [b for b in database.overview(limit=more, **asked) if _subject(b) not in known]
+    return listed[:limit], tasks
 
 
 def _subject(best: Best) -> Subject:

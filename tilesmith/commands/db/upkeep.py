@@ -98,10 +98,10 @@ def verify(
         tables.drifts_table(drifts, tolerance)
     if faults:
         raise JobError(f"database '{name}' is damaged: {'; '.join(faults)}")
-    told = f"the file is intact; {len(drifts)} records measured again, {drifted} drifted"
+    summary = f"the file is intact; {len(drifts)} records measured again, {drifted} drifted"
     if drifted and not heal:
         raise JobError(
-            f"{told} by more than {tolerance:.0%}; --heal keeps what was measured now, --tolerance "
-            "allows for more"
+            f"{summary} by more than {tolerance:.0%}; --heal keeps what was measured now, "
+            "--tolerance allows for more"
         )
-    note(f"{told}{', what was measured now is kept' if heal and drifts else ''}")
+    note(f"{summary}{', what was measured now is kept' if heal and drifts else ''}")

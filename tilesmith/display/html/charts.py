@@ -35,10 +35,10 @@ class Axis:
         cls, values: Iterable[float], start: float, stop: float, *, logarithmic: bool = False
     ) -> Axis:
         """An axis that holds all values with a little room; linear ones start at zero."""
-        found = list(values)
+        numbers = list(values)
         if logarithmic:
-            return cls(min(found) / 1.15, max(found) * 1.15, start, stop, True)
-        return cls(0.0, max(found) * 1.05 or 1.0, start, stop)
+            return cls(min(numbers) / 1.15, max(numbers) * 1.15, start, stop, True)
+        return cls(0.0, max(numbers) * 1.05 or 1.0, start, stop)
 
     def at(self, value: float) -> float:
         """Where a value lies."""
@@ -117,9 +117,9 @@ def path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:
 
 def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """A curve that keeps its value until the next point."""
-    found: list[tuple[float, float]] = []
+    steps: list[tuple[float, float]] = []
     for x, y in points:
-        if found:
-            found.append((x, found[-1][1]))
-        found.append((x, y))
-    return found
+        if steps:
+            steps.append((x, steps[-1][1]))
+        steps.append((x, y))
+    return steps

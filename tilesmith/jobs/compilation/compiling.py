@@ -93,13 +93,13 @@ def parts_of(asked: Resolved) -> Parts:
     return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
 
 
-def _parts_of_sizes(found: Varying, asked: Resolved) -> Parts:
+def _parts_of_sizes(model: Varying, asked: Resolved) -> Parts:
     """The workloads at the sizes that schedules are chosen for."""
     from tilesmith.jobs.requests.varying import typical_graphs
 
     counts: Counter[Workload] = Counter()
     notes = []
-    for graph, where in typical_graphs(found, asked):
+    for graph, where in typical_graphs(model, asked):
         counts.update(node.workload for node in graph.nodes if node.workload is not None)
         notes.append(f"counted at {where}")
     return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], tuple(notes))
@@ -126,8 +126,8 @@ def build_executable(
     from tilesmith.compiler.runtime.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
 
-    found = build_recipe(asked, require_tuned, arrange)
-    return Executable(found) if isinstance(found, Recipe) else VaryingExecutable(found)
+    recipe = build_recipe(asked, require_tuned, arrange)
+    return Executable(recipe) if isinstance(recipe, Recipe) else VaryingExecutable(recipe)
 
 
 def build_recipe(
@@ -149,10 +149,10 @@ def build_recipe(
     def options() -> BuildOptions:  # once the model is read: it may not be there
         source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
         updates = {**updates_of(asked.model), **asked.updates}
-        found = BuildOptions(
+        chosen = BuildOptions(
             asked.threads, asked.precision, require_tuned, source, updates, chips=asked.chips
         )
-        return found if arrange is None else replace(found, arrange=arrange)
+        return chosen if arrange is None else replace(chosen, arrange=arrange)
 
     def built(database: Records | None, pins: Pinned | None) -> Recipe | VaryingRecipe:
         if varying is not None and varying.declared.sizes:
@@ -182,14 +182,14 @@ def build_fixed(asked: Resolved, require_tuned: bool = False) -> Executable:
     """
     from tilesmith.compiler.runtime.executable import Executable
 
-    found = build_executable(asked, require_tuned)
-    if not isinstance(found, Executable):
-        size = found.recipe.sizes[0]
+    executable = build_executable(asked, require_tuned)
+    if not isinstance(executable, Executable):
+        size = executable.recipe.sizes[0]
         raise InputError(
             f"'{size.name}' is given a range, and this needs one size; write for example "
             f"--shape {size.name}={size.high}"
         )
-    return found
+    return executable
 
 
 def source_text(model: Path) -> str:
@@ -324,14 +324,14 @@ def _ranges_of(
     if isinstance(executable, Executable):
         return (), ()
     recipe = executable.recipe
-    variants = (VariantReport.of(found.region, found.report) for found in recipe.variants)
+    variants = (VariantReport.of(variant.region, variant.report) for variant in recipe.variants)
     return recipe.sizes, tuple(variants)
 
 
 def random_inputs(executable: Executable | Graph, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Seeded inputs that fit: normal numbers, small positive integers, or flags."""
     rng = np.random.default_rng(seed)
-    found: dict[str, NDArray[Any]] = {}
+    inputs: dict[str, NDArray[Any]] = {}
     for info in executable.inputs:
         if not info.known:
             raise InputError(
@@ -340,7 +340,7 @@ def random_inputs(executable: Executable | Graph, seed: int = 0) -> dict[str, ND
             )
         dtype = to_numpy(info.dtype)
         if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
-            found[info.name] = rng.integers(0, 2, info.dims).astype(dtype)
+            inputs[info.name] = rng.integers(0, 2, info.dims).astype(dtype)
         else:
-            found[info.name] = rng.standard_normal(info.dims).astype(dtype)
-    return found
+            inputs[info.name] = rng.standard_normal(info.dims).astype(dtype)
+    return inputs

@@ -49,17 +49,17 @@ def keep(
     choices: Choices,
     seconds: float,
     job: int | None = None,
-    told: Mapping[str, Any] | None = None,
+    report: Mapping[str, Any] | None = None,
 ) -> None:
     """Record the schedules pinned in a model and its latency with them, by a job if any.
 
     Args:
-        told: what comparing them came to, for the job's report.
+        report: what comparing them came to, for the job's report.
     """
     from tilesmith.records import TuningRecord
 
     config = Config.of({workload.digest: pinned.key for workload, pinned in choices.items()})
-    message = "" if told is None else json.dumps(told)
+    message = "" if report is None else json.dumps(report)
     result = MeasureResult("ok", _way(target), (seconds,), message)
     database.add(
         [TuningRecord(model_key(kernels), target.identity, config, result, threads)], job=job
@@ -73,15 +73,15 @@ def pinned(database: Database, kernels: Graph, target: Target, threads: int) -> 
         return {}
     workloads = (node.workload for node in kernels.nodes if node.workload is not None)
     known = {workload.digest: workload for workload in workloads}
-    found = {
+    pins = {
         known[digest]: Config.from_json(str(text))
         for digest, text in newest.config.items()
         if digest in known
     }
-    bests = database.layout_bests(list(found), target, threads)
+    bests = database.layout_bests(list(pins), target, threads)
     return {
         workload: config
-        for workload, config in found.items()
+        for workload, config in pins.items()
         if _is_legal(workload, target, config)
         and all(
             best.record.created_at is not None and best.record.created_at <= newest.created_at

@@ -124,8 +124,8 @@ class CompileReport:
             return {}
         names = ("host_us", "bytes_moved", "bytes_saved", "resident")
         details = self.simulated.details
-        found = {name: details[name] for name in names if name in details}
-        return {"latency_us": self.simulated.latency_us, **found}
+        shown = {name: details[name] for name in names if name in details}
+        return {"latency_us": self.simulated.latency_us, **shown}
 
     @property
     def fallback(self) -> int:

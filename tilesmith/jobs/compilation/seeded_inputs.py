@@ -25,9 +25,9 @@ def seeded_inputs(request: Request, executable: Executable) -> dict[str, NDArray
     Raises:
         InputError: an input for which none can be made.
     """
-    found = random_inputs(executable)
-    if not _may_be_shapes(found) or is_artifact(request.subject):
-        return found
+    inputs = random_inputs(executable)
+    if not _may_be_shapes(inputs) or is_artifact(request.subject):
+        return inputs
     known = {info.name: info.dims for info in executable.inputs}
     model = request.resolved().model
     return fitting_inputs(model, graph_of(model, known))
@@ -50,10 +50,10 @@ def given_or_filled(
     """
     if fill is None and given:
         return dict(given)
-    made = seeded_inputs(request, executable)
+    inputs = seeded_inputs(request, executable)
     if fill not in (None, "random"):
-        made = {name: FILLS[fill](array) for name, array in made.items()}
-    return {**made, **given}
+        inputs = {name: FILLS[fill](array) for name, array in inputs.items()}
+    return {**inputs, **given}
 
 
 def _iota(like: NDArray[Any]) -> NDArray[Any]:
@@ -74,8 +74,8 @@ def fitting_inputs(model: Model, graph: Graph, seed: int = 0) -> dict[str, NDArr
     """Inputs of a model as imported; errors as `seeded_inputs`."""
     from tilesmith.compiler.graph.fitting_inputs import fitted
 
-    found = random_inputs(graph, seed)
-    return fitted(graph, found, _declared(model)) if _may_be_shapes(found) else found
+    inputs = random_inputs(graph, seed)
+    return fitted(graph, inputs, _declared(model)) if _may_be_shapes(inputs) else inputs
 
 
 def _may_be_shapes(inputs: Mapping[str, NDArray[Any]]) -> bool:

@@ -58,18 +58,18 @@ def untuned_in(
     Args:
         sizes: those that kernels are tuned at, of a model whose sizes vary.
     """
-    found = Counter(_kernels(recipe, sizes or {}))
-    if not found:
+    kernels = Counter(_kernels(recipe, sizes or {}))
+    if not kernels:
         return ()
     if asked.database is None:
-        return _sorted(Untuned(*kernel, "there is no database") for kernel in _flat(found))
+        return _sorted(Untuned(*kernel, "there is no database") for kernel in _flat(kernels))
     from tilesmith.records.database import Database
 
     with Database.open(asked.database, create=False) as opened:
-        known = _known(opened, [key for key, _ in found])
+        known = _known(opened, [key for key, _ in kernels])
     return _sorted(
         Untuned(key, count, origin, _why(known.get(key, []), asked, origin))
-        for key, count, origin in _flat(found)
+        for key, count, origin in _flat(kernels)
     )
 
 
@@ -88,12 +88,12 @@ def tuning_command(asked: Request) -> str:
     return shlex.join([*words, *option_words(asked)])
 
 
-def _flat(found: Counter[tuple[str, str]]) -> Iterable[tuple[str, int, str]]:
-    return ((key, count, origin) for (key, origin), count in found.items())
+def _flat(kernels: Counter[tuple[str, str]]) -> Iterable[tuple[str, int, str]]:
+    return ((key, count, origin) for (key, origin), count in kernels.items())
 
 
-def _sorted(found: Iterable[Untuned]) -> tuple[Untuned, ...]:
-    return tuple(sorted(found, key=lambda one: (-one.kernels, one.workload)))
+def _sorted(untuned: Iterable[Untuned]) -> tuple[Untuned, ...]:
+    return tuple(sorted(untuned, key=lambda one: (-one.kernels, one.workload)))
 
 
 def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterable[tuple[str, str]]:
@@ -115,10 +115,10 @@ def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterab
 
 def _known(database: Database, keys: Sequence[str]) -> dict[str, list[Best]]:
     """What is on record of each workload, whatever it was tuned for."""
-    found: dict[str, list[Best]] = {}
+    bests: dict[str, list[Best]] = {}
     for best in database.overview(workloads=sorted(set(keys))):
-        found.setdefault(best.record.workload_key, []).append(best)
-    return found
+        bests.setdefault(best.record.workload_key, []).append(best)
+    return bests
 
 
 def _why(known: Sequence[Best], asked: Resolved, origin: str) -> str:

@@ -33,9 +33,9 @@ def findings() -> Iterator[Finding]:
     yield Finding(_SECTION, "python", "fine", sys.version.split()[0])
     yield Finding(_SECTION, "tilesmith", "fine", _version("tilesmith") or "from a folder")
     wanted, extras = _requirements()
-    found = {name: _version(name) for name in wanted}
-    missing = [name for name, version in found.items() if version is None]
-    text = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    versions = {name: _version(name) for name in wanted}
+    missing = [name for name, version in versions.items() if version is None]
+    text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     yield Finding(_SECTION, "needs", "fine", text)
     if missing:
         advice = "install it again: pip install --force-reinstall tilesmith"
@@ -62,9 +62,9 @@ def _extras(extras: dict[str, list[str]]) -> Iterator[Finding]:
 
 
 def _compiler() -> Finding:
-    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if found is not None:
-        return Finding(_SECTION, "C compiler", "fine", found)
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is not None:
+        return Finding(_SECTION, "C compiler", "fine", compiler)
     text = "none; nothing here needs one but linking C libraries"
     return Finding(_SECTION, "C compiler", "note", text)
 
@@ -82,8 +82,8 @@ def _requirements() -> tuple[list[str], dict[str, list[str]]]:
 
 def _names(wanted: list[Requirement], extra: str) -> list[str]:
     """What applies here with an extra ("": with none), of what does not apply without it."""
-    found = [one for one in wanted if one.name != "tilesmith" and _applies(one, extra)]
-    return [one.name for one in found if not extra or not _applies(one, "")]
+    requirements = [one for one in wanted if one.name != "tilesmith" and _applies(one, extra)]
+    return [one.name for one in requirements if not extra or not _applies(one, "")]
 
 
 def _applies(requirement: Requirement, extra: str) -> bool:

@@ -108,9 +108,9 @@ def _busy() -> Callable[[], None]:
 
 def _seconds(call: Callable[[], None], count: int) -> list[float]:
     call()
-    found = []
+    seconds = []
     for _ in range(count):
         start = time.perf_counter()
         call()
-        found.append(time.perf_counter() - start)
-    return found
+        seconds.append(time.perf_counter() - start)
+    return seconds

@@ -67,26 +67,26 @@ def _cache() -> Finding:
 
 def _database() -> Finding:
     """The database that is used where none is named."""
-    found = located(BY_DEFAULT)
-    if found.location is None:
+    location = located(BY_DEFAULT)
+    if location.location is None:
         advice = f"name one by --database, set {VARIABLE}, or tune: {FILE} is made here"
         return Finding(_SECTION, "database", "note", "none is meant by default", advice)
-    if "://" not in found.location and not Path(found.location).exists():
-        folder = Path(found.location).absolute().parent
+    if "://" not in location.location and not Path(location.location).exists():
+        folder = Path(location.location).absolute().parent
         if not folder.is_dir():
-            said = f"{found.display} cannot be made: there is no folder {folder}"
+            said = f"{location.display} cannot be made: there is no folder {folder}"
             return Finding(_SECTION, "database", "problem", said, f"make it, or set {VARIABLE}")
         if not os.access(folder, os.W_OK):
-            said = f"{found.display} cannot be made: {folder} cannot be written"
+            said = f"{location.display} cannot be made: {folder} cannot be written"
             return Finding(_SECTION, "database", "problem", said, f"name another by {VARIABLE}")
         advice = "it is made by the first tuning job"
-        return Finding(_SECTION, "database", "note", f"{found.display} is not there yet", advice)
+        return Finding(_SECTION, "database", "note", f"{location.display} is not there yet", advice)
     try:
-        with Database.open(found.location, create=False) as database:
+        with Database.open(location.location, create=False) as database:
             stats = database.stats()
     except TilesmithError as failure:
         return Finding(_SECTION, "database", "problem", str(failure))
-    return Finding(_SECTION, "database", "fine", f"{found.display}, {stats['trials']:,} trials")
+    return Finding(_SECTION, "database", "fine", f"{location.display}, {stats['trials']:,} trials")
 
 
 def _counters() -> Finding:

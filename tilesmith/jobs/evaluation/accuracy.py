@@ -47,6 +47,6 @@ def _samples(executable: Executable, data: Data | None) -> Sequence[Mapping[str,
     expected = [
         Expected(info.name, info.dims, np.dtype(to_numpy(info.dtype))) for info in executable.inputs
     ]
-    found = samples_of(expected, data)
-    chosen = np.random.default_rng(0).permutation(len(found))[:_SAMPLES]
-    return [found[number] for number in sorted(chosen)]
+    samples = samples_of(expected, data)
+    chosen = np.random.default_rng(0).permutation(len(samples))[:_SAMPLES]
+    return [samples[number] for number in sorted(chosen)]

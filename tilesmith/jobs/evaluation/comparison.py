@@ -153,8 +153,8 @@ def source_of(executable: Executable, model: str, given: str | Path | None) -> P
         return Path(model)
     name, _, held = executable.source.rpartition(" ")
     for folder in (Path(model).parent, Path()):
-        if name and (found := folder / name).is_file() and source_text(found).endswith(held):
-            return found
+        if name and (path := folder / name).is_file() and source_text(path).endswith(held):
+            return path
     if not name:
         raise ModelError(
             f"which model '{model}' was compiled from is not known; name it with --model MODEL.onnx"

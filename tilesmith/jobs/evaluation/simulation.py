@@ -136,9 +136,9 @@ def simulate_artifact(
 def _part(workload: str, config: str, count: int, target: Target) -> Part:
     """A kernel of an artifact. Where sizes vary, its configuration may be one of other sizes; then
     the default stands for it."""
-    found, chosen = Workload.parse(workload), Config.from_json(config)
-    legal = chosen in space_of(found, target)
-    return Part(found, float(count), chosen if legal else None)
+    parsed, chosen = Workload.parse(workload), Config.from_json(config)
+    legal = chosen in space_of(parsed, target)
+    return Part(parsed, float(count), chosen if legal else None)
 
 
 def simulate_parts(

@@ -48,12 +48,12 @@ def parsed(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigError: a text is neither, or a knob has two values.
     """
-    found: dict[str, str] = {}
+    knobs: dict[str, str] = {}
     for text in texts:
         for name, value in _pairs(text):
-            if found.setdefault(name, value) != value:
-                raise ConfigError(f"knob '{name}' is given twice: {found[name]} and {value}")
-    return found
+            if knobs.setdefault(name, value) != value:
+                raise ConfigError(f"knob '{name}' is given twice: {knobs[name]} and {value}")
+    return knobs
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -136,11 +136,13 @@ def _value(space: SearchSpace, name: str, text: str) -> KnobValue:
     known = space.describe()
     if name not in known:
         raise unknown("knob", name, sorted(known), ConfigError)
-    found = {str(value): value for value in known[name]}
-    if text not in found:
-        meant = did_you_mean(text, found) if not text.lstrip("-").isdigit() else ""
-        raise ConfigError(f"knob '{name}' cannot be {text}; allowed: {_words(tuple(found))}{meant}")
-    return found[text]
+    values = {str(value): value for value in known[name]}
+    if text not in values:
+        meant = did_you_mean(text, values) if not text.lstrip("-").isdigit() else ""
+        raise ConfigError(
+            f"knob '{name}' cannot be {text}; allowed: {_words(tuple(values))}{meant}"
+        )
+    return values[text]
 
 
 def _words(values: Sequence[object]) -> str:
@@ -157,12 +159,12 @@ def _together(space: SearchSpace, values: Mapping[str, KnobValue]) -> str:
         holding = [s for s in space.subspaces if all(_takes(s, n, v) for n, v in before.items())]
         if any(_takes(s, last, values[last]) for s in holding):
             continue
-        told = " ".join(f"{n}={v}" for n, v in before.items())
+        settings = " ".join(f"{n}={v}" for n, v in before.items())
         allowed = SearchSpace(tuple(holding)).describe().get(last, ())
         what = f"allowed there: {_words(allowed)}" if allowed else "there is no such knob there"
-        return f"knob '{last}' cannot be {values[last]} beside {told}; {what}"
-    told = " ".join(f"{n}={v}" for n, v in values.items())
-    return f"no configuration has {told}: whatever the other knobs, a limit is broken"
+        return f"knob '{last}' cannot be {values[last]} beside {settings}; {what}"
+    settings = " ".join(f"{n}={v}" for n, v in values.items())
+    return f"no configuration has {settings}: whatever the other knobs, a limit is broken"
 
 
 def _check(subspace: Subspace, config: Config, given: set[str]) -> None:
@@ -170,12 +172,16 @@ def _check(subspace: Subspace, config: Config, given: set[str]) -> None:
     try:
         subspace.check(config)
     except ConfigError as error:
-        told = []
+        alternatives = []
         for name in sorted(given & {knob.name for knob in subspace.knobs}):
             (knob,) = (knob for knob in subspace.knobs if knob.name == name)
             legal = [v for v in knob.values if _legal(subspace, Config.of({**config, name: v}))]
-            told.append(f"{name} can be {_words(legal)}" if legal else f"{name} can be nothing")
-        raise ConfigError(f"{error}; the other knobs as they are, {'; '.join(told)}") from None
+            alternatives.append(
+                f"{name} can be {_words(legal)}" if legal else f"{name} can be nothing"
+            )
+        raise ConfigError(
+            f"{error}; the other knobs as they are, {'; '.join(alternatives)}"
+        ) from None
 
 
 def _legal(subspace: Subspace, config: Config) -> bool:

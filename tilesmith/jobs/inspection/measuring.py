@@ -160,11 +160,11 @@ def measured(request: Request, given: Mapping[str, str], by: str | None = None) 
     check_schedulable([workload], asked.target)
     base, base_is, notes = known_best(workload, asked)
     space = space_of(workload, asked.target)
-    found = filled(space, given, base, np.random.default_rng(0))
-    config = _chosen(workload, asked.target, found.candidates)
-    if found.open:
-        told = ", ".join(f"{name}={config[name]}" for name in found.open)
-        notes.append(f"the base has no value for these, which the simulator chose: {told}")
+    filling = filled(space, given, base, np.random.default_rng(0))
+    config = _chosen(workload, asked.target, filling.candidates)
+    if filling.open:
+        choices = ", ".join(f"{name}={config[name]}" for name in filling.open)
+        notes.append(f"the base has no value for these, which the simulator chose: {choices}")
     configs = [base, config] if config != base else [base]
     results = _measured(workload, asked, configs, way)
     of_base, of_config = results[0], results[-1]
@@ -182,9 +182,9 @@ def only_workload(asked: Resolved) -> Workload:
     subject = [asked.subject] if isinstance(asked.subject, Workload) else asked.subject
     if not isinstance(subject, list | tuple) or len(set(subject)) != 1:
         raise InputError("this is about a single operator; name one with --op")
-    found = subject[0]
-    assert isinstance(found, Workload)
-    return found
+    workload = subject[0]
+    assert isinstance(workload, Workload)
+    return workload
 
 
 def known_best(workload: Workload, asked: Resolved) -> tuple[Config, str, list[str]]:
@@ -252,10 +252,10 @@ def _measured(
             results = [b if b.ok else a for a, b in zip(results, again, strict=True)]
     finally:
         runner.close()
-    found = [Measured(c, r, flops) for c, r in zip(configs, results, strict=True)]
+    measured = [Measured(c, r, flops) for c, r in zip(configs, results, strict=True)]
     if way == "hardware":
-        return [replace(one, numbers=_by_runner(one.result)) for one in found]
-    return [_checked(workload, asked.target, one) if one.result.ok else one for one in found]
+        return [replace(one, numbers=_by_runner(one.result)) for one in measured]
+    return [_checked(workload, asked.target, one) if one.result.ok else one for one in measured]
 
 
 def _by_runner(result: MeasureResult) -> str:
@@ -264,13 +264,13 @@ def _by_runner(result: MeasureResult) -> str:
     return f"wrong: {result.message}" if result.status == "wrong" else ""
 
 
-def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
+def _checked(workload: Workload, target: Target, measured: Measured) -> Measured:
     """With its numbers compared: a model of this kernel alone, run as any model is."""
     try:
         inside = _inside(workload, target)
-        got = _computed(workload, inside, target, found.config)
+        got = _computed(workload, inside, target, measured.config)
     except TilesmithError as error:
-        return replace(found, numbers=f"not checked: {error}")
+        return replace(measured, numbers=f"not checked: {error}")
     inputs = {n: a.astype(np.float32) if a.dtype.kind == "V" else a
               for n, a in _inputs(workload).items()}  # fmt: skip
     want = np.asarray(_reference(workload, inputs, np.float64), np.float64)
@@ -287,19 +287,19 @@ def _checked(workload: Workload, target: Target, found: Measured) -> Measured:
     right = off <= allowed
     said = f"right, in {inside.dtype} as models there" if inside != workload else "right"
     numbers = said if right else f"wrong: off by {off:.3g} of the largest sum of terms"
-    return replace(found, numbers=numbers, max_error=off)
+    return replace(measured, numbers=numbers, max_error=off)
 
 
 def _inputs(workload: Workload) -> dict[str, NDArray[Any]]:
     """Random operands; indices among them are of what there is, as models refuse others."""
     from tilesmith.tuner.measurement.checking import random_inputs
 
-    found = random_inputs(workload)
+    inputs = random_inputs(workload)
     for name, extents in template_of(workload.operator).index_extents(workload).items():
-        found[name] = np.fmod(found[name], np.resize(extents, found[name].shape)).astype(
-            found[name].dtype
+        inputs[name] = np.fmod(inputs[name], np.resize(extents, inputs[name].shape)).astype(
+            inputs[name].dtype
         )
-    return found
+    return inputs
 
 
 def _reference(workload: Workload, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> NDArray[Any]:
@@ -318,8 +318,10 @@ def _reference(workload: Workload, inputs: Mapping[str, NDArray[Any]], dtype: An
 def _plain(workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """The operator without its epilogue, NaN where it is undefined."""
     with np.errstate(all="ignore"):
-        found = np.asarray(template_of(workload.operator).reference(workload, inputs), np.float64)
-    return np.nan_to_num(found, posinf=0.0, neginf=0.0)
+        expected = np.asarray(
+            template_of(workload.operator).reference(workload, inputs), np.float64
+        )
+    return np.nan_to_num(expected, posinf=0.0, neginf=0.0)
 
 
 def _inside(workload: Workload, target: Target) -> Workload:

@@ -36,13 +36,13 @@ def target_of(database: Database, identity: str) -> Target:
     described = database.target_facts(identity)
     if described is not None:
         return described
-    found = resolve_target(identity.rpartition("-")[0])
-    if found.identity != identity:
+    target = resolve_target(identity.rpartition("-")[0])
+    if target.identity != identity:
         raise InputError(
-            f"the database does not describe target '{identity}', and '{found.name}' here is "
-            f"'{found.identity}'"
+            f"the database does not describe target '{identity}', and '{target.name}' here is "
+            f"'{target.identity}'"
         )
-    return found
+    return target
 
 
 def program_text(record: TuningRecord, target: Target) -> str:

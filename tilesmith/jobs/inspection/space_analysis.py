@@ -181,8 +181,8 @@ def analysed(request: Request, samples: int, seed: int) -> SpaceReport:
     asked = request.resolved(calibrate=True)
     workload = only_workload(asked)
     check_schedulable([workload], asked.target)
-    found, rng = space_of(workload, asked.target), np.random.default_rng(seed)
-    drawn = list(found) if found.size <= samples else found.sample(rng, samples)
+    space, rng = space_of(workload, asked.target), np.random.default_rng(seed)
+    drawn = list(space) if space.size <= samples else space.sample(rng, samples)
     latency = judge(workload, asked.target, drawn).latency * 1e6
     able = np.flatnonzero(np.isfinite(latency)).tolist()
     if not able:
@@ -192,12 +192,12 @@ def analysed(request: Request, samples: int, seed: int) -> SpaceReport:
     judged = [drawn[i] for i in able], latency[able]
     standings, notes = _standings(workload, asked, *judged)
     source, (configs, values) = _learnt_from(workload, asked, judged)
-    importance, explained = _importance(found, configs, values, seed)
-    algorithms = [" ".join(f"{n}={v}" for n, v in s.fixed) for s in found.subspaces]
+    importance, explained = _importance(space, configs, values, seed)
+    algorithms = [" ".join(f"{n}={v}" for n, v in s.fixed) for s in space.subspaces]
     return SpaceReport(
-        str(workload), asked.target.name, found.size,
-        sum(s.cardinality for s in found.subspaces), tuple(algorithms), tuple(_knobs(found)),
-        tuple(_limits(found, rng)), len(drawn), len(drawn) - len(able),
+        str(workload), asked.target.name, space.size,
+        sum(s.cardinality for s in space.subspaces), tuple(algorithms), tuple(_knobs(space)),
+        tuple(_limits(space, rng)), len(drawn), len(drawn) - len(able),
         {q: float(np.quantile(judged[1], q)) for q in QUANTILES}, tuple(_bins(judged[1])),
         standings, importance, source, len(configs), explained, tuple(notes),
     )  # fmt: skip
@@ -267,12 +267,12 @@ def _standings(
         notes.insert(0, f"best: {best_is}, here as the simulator judges it")
     wanted["best_drawn"] = configs[int(np.argmin(latency))]
     judged = judge(workload, asked.target, list(wanted.values())).latency * 1e6
-    found = []
+    standings = []
     for (name, config), us in zip(wanted.items(), judged.tolist(), strict=True):
         able = math.isfinite(us)
         share = float((latency > us * (1 + 1e-9)).mean()) if able else None
-        found.append(_Standing(name, config, us if able else None, share))
-    return tuple(found), notes
+        standings.append(_Standing(name, config, us if able else None, share))
+    return tuple(standings), notes
 
 
 def _learnt_from(
@@ -291,13 +291,13 @@ def _learnt_from(
                 measured_by=label, status="ok", latest=True,
             )  # fmt: skip
             records = opened.query(where, sort="oldest", limit=None)
-            found = {
+            latencies = {
                 record.config: record.latency * 1e6
                 for record in records
                 if record.workload_key == workload.key and record.latency
             }
-            if len(found) >= ENOUGH_RECORDS:
-                return f"records ({label})", (list(found), np.array(list(found.values())))
+            if len(latencies) >= ENOUGH_RECORDS:
+                return f"records ({label})", (list(latencies), np.array(list(latencies.values())))
     return "judged sample", judged
 
 
@@ -318,10 +318,10 @@ def _importance(
     forest = RandomForestRegressor(100, min_samples_leaf=2, random_state=seed)
     forest.fit(table[train], wanted[train])
     explained = float(forest.score(table[test], wanted[test]))
-    found = permutation_importance(
+    importance = permutation_importance(
         forest, table[test], wanted[test], n_repeats=5, random_state=seed
     ).importances_mean
-    shares = np.maximum(found, 0.0)
+    shares = np.maximum(importance, 0.0)
     if not shares.sum() > 0:
         return {}, explained
     ranked = sorted(zip(shares / shares.sum(), names, strict=True), reverse=True)

@@ -60,9 +60,9 @@ def accuracy(
     ranked = next((name for name in names if is_ranked(expected[0][name])), None)
     same, rows, largest = 0, 0, 0.0
     for sample, wanted in zip(samples, expected, strict=True):
-        found = run(sample)
+        outputs = run(sample)
         for name in names:
-            a, b = found[name].astype(np.float64), wanted[name].astype(np.float64)
+            a, b = outputs[name].astype(np.float64), wanted[name].astype(np.float64)
             finite = np.isfinite(b)  # a masked place holds -inf, rightly
             difference = np.where(finite, a - np.where(finite, b, 0.0), 0.0)
             squares[name] += (difference**2).sum(), (b[finite] ** 2).sum()

@@ -31,14 +31,14 @@ def graph_of(model: Model, shapes: Shapes) -> Graph:
     from tilesmith.compiler.driver.front_end import FrontEndModel, format_of
     from tilesmith.compiler.onnx.importer import import_file, import_model
 
-    found = varying_of(model, shapes)
-    if found is not None:
-        if found.declared.sizes:
+    varying = varying_of(model, shapes)
+    if varying is not None:
+        if varying.declared.sizes:
             raise InputError(
-                f"'{found.declared.sizes[0].name}' is given a range, and this needs one size; "
-                f"write for example --shape {found.declared.sizes[0].name}=128"
+                f"'{varying.declared.sizes[0].name}' is given a range, and this needs one size; "
+                f"write for example --shape {varying.declared.sizes[0].name}=128"
             )
-        return import_file(found.file, found.declared.shapes({})).graph
+        return import_file(varying.file, varying.declared.shapes({})).graph
     fixed: Mapping[str, tuple[int, ...]] = shapes  # type: ignore[assignment]
     if (format := format_of(model)) is not None:
         model = format.model(Path(model))  # type: ignore[arg-type]

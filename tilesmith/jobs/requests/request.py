@@ -100,17 +100,17 @@ def _extents(shapes: Mapping[str, Any]) -> dict[str, Any]:
     """Shapes as `Shapes` has them, of lists, and of a size by itself: {"batch": 8}."""
     from tilesmith.search_space.expressions.sizes import Axes
 
-    found = {}
+    shapes_by_name = {}
     for name, said in shapes.items():
         alone = isinstance(said, int) and not isinstance(said, bool)
         extents = (said,) if alone else said
         kind = Axes if isinstance(said, Axes) else tuple
-        found[name] = (
+        shapes_by_name[name] = (
             kind(tuple(e) if isinstance(e, list) else e for e in extents)
             if isinstance(extents, list | tuple)
             else extents
         )
-    return found
+    return shapes_by_name
 
 
 def _check_kinds(asked: Request) -> None:

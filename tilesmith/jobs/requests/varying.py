@@ -132,7 +132,7 @@ def _glance(model: Model) -> onnx.ModelProto | None:
         return None
 
 
-def typical_graphs(found: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
+def typical_graphs(varying: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
     """The kernels at one choice of sizes for each region of them, and the sizes as text: what a
     tuner has to tune."""
     from tilesmith.compiler.driver.build import BuildOptions
@@ -143,7 +143,7 @@ def typical_graphs(found: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
     options = BuildOptions(asked.threads, asked.precision)
     tuned = asked.database is not None
     points = typical(
-        found.file, found.declared, Schedules(asked.target, None, options, tuned=tuned)
+        varying.file, varying.declared, Schedules(asked.target, None, options, tuned=tuned)
     )
     return [(graph, text_of(point)) for point, graph in points]
 
@@ -156,7 +156,7 @@ def sizes_for(executable: VaryingExecutable, shapes: Shapes) -> dict[str, int]:
     """
     sizes = {size.name: size for size in executable.recipe.sizes}
     inputs = {info.name: info for info in executable.inputs}
-    found: dict[str, int] = {}
+    by_size: dict[str, int] = {}
     for name, said in shapes.items():
         extents = tuple(extent for extent in said if isinstance(extent, int))
         if len(extents) < len(said):
@@ -174,9 +174,9 @@ def sizes_for(executable: VaryingExecutable, shapes: Shapes) -> dict[str, int]:
             known = ", ".join((*sizes, *inputs))
             raise InputError(f"'{executable.name}' has no size or input '{name}'; it has {known}")
         for size, value in pairs.items():
-            if found.setdefault(size, value) != value:
-                raise InputError(f"'{size}' is given both as {found[size]} and {value}")
-    return {**executable.typical, **found}
+            if by_size.setdefault(size, value) != value:
+                raise InputError(f"'{size}' is given both as {by_size[size]} and {value}")
+    return {**executable.typical, **by_size}
 
 
 def shape_words(shapes: Mapping[str, tuple[Any, ...]]) -> list[str]:

@@ -65,7 +65,7 @@ class Expected:
     def _fits(self, shape: tuple[int, ...]) -> bool:
         assert self.dims is not None
         pairs = zip(self.dims, shape, strict=False)
-        return len(shape) == len(self.dims) and all(e in (None, found) for e, found in pairs)
+        return len(shape) == len(self.dims) and all(e in (None, extent) for e, extent in pairs)
 
     def _fits_behind(self, shape: tuple[int, ...]) -> bool:
         assert self.dims is not None
@@ -93,7 +93,7 @@ def expected_inputs(
     Raises:
         InputError: a symbolic dimension is given more than one size.
     """
-    found = []
+    expected = []
     for value in inputs:
         kind = value.type.tensor_type
         dims: tuple[int | None, ...] | None = None
@@ -102,8 +102,8 @@ def expected_inputs(
         if value.name in shapes:
             dims = tuple(shapes[value.name])
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        found.append(Expected(value.name, dims, np.dtype(dtype)))
-    return tuple(found)
+        expected.append(Expected(value.name, dims, np.dtype(dtype)))
+    return tuple(expected)
 
 
 def _extent(dim: Any, shapes: Mapping[str, Sequence[Any]]) -> int | None:
@@ -141,8 +141,8 @@ def random_samples(inputs: Sequence[Expected], count: int, seed: int) -> list[Ar
         for one in inputs:
             dims = tuple(extent or 0 for extent in one.dims or ())
             floats = one.dtype.kind == "f"
-            made = rng.normal(size=dims) if floats else rng.integers(0, 2, dims)
-            sample[one.name] = np.asarray(made, one.dtype)
+            values = rng.normal(size=dims) if floats else rng.integers(0, 2, dims)
+            sample[one.name] = np.asarray(values, one.dtype)
         drawn.append(sample)
     return drawn
 
@@ -154,10 +154,10 @@ def samples_of(inputs: Sequence[Expected], data: Data) -> list[Arrays]:
         InputError: a file cannot be read, an input is missing or unknown, a shape or dtype does
             not fit, inputs have different numbers of samples, or there are none.
     """
-    found = [sample for arrays in _read(inputs, data) for sample in _split(inputs, arrays)]
-    if not found:
+    samples = [sample for arrays in _read(inputs, data) for sample in _split(inputs, arrays)]
+    if not samples:
         raise InputError("the calibration data holds no sample; give arrays of the model's inputs")
-    return found
+    return samples
 
 
 def _split(inputs: Sequence[Expected], arrays: Arrays) -> list[Arrays]:
@@ -194,7 +194,7 @@ def _read_path(inputs: Sequence[Expected], path: Path) -> list[Arrays]:
         raise InputError(f"calibration data '{path}' does not exist")
     if not path.is_dir():
         return [_read_file(inputs, path)]
-    files = sorted(found for found in path.iterdir() if found.suffix in _SUFFIXES)
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     if not files:
         raise InputError(f"the folder '{path}' of calibration data holds no .npy or .npz file")
     names = {one.name for one in inputs}
@@ -214,10 +214,10 @@ def _read_file(inputs: Sequence[Expected], path: Path) -> Arrays:
 
 
 def _array(path: Path) -> NDArray[Any]:
-    found = _loaded(path)
-    if not isinstance(found, np.ndarray):
+    array = _loaded(path)
+    if not isinstance(array, np.ndarray):
         raise InputError(f"calibration data '{path}' holds several arrays; name it .npz")
-    return found
+    return array
 
 
 def _loaded(path: Path) -> Any:

@@ -63,23 +63,23 @@ def resolve_target(
     from tilesmith.simulator import simulators
 
     if isinstance(target, Target):
-        found = target
+        resolved = target
     elif target == HOST:
         from tilesmith.codegen.host.machine import host_target
 
-        found = host_target()
-        found = simulators[found.family].calibrated(found, measure=calibrate)
+        resolved = host_target()
+        resolved = simulators[resolved.family].calibrated(resolved, measure=calibrate)
     elif target.startswith(f"{HOST}:"):
         others = {"isa.name": target.partition(":")[2], **(settings or {})}
         return resolve_target(HOST, others, calibrate=calibrate)
     else:
-        found = _recorded(target, database) or _of_known_family(load_target(target))
+        resolved = _recorded(target, database) or _of_known_family(load_target(target))
     if not settings:
-        return found
-    simulator = simulators.find(found.family)
+        return resolved
+    simulator = simulators.find(resolved.family)
     if simulator is None:
-        return found.with_settings(settings)
-    return simulator.with_settings(found, settings)
+        return resolved.with_settings(settings)
+    return simulator.with_settings(resolved, settings)
 
 
 def _recorded(name: str, location: str | None) -> Target | None:
@@ -95,14 +95,14 @@ def _recorded(name: str, location: str | None) -> Target | None:
 
     with Database.open(location, create=False) as opened:
         machine = next((one for one in opened.machines() if one.name == name), None)
-        found = opened.target_facts(name if machine is None else machine.target)
-    if found is None or machine is None or not machine.calibration:
-        return found
-    facts = dict(found.facts)
+        recorded = opened.target_facts(name if machine is None else machine.target)
+    if recorded is None or machine is None or not machine.calibration:
+        return recorded
+    facts = dict(recorded.facts)
     for key, value in machine.calibration.items():
         known = facts.get(key, Fact(value, machine.name, "F", calibratable=True))
         facts[key] = replace(known, value=value)
-    return Target.of(found.name, found.family, facts, found.doc)
+    return Target.of(recorded.name, recorded.family, facts, recorded.doc)
 
 
 def check_schedulable(

@@ -49,9 +49,9 @@ class _Told:
 
     def workers(self, *, ended: bool = False) -> list[WorkerReport]:
         """Who measures, as they last were; `ended` at the end of the job."""
-        found = () if self._latest is None else self._latest.workers
+        reports = () if self._latest is None else self._latest.workers
         gone = ("lost", "set aside")
-        return [w if not ended or w.state in gone else replace(w, state="ended") for w in found]
+        return [w if not ended or w.state in gone else replace(w, state="ended") for w in reports]
 
     def to_json(self) -> dict[str, Any] | None:
         """What `jobs.progress` holds (docs/database.md); None before the first trial."""
@@ -90,19 +90,19 @@ def beating(database: Database, job: int | None, observer: Observer | None) -> I
         job: None beats for nothing (a replay writes nothing).
         observer: is told of progress as well.
     """
-    told, ended = _Told(), threading.Event()
+    latest, ended = _Told(), threading.Event()
     number = -1 if job is None else job
 
     def observe(progress: Progress) -> None:
-        told.take(progress)
+        latest.take(progress)
         if observer is not None:
             observer(progress)
 
     def beat() -> None:
         while not ended.wait(BEAT_S):
             with contextlib.suppress(TilesmithError):
-                database.beat(number, told.to_json())
-                if workers := told.workers():
+                database.beat(number, latest.to_json())
+                if workers := latest.workers():
                     database.write_workers(number, workers)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
@@ -115,6 +115,6 @@ def beating(database: Database, job: int | None, observer: Observer | None) -> I
         if job is not None:
             thread.join(_JOIN_S)
             with contextlib.suppress(TilesmithError):
-                database.tell(job, told.to_json())
-                if workers := told.workers(ended=True):
+                database.tell(job, latest.to_json())
+                if workers := latest.workers(ended=True):
                     database.write_workers(job, workers)

@@ -114,7 +114,7 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
     options = request.options(started)
     asked = request.resolved(calibrate=True)
     parts = parts_of(asked)
-    check_schedulable([found.workload for found in parts.workloads], asked.target)
+    check_schedulable([part.workload for part in parts.workloads], asked.target)
     way = way_of_measuring(request.measure, asked.target)
     if request.resume and way == "replay":
         LOG.info(NOTHING_TO_RESUME)
@@ -190,16 +190,16 @@ def run_job(
         summary, models = searched_on(
             cluster or own, job.target, job.threads, search, measures=job.on_hardware
         )
-        found = replace(report_of(summary), models=models)
+        report = replace(report_of(summary), models=models)
         with token.shielded():
             if job.writes:
-                told = with_origins(found.tasks, opened, job.target, job.threads)
-                found = replace(found, tasks=told)
+                tasks = with_origins(report.tasks, opened, job.target, job.threads)
+                report = replace(report, tasks=tasks)
     LOG.info("%s done", summary.counts)
     if summary.ending != "cancelled":
-        return found
+        return report
     raise JobStopped(
-        found,
+        report,
         f"stopped by {token.reason} after {summary.counts}, all of them kept in '{name}'; the same "
         "job with --resume goes on",
         token.reason,
@@ -226,24 +226,26 @@ def _searched(
         measuring = _runners(job, opened, fleet)
         watched = noting(opened, fleet, job.on_hardware)
         with watched, beating(opened, number, observer) as observing:
-            found = _tuned(job, opened, ledger, measuring, observing, token)
+            outcome = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
-            _keep_choices(job, opened, ledger, found[0])
-    return found
+            _keep_choices(job, opened, ledger, outcome[0])
+    return outcome
 
 
 def _keep_choices(
     job: TuningJob, database: Database, ledger: Ledger, summary: TuningSummary
 ) -> None:
     """Record what was found best inside the model, for compiling it."""
-    kernels, found = job.parts.kernels, summary.in_place
-    if kernels is None or found.after_s is None or not isinstance(ledger, DatabaseLedger):
+    kernels, in_place = job.parts.kernels, summary.in_place
+    if kernels is None or in_place.after_s is None or not isinstance(ledger, DatabaseLedger):
         return
     report = in_model_of(summary)
-    told = None if report is None else report.to_json()
-    number, after_s, threads = ledger.job, found.after_s, job.threads
+    details = None if report is None else report.to_json()
+    number, after_s, threads = ledger.job, in_place.after_s, job.threads
     database.patiently(
-        lambda: keep(database, kernels, job.target, threads, found.choices, after_s, number, told)
+        lambda: keep(
+            database, kernels, job.target, threads, in_place.choices, after_s, number, details
+        )
     )
 
 
@@ -263,7 +265,7 @@ def _tuned(
         label = measuring[-1].measured_by
         known, said = starting_point(database, ledger.saved_state(), job.target, label)
         summary = tune(
-            [TuningTask(found.workload, found.weight) for found in job.workloads],
+            [TuningTask(part.workload, part.weight) for part in job.workloads],
             job.target,
             ledger,
             measuring,
@@ -300,9 +302,9 @@ def _ledger(job: TuningJob, database: Database) -> Ledger:
         return MemoryLedger()
     command = _signature(job)
     if job.resume:
-        found = DatabaseLedger.resume(database, job.target, job.threads, command=command)
-        if found is not None:
-            return found
+        ledger = DatabaseLedger.resume(database, job.target, job.threads, command=command)
+        if ledger is not None:
+            return ledger
     return DatabaseLedger.start(
         database, job.target, job.threads, command=command, seed=job.options.seed,
         strategy=job.options.strategy,
@@ -313,7 +315,7 @@ def _runners(job: TuningJob, database: Database, fleet: Fleet | None) -> list[Ru
     names = {"both": ("simulator", "hardware")}.get(job.measure, (job.measure,))
     if fleet is not None:
         return runners_of(fleet, names)
-    workloads = [found.workload for found in job.workloads]
+    workloads = [part.workload for part in job.workloads]
     recorded: Recorded = {}
     if not job.writes:
         recorded = recorded_results(database, workloads, job.target, job.threads)
@@ -323,7 +325,7 @@ def _runners(job: TuningJob, database: Database, fleet: Fleet | None) -> list[Ru
 
 def _signature(job: TuningJob) -> str:
     """The command that asks for the job again, and in a comment what must be equal to resume it."""
-    keys = "\n".join(f"{found.weight:g} {found.workload.key}" for found in job.workloads)
+    keys = "\n".join(f"{part.weight:g} {part.workload.key}" for part in job.workloads)
     digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
     options = job.options
     words = ["tilesmith", "tune", *job.words, "--target", job.target.name]
@@ -339,5 +341,5 @@ def _signature(job: TuningJob) -> str:
 def status_of(job: TuningJob) -> str:
     """The status of the newest job that this one would resume; "" if there is none."""
     with Database.open(str(job.asked.database)) as opened:
-        found = opened.jobs(command=_signature(job))
-    return found[0].status if found else ""
+        jobs = opened.jobs(command=_signature(job))
+    return jobs[0].status if jobs else ""

@@ -65,8 +65,8 @@ def chosen(database: Database, target: Target, measured_by: MeasuredBy) -> tuple
             except (DatabaseError, InputError) as error:
                 refusals.append(str(error))
                 continue
-            made = f"{model.recipe}, made from {model.trials} trials"
-            return known, f"cost model {model.id} of the database ({made})"
+            origin = f"{model.recipe}, made from {model.trials} trials"
+            return known, f"cost model {model.id} of the database ({origin})"
     otherwise = _otherwise(target, measured_by)
     return Known(), f"{otherwise}; not cost model {'; '.join(refusals)}" if refusals else otherwise
 

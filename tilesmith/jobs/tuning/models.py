@@ -62,7 +62,7 @@ class TrainingReport:
     left_out: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        scores = {target: found.to_json() for target, found in self.scores.items()}
+        scores = {target: score.to_json() for target, score in self.scores.items()}
         return {**vars(self), "subject": vars(self.subject), "scores": scores}
 
 
@@ -89,12 +89,14 @@ def train_models(
     """
     reports = []
     for label in _LABELS if measured_by is None else (measured_by,):
-        found = [
+        recorded = [
             lesson
             for lesson in lessons(database, label, family=family, most=samples)
             if target in (None, lesson.target, lesson.target.rpartition("-")[0])
         ]
-        for subject, part in _subjects(found, label, family is not None and target is None, target):
+        for subject, part in _subjects(
+            recorded, label, family is not None and target is None, target
+        ):
             reports.append(_trained(database, subject, part, mapped))
     if not reports:
         raise InputError(
@@ -105,7 +107,7 @@ def train_models(
 
 
 def _subjects(
-    found: Sequence[Lesson], label: MeasuredBy, whole_family: bool, target: str | None
+    lessons: Sequence[Lesson], label: MeasuredBy, whole_family: bool, target: str | None
 ) -> list[tuple[_Subject, list[Lesson]]]:
     """Lessons by what a model of them is for."""
     by_target = (label == "hardware" and not whole_family) or target is not None
@@ -113,7 +115,7 @@ def _subjects(
     def key(lesson: Lesson) -> tuple[str, str]:
         return lesson.family, lesson.target if by_target else ""
 
-    parts = groupby(sorted(found, key=key), key=key)
+    parts = groupby(sorted(lessons, key=key), key=key)
     return [(_Subject(*names, label), list(part)) for names, part in parts]
 
 
@@ -127,35 +129,35 @@ def _trained(
     try:
         if data is None:
             raise InputError("nothing on record can be learned from")
-        made = train(data, recipes, shipped, mapped)
+        trained = train(data, recipes, shipped, mapped)
     except InputError as error:
         return TrainingReport(subject, None, False, "", 0, 0, {}, str(error), left_out)
-    number = _kept(database, subject, made)
-    active = any(scores.better for scores in made.scores.values())
+    number = _kept(database, subject, trained)
+    active = any(scores.better for scores in trained.scores.values())
     if active:
         cost_models.activate(database, number)
-    reasons = [f"{name}: {scores.sentence}" for name, scores in made.scores.items()]
+    reasons = [f"{name}: {scores.sentence}" for name, scores in trained.scores.items()]
     few = f"no machine has {FEWEST} kinds of workloads on record, so that nothing can be said of it"
     return TrainingReport(
-        subject, number, active, str(made.recipe), made.trials,
-        len({s.workload.key for s in made.subjects}), dict(made.scores), "; ".join(reasons) or few,
-        left_out,
+        subject, number, active, str(trained.recipe), trained.trials,
+        len({s.workload.key for s in trained.subjects}), dict(trained.scores),
+        "; ".join(reasons) or few, left_out,
     )  # fmt: skip
 
 
-def _kept(database: Database, subject: _Subject, made: Trained) -> int:
-    keys = sorted({found.workload.key for found in made.subjects})
-    note = {"family": subject.family, "target": subject.target, "trials": str(made.trials)}
+def _kept(database: Database, subject: _Subject, trained: Trained) -> int:
+    keys = sorted({lesson.workload.key for lesson in trained.subjects})
+    note = {"family": subject.family, "target": subject.target, "trials": str(trained.trials)}
     new = NewModel(
         subject.family,
         subject.target,
         subject.measured_by,
         FEATURES,
-        str(made.recipe),
-        made.trials,
+        str(trained.recipe),
+        trained.trials,
         keys,
-        {target: scores.to_json() for target, scores in made.scores.items()},
-        made.model.to_text(note, subject.measured_by),
+        {target: scores.to_json() for target, scores in trained.scores.items()},
+        trained.model.to_text(note, subject.measured_by),
     )
     return cost_models.add(database, new)
 

@@ -98,7 +98,7 @@ class RecordedFile:
                 raise self._bad("its results do not all have the same parameters")
         results = [self._result(trial, name, larger) for trial in self.trials]
         if not any(result.ok for result in results):
-            known = sorted({found for trial in self.trials for found in trial.measured})
+            known = sorted({objective for trial in self.trials for objective in trial.measured})
             raise self._bad(
                 f"no result of it has a valid '{name}'; measured were: {', '.join(known) or '-'}"
             )
@@ -107,12 +107,12 @@ class RecordedFile:
 
     def _result(self, trial: RecordedTrial, name: str, larger: bool) -> MeasureResult:
         took = sum(trial.parts.values())
-        found = trial.measured.get(name)
-        if trial.failure or found is None:
+        measurement = trial.measured.get(name)
+        if trial.failure or measurement is None:
             status = _STATUSES.get(trial.failure, "crash")
             message = f"recorded as '{trial.failure or 'not measured'}'"
             return MeasureResult(status, "hardware", message=message, elapsed=took)
-        value, unit = found
+        value, unit = measurement
         if value <= 0:
             raise self._bad(f"'{name}' of a result is {value:g}; a search compares ratios")
         time = not larger and (unit.lower() in _UNITS or "time" in name.lower())
@@ -170,26 +170,26 @@ def _document(path: Path) -> Any:
 
 def _unpacked(path: Path) -> bytes:
     """A file's bytes, unpacked if they are gzipped, never more than `MOST_BYTES`."""
-    found = bytearray()
+    content = bytearray()
     with ending(path).open("rb") as file:
         piece = file.read(_PIECE)
         packed = piece.startswith(b"\x1f\x8b")
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         while piece:
             if packed:
-                found += unpacker.decompress(piece, _PIECE)
+                content += unpacker.decompress(piece, _PIECE)
                 piece = unpacker.unconsumed_tail or file.read(_PIECE)
             else:
-                found += piece
+                content += piece
                 piece = file.read(_PIECE)
-            if len(found) > MOST_BYTES:
+            if len(content) > MOST_BYTES:
                 raise InputError(
                     f"'{path}' has more than {MOST_BYTES >> 20} MiB unpacked; no recorded space "
                     "of that size is read"
                 )
         if packed and not unpacker.eof:
             raise EOFError("it ends before its end")
-    return bytes(found)
+    return bytes(content)
 
 
 def _t4(name: str, document: Mapping[str, Any]) -> RecordedFile:
@@ -236,8 +236,8 @@ def _cache(name: str, document: Mapping[str, Any]) -> RecordedFile:
     objective = objective[0] if isinstance(objective, list) else objective
     trials = []
     for result in document["cache"].values():
-        told = result.get("__error__", result.get(objective, "RuntimeFailedConfig"))
-        failure = "" if _is_number(told) else _ERRORS.get(str(told), "runtime")
+        verdict = result.get("__error__", result.get(objective, "RuntimeFailedConfig"))
+        failure = "" if _is_number(verdict) else _ERRORS.get(str(verdict), "runtime")
         runs = tuple(1e-3 * x for x in _numbers(result.get("times", ())))
         parts = {
             part: 1e-3 * sum(_numbers(result.get(key, 0.0))) for key, part in _CACHE_PARTS.items()
@@ -256,19 +256,19 @@ def _cache(name: str, document: Mapping[str, Any]) -> RecordedFile:
 
 def _values(configuration: Mapping[str, Any]) -> dict[str, KnobValue]:
     """Tuning parameters; numbers that are no integers become texts."""
-    found: dict[str, KnobValue] = {}
+    values: dict[str, KnobValue] = {}
     for knob, value in configuration.items():
         if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
             value = int(value)
         if isinstance(value, int):
-            found[str(knob)] = int(value)
+            values[str(knob)] = int(value)
         elif isinstance(value, float | str):
-            found[str(knob)] = str(value)
+            values[str(knob)] = str(value)
         else:
             raise ValueError(f"parameter '{str(knob)[:40]}' is neither a number nor a text")
-    if not found:
+    if not values:
         raise ValueError("a result has no parameters")
-    return found
+    return values
 
 
 def _is_number(value: Any) -> bool:

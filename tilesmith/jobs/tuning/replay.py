@@ -27,12 +27,12 @@ def recorded_results(
     keys = [workload.key for workload in workloads]
     labels: tuple[MeasuredBy, ...] = ("hardware", "simulator")
     for label in labels:
-        found = {key: _results(database, key, target, threads, label) for key in keys}
-        if all(found.values()):
-            return found
+        results = {key: _results(database, key, target, threads, label) for key in keys}
+        if all(results.values()):
+            return results
     raise InputError(
         f"database '{database.name}' cannot be replayed: it lacks results of "
-        f"'{next(key for key in keys if not found[key])}' for target '{target.identity}' and "
+        f"'{next(key for key in keys if not results[key])}' for target '{target.identity}' and "
         f"threads {threads}, or not all workloads were measured in the same way"
     )
 

@@ -21,7 +21,7 @@ def with_origins(
 ) -> tuple[TaskReport, ...]:
     """Reports of tasks with the origin of what is on record of each, or stands in for it."""
     chooser = Chooser(target, database, threads)
-    found = []
+    reports = []
     for task in tasks:
         origin = None
         if task.best_us is not None:
@@ -30,5 +30,5 @@ def with_origins(
             origin = origin or chooser.best(task.workload).origin
         except TilesmithError:  # no schedule at all
             origin = Origin(task.schedule)
-        found.append(replace(task, schedule=origin))
-    return tuple(found)
+        reports.append(replace(task, schedule=origin))
+    return tuple(reports)

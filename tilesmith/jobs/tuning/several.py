@@ -76,13 +76,13 @@ def tune_for(
             with token.shielded(), ThreadPoolExecutor(len(groups)) as pool:
                 for begun in [pool.submit(run.group, group) for group in groups]:
                     begun.result()
-    found = {job.target.identity: run.reports.get(job.target.identity) for job in jobs}
-    reports = {identity: report for identity, report in found.items() if report is not None}
+    by_target = {job.target.identity: run.reports.get(job.target.identity) for job in jobs}
+    reports = {identity: report for identity, report in by_target.items() if report is not None}
     if run.failures:
-        told = "; ".join(f"'{name}': {reason}" for name, reason in run.failures.items())
+        failures = "; ".join(f"'{name}': {reason}" for name, reason in run.failures.items())
         raise NotAllTuned(
             reports,
-            f"{len(run.failures)} of {len(jobs)} targets were not tuned to the end: {told}",
+            f"{len(run.failures)} of {len(jobs)} targets were not tuned to the end: {failures}",
             token.reason,
         )
     return reports
@@ -102,10 +102,10 @@ def apart(jobs: Sequence[TuningJob], hosts: Mapping[str, Target]) -> list[list[T
         reasons = {name: unfit(job.target, host) for name, host in hosts.items()}
         fit = {name for name, reason in reasons.items() if reason is None}
         if not fit:
-            told = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
+            refusals = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
             raise TargetError(
                 f"no worker can measure for target '{job.target.identity}': "
-                f"{told or 'there is none'}; leave it out, simulate it, or add such a machine"
+                f"{refusals or 'there is none'}; leave it out, simulate it, or add such a machine"
             )
         joined = [group for group in groups if group[0] & fit]
         groups = [group for group in groups if not group[0] & fit]

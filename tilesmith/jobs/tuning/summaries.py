@@ -29,16 +29,16 @@ def report_of(summary: TuningSummary) -> TuneReport:
 
 
 def in_model_of(summary: TuningSummary) -> InModelReport | None:
-    found = summary.in_place
-    if found.before_s is None or found.after_s is None:
+    in_place = summary.in_place
+    if in_place.before_s is None or in_place.after_s is None:
         return None
-    kept = {task.workload.key: pinned_of(task, found) for task in summary.tasks}
-    parts, untuned = found.parts, found.untuned_s
+    kept = {task.workload.key: pinned_of(task, in_place) for task in summary.tasks}
+    parts, untuned = in_place.parts, in_place.untuned_s
     return InModelReport(
-        found.before_s * 1e3,
-        found.after_s * 1e3,
+        in_place.before_s * 1e3,
+        in_place.after_s * 1e3,
         tuple(key for key, one in kept.items() if one is not None and one.kept == "other"),
-        found.compared,
+        in_place.compared,
         None if untuned is None else untuned * 1e3,
         tuple(sorted(k for k, one in kept.items() if one is not None and one.kept == "default")),
         None if parts is None else parts.alone_s * 1e3,

@@ -44,13 +44,13 @@ def upgrade() -> None:
         "ALTER TABLE trials ADD COLUMN machine_id BIGINT "
         "CONSTRAINT fk_trials_machine_id_machines REFERENCES machines (id)"
     )
-    told = sa.text("machine_id IS NOT NULL")
+    condition = sa.text("machine_id IS NOT NULL")
     op.create_index(
         "ix_trials_machine",
         "trials",
         ["machine_id", "latency_s"],
-        sqlite_where=told,
-        postgresql_where=told,
+        sqlite_where=condition,
+        postgresql_where=condition,
     )
     op.execute("DROP VIEW trial_details")
     op.execute(
