@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.search_space.expressions.expression import Expr, ExprLike
+from tilesmith.search_space.support.errors import ScheduleError
+from tilesmith.search_space.support.suggestions import unknown
 
 FUNCTIONS: Mapping[str, int] = {
     "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "maximum": 2, "minimum": 2, "power": 2,
@@ -69,7 +71,7 @@ REDUCERS: Mapping[str, float] = {
     "min": float("inf"),
     "product": 1.0,
 }
-"""Reductions and their identity."""
+"""Reductions and their identity: what an empty one gives, and what changes nothing."""
 
 Condition = tuple[Expr, ...]
 
@@ -146,6 +148,16 @@ Scalar = Const | Load | Call | Select | Index
 
 def condition_text(condition: Condition) -> str:
     return " and ".join(f"{e} >= 0" for e in condition)
+
+
+def check_reducer(reducer: str | None, where: str) -> None:
+    """Raise `ScheduleError` unless `reducer` is one of `REDUCERS`, or None: no reduction.
+
+    Args:
+        where: what reduces, for the message.
+    """
+    if reducer is not None and reducer not in REDUCERS:
+        raise unknown(f"reducer of {where}:", reducer, REDUCERS, ScheduleError)
 
 
 def call(function: str, *arguments: Scalar | float) -> Call:

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tilesmith.search_space.expressions.expression import Expr
-from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, Select, loads
+from tilesmith.search_space.expressions.scalar import (
+    Call,
+    Load,
+    Scalar,
+    Select,
+    check_reducer,
+    loads,
+)
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Loop, Statement
 from tilesmith.search_space.support.errors import VerificationError
 
@@ -53,7 +60,12 @@ class IntrinsicSpec:
 
 
 def computes(value: Scalar, *indices: Expr, reducer: str | None = None) -> Block:
-    """The body of a specification: `out[indices] = value`, or `reducer=` into it."""
+    """The body of a specification: `out[indices] = value`, or `reducer=` into it.
+
+    Raises:
+        ScheduleError: the reducer is none of `REDUCERS`.
+    """
+    check_reducer(reducer, f"the instruction that computes {value}")
     return Block("", "out", indices, value, reducer)
 
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr, var
 from tilesmith.search_space.expressions.scalar import (
-    REDUCERS,
     Call,
     Condition,
     Scalar,
+    check_reducer,
     expressions,
     loads,
 )
@@ -80,7 +80,8 @@ class Stage:
         name: of the stage and of the tensor it writes.
         axes: spatial axes.
         value: scalar over the axes and earlier tensors.
-        reduce_axes, reducer: what is reduced over, and how (see `REDUCERS`).
+        reduce_axes, reducer: what is reduced over, and how (see `REDUCERS`). A name that is not
+            there raises `ScheduleError`.
         store: indices written, over `axes`; None means the axes themselves. Where one is read from
             a tensor the stage *scatters*: it changes what an earlier stage wrote `into` its tensor,
             at places known at run time only, and goes over `reduce_axes` in their order: one write
@@ -111,10 +112,10 @@ class Stage:
     scan: Literal["", "inclusive", "exclusive"] = ""
 
     def __post_init__(self) -> None:
+        check_reducer(self.reducer, f"stage '{self.name}'")
         reduces = self.reducer is not None
         assert bool(self.reduce_axes) == reduces or (self.scatters and not reduces), self.name
         assert not self.scan or (self.reducer is not None and self.store), self.name
-        assert self.reducer is None or self.reducer in REDUCERS, self.reducer
         assert (self.store is None) == (self.shape is None), self.name
         assert not self.onto or (self.reducer is not None and not self.into), self.name
 

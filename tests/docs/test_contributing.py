@@ -12,6 +12,17 @@ from tests.docs.documents import ROOT, blocks, commands, run
 BLOCKS = blocks("CONTRIBUTING.md")
 COMMANDS = [c for block in BLOCKS if block.language == "console" for c in commands(block)]
 
+FILES = (
+    "pyproject.toml",
+    "tests/conftest.py",
+    "tests/compiler/model_builder.py",
+    "tests/search_space/searched.py",
+    "tests/tuner/conftest.py",
+    "tests/tuner/problems.py",
+    "tests/tuner/test_strategies.py",
+)
+"""What the tests that the walks run need, beside the packages and the folders of tests."""
+
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -20,7 +31,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     links = [path for path in (ROOT / "tilesmith").iterdir() if path.is_symlink()]
     for package in ("tilesmith", *(link.name for link in links)):
         shutil.copytree(ROOT / package, folder / package, symlinks=True)
-    for shared in ("pyproject.toml", "tests/conftest.py", "tests/compiler/model_builder.py"):
+    for shared in FILES:
         (folder / shared).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / shared, folder / shared)
     for shared in ("conformance", "families/loom"):
@@ -33,9 +44,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_operator_its_scheduler_a_target_and_a_cost_model_are_shown() -> None:
-    files = [block.file for block in BLOCKS if block.file]
-    assert [Path(file).parent.name for file in files] == ["operators", "cpu", "", "cost_models"]
+def test_each_kind_of_addition_is_shown() -> None:
+    rooms = [Path(block.file).parent.name for block in BLOCKS if block.file]
+    assert rooms == ["operators", "cpu", "", "instruction_sets", "cost_models", "strategies"]
     assert len(COMMANDS) >= 6
 
 
