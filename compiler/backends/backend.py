@@ -24,7 +24,7 @@ from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.recipe.areas import Memory
 from tilesmith.compiler.recipe.program import CodeObject, DeviceStep, KernelStep, Recipe
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.pipeline import Pipeline
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.meshes.mesh import Mesh
@@ -75,33 +75,14 @@ class Backend(ABC):
     """Whether tensors that are not alive together may share bytes."""
     lends_weights: ClassVar[bool] = False
     """Whether kernels take weights wherever they lie (`Recipe.lent`)."""
-    runs_bodies: ClassVar[bool] = False
-    """Whether `link_all` takes loops, branches and moves."""
-    unrolls_loops: ClassVar[int] = 0
-    """Up to how many nodes loops are unrolled to, where no bodies are run."""
-    unrolls_from: ClassVar[int] = 0
-    """Operations of an iteration's products from which on its loop is unrolled."""
     updates_in_place: ClassVar[bool] = False
     """Whether kernels write arrays of the caller's (the region "caller")."""
-    multiplies_bytes: ClassVar[bool] = False
-    """Whether products of quantised tensors become kernels of whole numbers."""
-    keeps_codes: ClassVar[bool] = False
-    """Whether products of floats read large quantised weights as they are, whatever shares a scale:
-    those by blocks always stay."""
     computes_in: ClassVar[str] = "fp32"
     """The precision of kernels of an fp32 model, unless another is asked for."""
-    widens_floats: ClassVar[bool] = False
-    """Whether models of 16-bit floats are computed in float32, unless a precision is asked for."""
     image_layouts: ClassVar[tuple[str, ...]] = ()
     """Layouts of images, channels last, that elementwise kernels and joins can work in, too."""
     sends_rows: ClassVar[bool] = False
     """Whether a collective begins when its first rows are there: sums need not be cut for that."""
-    spreads_pixels: ClassVar[bool] = False
-    """Whether a ConvTranspose is rather a Conv of pixels with zeros between them than interleaved,
-    for products are cheap there and moving elements is not (`passes.pixels`)."""
-    weights_pixels: ClassVar[bool] = False
-    """Whether resized images are rather products than gathered rows and their sums, for the same
-    reason (`passes.pixels`)."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 
@@ -119,8 +100,11 @@ class Backend(ABC):
                 "'tilesmith shard --mesh ... --pipeline' cuts them over the cores of a mesh"
             )
 
-    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
-        """What a model as kernels goes through on the target before schedules are chosen.
+    def pipeline(self, target: Target, precision: str) -> Pipeline:
+        """What a model goes through on the target before schedules are chosen.
+
+        Args:
+            precision: "fp32": the family's usual one.
 
         Raises:
             ModelError: a precision that the family's kernels do not have.
@@ -129,7 +113,7 @@ class Backend(ABC):
             raise ModelError(
                 f"target '{target.name}' has no kernels in precision '{precision}', only fp32"
             )
-        return ()
+        return Pipeline()
 
     @abstractmethod
     def check(self, target: Target) -> None:

@@ -4,7 +4,7 @@
 
 Axis by axis; indices and weights are constants. Many taps, and few on an innermost axis that is
 short, are a product with the matrix that holds the weights; others are gathers of whole rows and an
-elementwise sum. Where products are cheap (`Backend.weights_pixels`) all taps that are weighted are.
+elementwise sum. Where products are cheap (`WeightPixels`) all taps that are weighted are.
 Nearest neighbours by the very ratios of the extents are a template of their own
 (`lowering/movement.py`). What lies outside of a region of interest is a number
 (tf_crop_and_resize). Sizes, scales and regions known only when the model runs stay on the host.

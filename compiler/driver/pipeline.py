@@ -2,7 +2,7 @@
 
 `SIMPLIFICATIONS` work on ONNX operators and make the graph say what is computed in as few of them
 as can be; `LOWERING` turns operators into kernels; what a target's family adds its backend says
-(`Backend.passes`). Every pass keeps the values (up to roundings).
+(`Backend.pipeline`). Every pass keeps the values (up to roundings).
 """
 
 from __future__ import annotations
@@ -21,13 +21,9 @@ from tilesmith.compiler.passes.constant_indices import PlainIndexing
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.elementwise import LowerElementwise
 from tilesmith.compiler.passes.epilogues import FuseEpilogues
-from tilesmith.compiler.passes.integer_products import FoldIntegerProducts
 from tilesmith.compiler.passes.joins import MakeJoins
-from tilesmith.compiler.passes.moved_bytes import MoveBytes
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
-from tilesmith.compiler.passes.pixels import SpreadPixels, WeightPixels
-from tilesmith.compiler.passes.quantised_spellings import SpellQuantised
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
@@ -35,20 +31,14 @@ from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.spellings import UnifySpellings
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.transposes import SinkTransposes
-from tilesmith.compiler.passes.unrolling import UnrollLoops
-from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
-from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.rewriting.decomposition import Decompose
 from tilesmith.compiler.rewriting.graph_pass import Pass, apply
 from tilesmith.compiler.rewriting.lower import LowerToKernels
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
 from tilesmith.search_space.hardware.target import Target
-
-_LARGE = 1 << 16
-"""Quantised weights of which there are fewer are dequantised, unless they have blocks."""
 
 SIMPLIFICATIONS: tuple[Pass, ...] = (
     RemoveDeadCode(),
@@ -102,35 +92,17 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
         TargetError: models cannot run on the target.
         ModelError: no such precision, or the target's kernels do not have it.
     """
-    backend = backend_of(target)
-    own = backend.passes(target, precision)
-    first = SIMPLIFICATIONS.index(FoldConstants())
-    before, after = SIMPLIFICATIONS[:first], SIMPLIFICATIONS[first + 1 :]
-    before = (*((WidenFloats(),) if backend.widens_floats else ()), *before)
-    middle = (*(folding(target) if backend.multiplies_bytes else ()), FoldConstants())
-    if backend.keeps_codes:
-        middle = (KeepQuantisedWeights(_LARGE), *middle)
-    if bodies and backend.runs_bodies:  # how often a loop runs may be computed
+    own = backend_of(target).pipeline(target, precision)
+    folding = SIMPLIFICATIONS.index(FoldConstants())
+    before, after = SIMPLIFICATIONS[:folding], SIMPLIFICATIONS[folding + 1 :]
+    opening: tuple[Pass, ...] = ()
+    if bodies and own.opens_bodies:  # how often a loop runs may be computed
         # What an iteration hands to the next stays as it is.
-        middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
-    if backend.unrolls_loops:
-        middle += (UnrollLoops(backend.unrolls_loops, backend.unrolls_from),)
-    if backend.weights_pixels:
-        middle += (WeightPixels(),)
-    if backend.spreads_pixels:
-        middle += (SpreadPixels(),)
-    return (*before, *middle, *after, *LOWERING, *own)
-
-
-def folding(target: Target) -> tuple[Pass, ...]:
-    """What makes products of quantised tensors kernels of whole numbers."""
+        opening = (OpenBodies(lambda body: apply(body, passes_for(target))),)
     return (
-        FoldConstants(leaving="DequantizeLinear"),
-        SpellQuantised(),
-        MoveBytes(),
-        UnsignBytes(),
-        FoldIntegerProducts(target),
-    )
+        *own.first, *before, *own.before_folding, FoldConstants(), *opening, *own.after_folding,
+        *after, *LOWERING, *own.kernels,
+    )  # fmt: skip
 
 
 def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:

@@ -1,4 +1,4 @@
-"""Pixels by products, where moving elements costs more than multiplying zeros (`Backend`)."""
+"""Pixels by products, where moving elements costs more than multiplying zeros (`Pipeline`)."""
 
 from __future__ import annotations
 

@@ -247,10 +247,10 @@ typed_decompositions: Registry[TypedRule] = Registry(
 """Rules that look at element types themselves, of operators with any number of outputs."""
 
 spreading: Registry[Rule] = Registry("spreading of pixels", "tilesmith.compiler.decompositions")
-"""Rules that put zeros between pixels, applied first where `Backend.spreads_pixels`."""
+"""Rules that put zeros between pixels, applied first by `passes.pixels.SpreadPixels`."""
 
 weighting: Registry[Rule] = Registry("weighting of pixels", "tilesmith.compiler.decompositions")
-"""Rules that make products of weighted pixels, applied first where `Backend.weights_pixels`."""
+"""Rules that make products of weighted pixels, applied first by `passes.pixels.WeightPixels`."""
 
 volumes: Registry[Rule] = Registry("operator on volumes", "tilesmith.compiler.decompositions")
 """Rules for operators over three spatial axes, applied once what surrounds them was folded into

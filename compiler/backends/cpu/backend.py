@@ -35,6 +35,7 @@ from tilesmith.codegen.programs.structures import lowered
 from tilesmith.codegen.programs.varying import lowered_varying
 from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.cpu.calls.linking import linked
+from tilesmith.compiler.backends.integer_kernels import integer_products
 from tilesmith.compiler.backends.recorded import Records
 from tilesmith.compiler.backends.timed import TimedSteps
 from tilesmith.compiler.graph.graph import Graph
@@ -42,6 +43,8 @@ from tilesmith.compiler.numerics.precision import check_precision
 from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
+from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
+from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.recipe.areas import Memory
 from tilesmith.compiler.recipe.program import (
     CodeObject,
@@ -49,7 +52,7 @@ from tilesmith.compiler.recipe.program import (
     KernelStep,
     Recipe,
 )
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.pipeline import Pipeline
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.scalar import expressions
 from tilesmith.search_space.expressions.sizes import Size
@@ -64,6 +67,10 @@ from tilesmith.search_space.support.errors import TargetError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.family import CpuSimulator
 
+LARGE = 1 << 16
+"""Quantised weights of which there are fewer are dequantised, unless they have blocks; of others
+products of floats read the codes as they are, whatever shares a scale."""
+
 
 class CpuBackend(Backend):
     """See the module's docstring."""
@@ -71,17 +78,13 @@ class CpuBackend(Backend):
     family = "cpu"
     measured_by = "hardware"
     lends_weights = True
-    runs_bodies = True
     updates_in_place = True
-    widens_floats = True
-    multiplies_bytes = True
-    keeps_codes = True
     listings: ClassVar[Mapping[str, Listing]] = {
         "LLVM IR": lambda *which: _llvm_ir(*which),
         "assembly": lambda *which: toolchain.emit_assembly(_llvm_ir(*which), which[1]),
     }
 
-    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+    def pipeline(self, target: Target, precision: str) -> Pipeline:
         def accepts(workload: Workload) -> bool:
             return attention.pays(workload, target) and has_schedule(workload, target)
 
@@ -90,7 +93,12 @@ class CpuBackend(Backend):
 
         check_precision(precision)
         narrow = () if precision == "fp32" else (NarrowKernels(precision, runs),)
-        return (FallBack(target), FuseAttention(accepts), *narrow)
+        return Pipeline(
+            first=(WidenFloats(),),
+            before_folding=(KeepQuantisedWeights(LARGE), *integer_products(target)),
+            kernels=(FallBack(target), FuseAttention(accepts), *narrow),
+            opens_bodies=True,
+        )
 
     def check(self, target: Target) -> None:
         """This machine must have the target's architecture and every feature its code may use."""

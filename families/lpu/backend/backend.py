@@ -13,14 +13,17 @@ from typing import ClassVar
 
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
+from tilesmith.compiler.backends.integer_kernels import integer_products
 from tilesmith.compiler.backends.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.pixels import SpreadPixels
+from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.recipe.areas import Memory
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Recipe
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.pipeline import Pipeline
 from tilesmith.families.kit.passes.choosing_by_rank import ChooseByRank
 from tilesmith.families.kit.passes.known_operands import MarkKnown
 from tilesmith.families.kit.passes.running_sums import RunningSumsAsProducts
@@ -57,6 +60,9 @@ DESCRIBED = "lpu1"
 """Whose schedules say what would run on a chip that is known as a roofline only."""
 
 
+LARGEST_LOOP = 2048
+"""Up to how many nodes loops are unrolled to."""
+
 LONGEST_SUM = 4096
 """Elements that one triangle adds up at most: one of more would take a seventh of MEM."""
 
@@ -68,16 +74,13 @@ class LpuBackend(Backend):
     reuses_memory = False
     falls_back = True
     sends_rows = True
-    spreads_pixels = True
-    multiplies_bytes = True
     computes_in = "fp16"
-    unrolls_loops = 2048
     image_layouts = tuple(Block(*sides).layout for sides in SIDES)
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(scheduled(*which))
     }
 
-    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+    def pipeline(self, target: Target, precision: str) -> Pipeline:
         if precision == "bf16":
             raise ModelError(
                 f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
@@ -99,7 +102,11 @@ class LpuBackend(Backend):
             KeepRows(),
             MarkKnown(),
         )
-        return (*rows, NarrowIndices(scheduled), FallBack(scheduled))
+        return Pipeline(
+            before_folding=integer_products(target),
+            after_folding=(UnrollLoops(LARGEST_LOOP, 0), SpreadPixels()),
+            kernels=(*rows, NarrowIndices(scheduled), FallBack(scheduled)),
+        )
 
     def check(self, target: Target) -> None:
         """The target has to describe a chip that is complete and possible."""

@@ -25,9 +25,12 @@ from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.numerics.precision import LowerPrecision
 from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.pixels import WeightPixels
+from tilesmith.compiler.passes.unrolling import UnrollLoops
+from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.recipe.areas import Memory
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Recipe
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.pipeline import Pipeline
 from tilesmith.families.kit.passes.choosing_by_rank import ChooseByRank
 from tilesmith.families.kit.passes.known_operands import MarkKnown
 from tilesmith.families.kit.passes.running_sums import RunningSumsAsProducts
@@ -72,6 +75,13 @@ from tilesmith.search_space.support.errors import CodegenError, ModelError, Veri
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.dispatch import SimulationResult
 
+LARGEST_LOOP = 2048
+"""Up to how many nodes loops are unrolled to."""
+
+OPERATIONS_OF_A_STEP = 100_000
+"""Operations of an iteration's products from which on its loop is unrolled: with fewer, the chain
+of instructions of a step takes as long as the host with them."""
+
 LONGEST_SUM = 512
 """Elements that one triangle adds up at most: loading one of more takes longer than two steps."""
 
@@ -82,17 +92,11 @@ class TrainiumBackend(Backend):
     family = "trainium"
     reuses_memory = False
     falls_back = True
-    widens_floats = True
-    weights_pixels = True
-    unrolls_loops = 2048
-    unrolls_from = (
-        100_000  # the chain of instructions of a step takes as long as the host with them
-    )
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(staged_stream(*which))
     }
 
-    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+    def pipeline(self, target: Target, precision: str) -> Pipeline:
         def runs(workload: Workload) -> bool:
             return has_schedule(workload, target)
 
@@ -100,7 +104,7 @@ class TrainiumBackend(Backend):
             raise ModelError(
                 f"precision 'fp16' is for CPUs; target '{target.name}' runs fp32 and bf16"
             )
-        return (
+        kernels = (
             UnpackWeights(target),
             FuseAttention(runs),
             PlacesAsNumbers(DEEPEST.get(precision, 0)),
@@ -116,6 +120,10 @@ class TrainiumBackend(Backend):
             FillPartitions(target),
             MarkKnown(),
             FallBack(target),
+        )
+        unroll = UnrollLoops(LARGEST_LOOP, OPERATIONS_OF_A_STEP)
+        return Pipeline(
+            first=(WidenFloats(),), after_folding=(unroll, WeightPixels()), kernels=kernels
         )
 
     def check(self, target: Target) -> None:

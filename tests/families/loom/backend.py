@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from tilesmith.compiler.backends.backend import Backend, Compiled, backends
 from tilesmith.compiler.passes.fallback import FallBack
 from tilesmith.compiler.recipe.areas import Memory
 from tilesmith.compiler.recipe.program import CodeObject, HostStep, KernelStep, Recipe
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.pipeline import Pipeline
 from tilesmith.families.kit.simulation.host_costs import host_time
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
@@ -36,8 +37,8 @@ class LoomBackend(Backend):
         """Looms are simulated: the target has to be complete."""
         simulators[FAMILY].check(target)
 
-    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
-        return (*super().passes(target, precision), FallBack(target))
+    def pipeline(self, target: Target, precision: str) -> Pipeline:
+        return replace(super().pipeline(target, precision), kernels=(FallBack(target),))
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         program = lowered(workload, target, config)

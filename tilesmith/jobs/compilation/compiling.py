@@ -72,7 +72,7 @@ def parts_of(asked: Resolved) -> Parts:
 
     if not is_model(asked.subject):
         if asked.precision != "fp32" and asked.target.family in backends:
-            backends[asked.target.family].passes(asked.target, asked.precision)  # is there one?
+            backends[asked.target.family].pipeline(asked.target, asked.precision)  # is there one?
         return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.driver.build import prepared, scheduled
     from tilesmith.jobs.requests.varying import varying_of
