@@ -66,7 +66,7 @@ class ChooseByRank(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
-        made = _Kernels(SmallKernels(rewriter, self.stated), self.rows_by)
+        ranking = _Kernels(SmallKernels(rewriter, self.stated), self.rows_by)
         outside: dict[str, str] = {}
         for node in graph.nodes:
             if (work := node.workload) is None or work.operator != "top_k" or not _short(work):
@@ -76,11 +76,11 @@ class ChooseByRank(Pass):
             among = work.shape("shape")[-1]
             if not all(_follows(graph, reader, names, among) for reader in readers):
                 continue
-            made.make.held.update(dict.fromkeys(names, COMPUTED))
-            new = {node: made.places(node, work)}
-            new |= {r: made.reader(r) for r in readers if r.workload is not None}
+            ranking.make.held.update(dict.fromkeys(names, COMPUTED))
+            new = {node: ranking.places(node, work)}
+            new |= {r: ranking.reader(r) for r in readers if r.workload is not None}
             kernels = [n.workload for parts in new.values() for n in parts if n.kind != "view"]
-            if not all(found is not None and self.runs(found) for found in kernels):
+            if not all(workload is not None and self.runs(workload) for workload in kernels):
                 continue
             for name in names:
                 outside[name] = rewriter.info(name).dtype
@@ -146,8 +146,8 @@ class _Kernels:
         rank = make.reduce("", before, (rows, n, n)[rows == 1 :], "sum")
         rounds = make.constant("rounds", np.arange(k, dtype=np.float32).reshape(k, 1))
         tested = [(rank, (rows, 1, n)), (rounds, (k, 1)), (make.iota(n), (n,))]
-        found = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
-        make.reduce(result, found, (rows, k, n)[rows == 1 :], "sum")
+        picks = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
+        make.reduce(result, picks, (rows, k, n)[rows == 1 :], "sum")
         return make.taken()
 
     def reader(self, node: Node) -> list[Node]:
@@ -182,8 +182,8 @@ class _Kernels:
         (*lead, n), k = work.shape("shape"), work.shape("indices")[-1]
         rows, (x, indices), (result,), make = product(lead), node.inputs, node.outputs, self.make
         tested = [(indices, (rows, k, 1)), (make.iota(n), (n,)), (x, (rows, 1, n))]
-        found = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
-        make.reduce(result, found, (rows, k, n)[rows == 1 :], "sum")
+        picks = self._map((rows, k, n), "where(equal(x0,x1),x2,0)", tested)
+        make.reduce(result, picks, (rows, k, n)[rows == 1 :], "sum")
         return make.taken()
 
     def _marked(self, node: Node, work: Workload) -> list[Node]:

@@ -64,8 +64,8 @@ class RunningSumsAsProducts(Pass):
 
     def _pieces(self, count: int) -> int:
         """How many pieces make pieces and their number shortest; 1 where either is too long."""
-        found = min(divisors(count, count), key=lambda n: (max(n, count // n), n))
-        return found if max(found, count // found) <= self.longest else 1
+        pieces = min(divisors(count, count), key=lambda n: (max(n, count // n), n))
+        return pieces if max(pieces, count // pieces) <= self.longest else 1
 
 
 def _triangle(workload: Workload, count: int, exclusive: int) -> NDArray[np.float32]:
@@ -87,8 +87,8 @@ def _product(rewriter: Rewriter, node: Node, workload: Workload) -> Node:
     held = rewriter.add_constant(f"{node.writes[0]}.ones", ones.copy(), workload.dtype)
     operands = (held, node.inputs[0]) if behind > 1 else (node.inputs[0], held)
     constants = ("a",) if behind > 1 else ("b",)
-    made = Workload.of("matmul", parameters, dtype=workload.dtype, constants=constants)
-    return kernel(made, operands, node.writes[0], node.name)
+    matmul = Workload.of("matmul", parameters, dtype=workload.dtype, constants=constants)
+    return kernel(matmul, operands, node.writes[0], node.name)
 
 
 def _in_pieces(make: SmallKernels, node: Node, workload: Workload, pieces: int) -> None:

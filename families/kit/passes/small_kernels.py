@@ -39,8 +39,8 @@ class SmallKernels:
 
     def taken(self) -> list[Node]:
         """The kernels so far, which are forgotten; constants are not."""
-        found, self.nodes = self.nodes, []
-        return found
+        nodes, self.nodes = self.nodes, []
+        return nodes
 
     def dtype(self, name: str) -> str:
         """A tensor's element type."""
@@ -72,17 +72,17 @@ class SmallKernels:
         names = [self._seen(name, given) for name, given in operands]
         if not self.stated or not result or self.rewriter.info(result).dims == shape:
             return self._add(workload, names, result, dtype, shape)
-        made = self._add(workload, names, "", dtype, shape)
-        self.nodes.append(view(made, result))
+        padded = self._add(workload, names, "", dtype, shape)
+        self.nodes.append(view(padded, result))
         return result
 
     def _seen(self, name: str, shape: tuple[int, ...]) -> str:
         """A tensor in the shape that a kernel sees it in."""
         if not self.stated or self.rewriter.info(name).dims == shape:
             return name
-        found = self.rewriter.add_tensor(name, self.dtype(name), shape)
-        self.nodes.append(view(name, found))
-        return found
+        seen = self.rewriter.add_tensor(name, self.dtype(name), shape)
+        self.nodes.append(view(name, seen))
+        return seen
 
     def reduce(
         self, result: str, source: str, shape: tuple[int, ...], kind: str, axis: int = -1
@@ -101,8 +101,8 @@ class SmallKernels:
         parameters = {"shape": shape_text(shape), "perm": perm}
         dtype = self.dtype(source)
         workload = Workload.of("transpose", parameters, dtype=dtype)
-        made = tuple(shape[int(a)] for a in perm.split("x"))
-        return self._add(workload, [source], result, dtype, made)
+        permuted = tuple(shape[int(a)] for a in perm.split("x"))
+        return self._add(workload, [source], result, dtype, permuted)
 
     def matmul(
         self, result: str, a: str, b: str, sizes: tuple[int, int, int, int], scale: float = 1.0
@@ -149,8 +149,8 @@ class SmallKernels:
 
 def seen_as(graph: Graph, name: str) -> dict[str, None]:
     """A tensor and all views of it, of views too."""
-    found = {name: None}
+    aliases = {name: None}
     for node in graph.consumers.get(name, ()):
         if node.kind == "view":
-            found |= seen_as(graph, node.writes[0])
-    return found
+            aliases |= seen_as(graph, node.writes[0])
+    return aliases

@@ -35,30 +35,34 @@ class UnpackWeights(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in graph.nodes:
-            found = node.workload
-            if found is None or found.operator != _OPERATOR or is_scheduled(found, self.target):
+            workload = node.workload
+            if (
+                workload is None
+                or workload.operator != _OPERATOR
+                or is_scheduled(workload, self.target)
+            ):
                 continue
-            rewriter.replace(node, _unpacked(rewriter, node, found))
+            rewriter.replace(node, _unpacked(rewriter, node, workload))
         return rewriter.finish()
 
 
-def _unpacked(rewriter: Rewriter, node: Node, found: Workload) -> Node:
-    count = 4 if found.integer("zeros") else 3
+def _unpacked(rewriter: Rewriter, node: Node, work: Workload) -> Node:
+    count = 4 if work.integer("zeros") else 3
     a, *packed = node.inputs[:count]
-    weights = _weights(found, [rewriter.constants[name] for name in packed])
+    weights = _weights(work, [rewriter.constants[name] for name in packed])
     b = rewriter.add_constant(packed[0], weights, "float32")
     workload = Workload.of(
         "matmul",
-        {name: found.integer(name) for name in "mnk"},
-        constants=("b", *(name for name in found.constants if name not in ("q", "scale", "zero"))),
-        epilogue=found.epilogue,
+        {name: work.integer(name) for name in "mnk"},
+        constants=("b", *(name for name in work.constants if name not in ("q", "scale", "zero"))),
+        epilogue=work.epilogue,
     )
     return kernel(workload, (a, b, *node.inputs[count:]), node.outputs[0], node.name)
 
 
-def _weights(found: Workload, packed: list[NDArray[np.generic]]) -> NDArray[np.float32]:
+def _weights(workload: Workload, packed: list[NDArray[np.generic]]) -> NDArray[np.float32]:
     """The matrix [k, n] that codes, scales and zero points stand for."""
-    n, k, bits = (found.integer(name) for name in ("n", "k", "bits"))
+    n, k, bits = (workload.integer(name) for name in ("n", "k", "bits"))
     q, scale = np.asarray(packed[0], np.uint8), np.asarray(packed[1], np.float32)
     codes = q if bits == 8 else np.stack([q & 15, q >> 4], axis=-1).reshape(*q.shape[:2], -1)
     zero: NDArray[np.float32] = np.full((1, 1), 1 << bits - 1, np.float32)

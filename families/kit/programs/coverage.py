@@ -28,13 +28,13 @@ _Iterations = Mapping[str, NDArray[np.int64]]
 def written(program: Program, name: str) -> NDArray[np.bool_]:
     """The elements of parameter `name` that the program's body writes, in its physical shape."""
     shape = [e.evaluate({}) for e in program.parameter(name).shape]
-    found = np.zeros(shape, dtype=bool)
-    _mark(program.body, name, {}, 1, found)
-    return found
+    covered = np.zeros(shape, dtype=bool)
+    _mark(program.body, name, {}, 1, covered)
+    return covered
 
 
 def _mark(
-    statement: Statement, name: str, at: _Iterations, count: int, found: NDArray[np.bool_]
+    statement: Statement, name: str, at: _Iterations, count: int, covered: NDArray[np.bool_]
 ) -> None:
     """Mark what a statement writes in `count` iterations, whose loop variables are `at`."""
     if not any(block.buffer == name for block in blocks(statement)):
@@ -46,19 +46,19 @@ def _mark(
             ends = np.cumsum(trips)
             total = int(ends[-1]) if count else 0
             inner[variable] = np.arange(total) - np.repeat(ends - trips, trips)
-            _mark(body, name, inner, total, found)
+            _mark(body, name, inner, total, covered)
         case If(condition, then, otherwise):
             holds = _holds(condition, at, count)
             for branch, chosen in ((then, holds), (otherwise, ~holds)):
                 if branch is not None:
                     inner = {known: values[chosen] for known, values in at.items()}
-                    _mark(branch, name, inner, int(chosen.sum()), found)
+                    _mark(branch, name, inner, int(chosen.sum()), covered)
         case Block():
             chosen = _holds(statement.guard, at, count)
-            found[tuple(_values(i, at, count)[chosen] for i in statement.indices)] = True
+            covered[tuple(_values(i, at, count)[chosen] for i in statement.indices)] = True
         case _:
             for child in children(statement):
-                _mark(child, name, at, count, found)
+                _mark(child, name, at, count, covered)
 
 
 def _values(expression: Any, at: _Iterations, count: int) -> NDArray[np.int64]:

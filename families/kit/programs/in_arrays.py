@@ -101,7 +101,7 @@ def run(
     program: Program,
     arrays: Mapping[str, Array],
     is_nest: Callable[[Statement], bool],
-    told: Told,
+    observe: Told,
     before: Before | None = None,
 ) -> dict[str, Array]:
     """The body of a bound program.
@@ -116,7 +116,7 @@ def run(
     Raises:
         JobError: it has too many points.
     """
-    machine = _Machine(is_nest, told, before)
+    machine = _Machine(is_nest, observe, before)
     for buffer in (*program.parameters, *program.literals):
         machine.begin(buffer, arrays)
     with np.errstate(all="ignore"):
@@ -127,7 +127,7 @@ def run(
 @dataclass
 class _Machine:
     is_nest: Callable[[Statement], bool]
-    told: Told
+    observe: Told
     before: Before | None = None
     arrays: dict[str, Array] = field(default_factory=dict)
     numbers: dict[str, Array] = field(default_factory=dict)
@@ -138,14 +138,14 @@ class _Machine:
         shape = tuple(extent.constant or 0 for extent in buffer.shape)
         kind = to_numpy(buffer.dtype)
         if buffer.values is not None:
-            found = np.array(buffer.values).reshape(shape)
+            array = np.array(buffer.values).reshape(shape)
         elif arrays is not None and buffer.name in arrays and buffer.role != "output":
-            found = np.asarray(arrays[buffer.name]).reshape(shape)
+            array = np.asarray(arrays[buffer.name]).reshape(shape)
         else:
-            found = np.zeros(shape, kind) if kind.kind in "iub" else np.full(shape, np.nan, kind)
-        self.arrays[buffer.name] = found
-        if len(shape) == 1 and found.dtype.kind == "i":
-            self.numbers[buffer.name] = found
+            array = np.zeros(shape, kind) if kind.kind in "iub" else np.full(shape, np.nan, kind)
+        self.arrays[buffer.name] = array
+        if len(shape) == 1 and array.dtype.kind == "i":
+            self.numbers[buffer.name] = array
 
     def run(self, statement: Statement, around: Variables) -> None:
         nest = nest_of(statement)
@@ -185,7 +185,7 @@ class _Machine:
             np.concatenate([where[axis].reshape(-1) for where, _ in parts]) for axis in range(axes)
         )
         values = self.arrays[block.buffer][places]
-        self.told(statement, dict(around), Written(block, places, values))
+        self.observe(statement, dict(around), Written(block, places, values))
 
     def boxes(
         self,
@@ -267,14 +267,14 @@ class _Machine:
         kept = [axis for axis, (name, _) in enumerate(free) if name in written and name in read]
         terms: list[Any] = []
         for part in loads(value):
-            found = self.load(part, variables).astype(np.float64)
-            found = found.reshape((1,) * (rank - found.ndim) + found.shape)
-            mine = [axis for axis in range(rank) if found.shape[axis] > 1]
-            terms += [found.reshape([found.shape[axis] for axis in mine]), mine]
+            operand = self.load(part, variables).astype(np.float64)
+            operand = operand.reshape((1,) * (rank - operand.ndim) + operand.shape)
+            mine = [axis for axis in range(rank) if operand.shape[axis] > 1]
+            terms += [operand.reshape([operand.shape[axis] for axis in mine]), mine]
         present = {axis for mine in terms[1::2] for axis in mine}
         out = [axis for axis in kept if axis in present]
-        found = np.einsum(*terms, out, optimize=True)
-        return np.asarray(found * times).reshape(
+        operand = np.einsum(*terms, out, optimize=True)
+        return np.asarray(operand * times).reshape(
             [free[axis][1] if axis in out else 1 for axis in range(rank)]
         )
 
@@ -312,14 +312,14 @@ class _Machine:
             np.clip(self.index(index, variables), 0, extent - 1)
             for index, extent in zip(access.indices, array.shape, strict=True)
         )
-        found = np.asarray(array[places])
-        return found.astype(np.int64 if found.dtype.kind in "iu" else np.float64)
+        elements = np.asarray(array[places])
+        return elements.astype(np.int64 if elements.dtype.kind in "iu" else np.float64)
 
     def mask(self, condition: Condition, variables: Variables) -> Any:
-        found: Any = np.bool_(True)
+        mask: Any = np.bool_(True)
         for expression in condition:
-            found = found & (np.asarray(self.index(expression, variables)) >= 0)
-        return found
+            mask = mask & (np.asarray(self.index(expression, variables)) >= 0)
+        return mask
 
     def holds(self, condition: Condition, variables: Variables) -> bool:
         return bool(self.mask(condition, variables))
@@ -328,11 +328,11 @@ class _Machine:
         return expression.evaluate({**self.numbers, **variables})
 
 
-def differs(found: Array, wanted: Array) -> NDArray[np.bool_]:
+def differs(computed: Array, wanted: Array) -> NDArray[np.bool_]:
     """Which elements of what a machine computed are not what they should be; where that is no
     number they may be anything."""
-    kind = np.asarray(found).dtype
-    ours, theirs = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    kind = np.asarray(computed).dtype
+    ours, theirs = np.asarray(computed, np.float64), np.asarray(wanted, np.float64)
     if kind.kind in "iub":
         return np.abs(ours - theirs) > (1.0 if kind.itemsize == 1 else 0.0)
     most = max(TOLERANCE, ROUNDINGS * epsilon(kind))

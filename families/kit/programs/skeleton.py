@@ -66,8 +66,8 @@ def _mark(value: KnobValue, place: int) -> KnobValue:
 
 def settled(settings: Settings, structure: Config, names: Sequence[str]) -> Settings:
     """Settings of a marked structure's schedule, what is open taken from the structure itself."""
-    found: list[Setting] = []
+    values: list[Setting] = []
     for setting in settings:
         place = open_number(setting) if isinstance(setting, int) else open_engine(setting)
-        found.append(setting if place is None else structure[names[place]])
-    return tuple(found)
+        values.append(setting if place is None else structure[names[place]])
+    return tuple(values)

@@ -39,9 +39,9 @@ def _cut(data: bytes, columns: int, conditions: int) -> tuple[Piece, ...]:
     tables = np.frombuffer(data, dtype=np.int64).reshape(-1, columns)
     best: list[Piece] = []
     for period in range(1, min(columns, LONGEST_PERIOD) + 1):
-        found = [p for phase in range(period) for p in runs(tables, conditions, phase, period)]
-        if not best or len(found) < len(best):
-            best = found
+        pieces = [p for phase in range(period) for p in runs(tables, conditions, phase, period)]
+        if not best or len(pieces) < len(best):
+            best = pieces
         if len(best) <= period:
             break
     return tuple(best)
@@ -81,7 +81,7 @@ def boxes(value: Scalar, sizes: Mapping[str, int]) -> int:
     Variables that are no such loop count as zero, so the count is that of a first tile.
     """
     conditions = value.condition if isinstance(value, Select) else ()
-    indices = [index for found in loads(value) for index in found.indices]
+    indices = [index for load in loads(value) for index in load.indices]
     total = 1
     for name, size in sizes.items():
         odd = [e for e in indices if _odd(e, name)]

@@ -39,14 +39,14 @@ def exclusive(classes: Mapping[str, Intervals], whole: float) -> dict[str, float
     Args:
         classes: those that count first come first; in the unit of `whole`.
     """
-    found, covered, before = dict[str, float](), np.zeros((0, 2)), 0.0
+    lengths, covered, before = dict[str, float](), np.zeros((0, 2)), 0.0
     for name, (start, end) in classes.items():
         mine = np.column_stack([np.clip(start, 0.0, whole), np.clip(end, 0.0, whole)])
         covered = _union(np.concatenate([covered, mine]))
         length = float((covered[:, 1] - covered[:, 0]).sum())
-        found[name] = length - before
+        lengths[name] = length - before
         before = length
-    return {**found, IDLE: whole - before}
+    return {**lengths, IDLE: whole - before}
 
 
 def _union(intervals: Floats) -> Floats:
@@ -74,8 +74,8 @@ def lines(title: str, parts: Sequence[Share], whole: Share, subtotals: bool = Fa
             continue
         sign = "" if number == 0 else "+" if part.us >= 0 else "-"
         so_far = f" ={reached:9.2f}" if subtotals else ""
-        told = f": {part.what}" if part.what else ""
-        shown.append(f"  {sign:1}{abs(part.us):9.2f} us{so_far}  {part.name}{told}")
+        remark = f": {part.what}" if part.what else ""
+        shown.append(f"  {sign:1}{abs(part.us):9.2f} us{so_far}  {part.name}{remark}")
     so_far = " " * 11 if subtotals else ""
-    told = f": {whole.what}" if whole.what else ""
-    return [*shown, f"  ={whole.us:9.2f} us{so_far}  {whole.name}{told}"]
+    remark = f": {whole.what}" if whole.what else ""
+    return [*shown, f"  ={whole.us:9.2f} us{so_far}  {whole.name}{remark}"]

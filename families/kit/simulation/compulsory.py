@@ -17,11 +17,11 @@ from tilesmith.search_space.workloads.workload import Workload
 def read_bytes(workload: Workload) -> Mapping[str, int]:
     """Bytes that have to be read, by operand."""
     template = template_of(workload.operator)
-    found = {o.name: nbytes_of(o) for o in template.operands(workload)}
+    sizes = {o.name: nbytes_of(o) for o in template.operands(workload)}
     if template.flops(workload):
-        return found
+        return sizes
     written = nbytes_of(template.output(workload))
-    return {name: min(nbytes, written) for name, nbytes in found.items()}
+    return {name: min(nbytes, written) for name, nbytes in sizes.items()}
 
 
 def compulsory_bytes(workload: Workload) -> int:

@@ -37,14 +37,14 @@ class Span:
 
 def lanes(spans: Sequence[Span]) -> list[list[Span]]:
     """Spans by lane, as few as there can be."""
-    found: list[list[Span]] = []
+    lanes: list[list[Span]] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
-        free = next((lane for lane in found if lane[-1].end <= span.start), None)
+        free = next((lane for lane in lanes if lane[-1].end <= span.start), None)
         if free is None:
-            found.append([span])
+            lanes.append([span])
         else:
             free.append(span)
-    return found
+    return lanes
 
 
 def events(spans: Sequence[Span], until: float = float("inf")) -> Iterator[dict[str, Any]]:
@@ -84,10 +84,10 @@ def svg(
             right = min((span.end - begin) * scale, width)
             wide = max(right - left, 1.0)
             hue = known[span.name] % HUES * 360 // HUES
-            told = escape(f"{span.name}: {span.start:.3f} to {span.end:.3f} us")
+            tooltip = escape(f"{span.name}: {span.start:.3f} to {span.end:.3f} us")
             parts.append(
                 f'<rect x="{label + left:.1f}" y="{number * lane + 2:.1f}" width="{wide:.1f}" '
-                f'height="{lane - 4:.1f}" fill="hsl({hue} 55% 72%)"><title>{told}</title></rect>'
+                f'height="{lane - 4:.1f}" fill="hsl({hue} 55% 72%)"><title>{tooltip}</title></rect>'
             )
             fits = int(wide / _TEXT)
             if fits >= 4:

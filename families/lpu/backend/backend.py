@@ -190,10 +190,10 @@ class LpuBackend(Backend):
 
 
 def _elements(shape: Sequence[int]) -> int:
-    found = 1
+    count = 1
     for extent in shape:
-        found *= extent
-    return found
+        count *= extent
+    return count
 
 
 backends.register("lpu")(LpuBackend())

@@ -27,13 +27,13 @@ Need = tuple[int, int]
 def needs(graph: Graph, target: Target) -> list[Need]:
     """Of every kernel of a model, in order, by its default schedule."""
     known: dict[Workload, Need] = {}
-    found = []
+    sizes = []
     for node in graph.nodes:
         if node.workload is not None:
             if node.workload not in known:
                 known[node.workload] = need_of(node.workload, target)
-            found.append(known[node.workload])
-    return found
+            sizes.append(known[node.workload])
+    return sizes
 
 
 def need_of(workload: Workload, target: Target) -> Need:

@@ -38,8 +38,8 @@ _OPS = {Compute: Op.ALU, Shuffle: Op.SHUFFLE, Read: Op.READ, Product: Op.MOVE}
 
 def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> WrongInstruction | None:
     """See `Backend.wrong_instruction`."""
-    made = linked(recipe, [step])
-    if not made.steps:
+    linked_program = linked(recipe, [step])
+    if not linked_program.steps:
         return None
     code = KernelCode.from_bytes(recipe.codes[step.code].code)
     workload = Workload.parse(step.workload)
@@ -51,14 +51,14 @@ def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> Wrong
         for parameter, place in zip(code.parameters[:-1], step.arguments, strict=False)
         if place.region != "none"
     }
-    contents: dict[str, NDArray[Any]] = dict(made.joined.literals)
-    for held in made.joined.inputs:
+    contents: dict[str, NDArray[Any]] = dict(linked_program.joined.literals)
+    for held in linked_program.joined.inputs:
         view = memory.view(held.place, np.dtype(to_numpy(held.dtype)), held.shape)
         contents[held.tensor] = in_rows(held.shape, held.dtype, view)
-    found = first_step(made.joined.flow, contents, _renamed(traced), program, arrays)
-    if found is not None:
-        return _of_chain(found, made, step)
-    return _of_burst(made, contents, step)
+    wrong = first_step(linked_program.joined.flow, contents, _renamed(traced), program, arrays)
+    if wrong is not None:
+        return _of_chain(wrong, linked_program, step)
+    return _of_burst(linked_program, contents, step)
 
 
 def _renamed(traced: Traced) -> Traced:
@@ -70,39 +70,39 @@ def _renamed(traced: Traced) -> Traced:
     return Traced(tuple(instances), traced.statements)
 
 
-def _of_burst(made: Program, contents: Arrays, step: KernelStep) -> WrongInstruction | None:
+def _of_burst(program: Program, contents: Arrays, step: KernelStep) -> WrongInstruction | None:
     """A burst that differs from its chain."""
-    placed = made.schedule
-    found = first_difference(made.joined.flow, placed, contents, made.matching)
-    if found is None:
+    placed = program.schedule
+    difference = first_difference(program.joined.flow, placed, contents, program.matching)
+    if difference is None:
         return None
-    burst = placed.table[found.row]
+    burst = placed.table[difference.row]
     return WrongInstruction(
-        found.row,
-        burst_text(placed, found.row),
+        difference.row,
+        burst_text(placed, difference.row),
         placed.chip.queues[int(burst["queue"])],
         int(burst["cycle"]),
-        (found.row,),
+        (difference.row,),
         step.name,
         step.sources,
         f"chain '{placed.chains[int(burst['chain'])]}'",
         "vector",
-        (found.vector, found.lane),
-        found.found,
-        found.wanted,
-        found.reason,
+        (difference.vector, difference.lane),
+        difference.computed,
+        difference.wanted,
+        difference.reason,
     )
 
 
-def _of_chain(found: WrongStep, made: Program, step: KernelStep) -> WrongInstruction:
+def _of_chain(wrong: WrongStep, program: Program, step: KernelStep) -> WrongInstruction:
     """A chain that differs from the loop program: the bursts that do the work of its step."""
-    rows = [row for one in found.among for row in _bursts(made, *one)]
-    placed, chain = made.schedule, made.joined.flow.chains[found.among[0][0]]
+    rows = [row for one in wrong.among for row in _bursts(program, *one)]
+    placed, chain = program.schedule, program.joined.flow.chains[wrong.among[0][0]]
     first = rows[0] if rows else 0
     burst = placed.table[first]
-    nest = nest_of(found.instance.statement)
+    nest = nest_of(wrong.instance.statement)
     assert nest is not None, "an instance is of a nest"
-    where = ", ".join(f"{name} = {value}" for name, value in found.instance.around.items())
+    where = ", ".join(f"{name} = {value}" for name, value in wrong.instance.around.items())
     part = f"chain '{chain.name}', stage '{nest[1].stage}' of the loop program"
     return WrongInstruction(
         first,
@@ -113,17 +113,17 @@ def _of_chain(found: WrongStep, made: Program, step: KernelStep) -> WrongInstruc
         step.name,
         step.sources,
         part + (f" at {where}" if where else ""),
-        found.instance.buffer.name,
-        found.index,
-        found.found,
-        found.wanted,
-        found.repair,
+        wrong.instance.buffer.name,
+        wrong.index,
+        wrong.computed,
+        wrong.wanted,
+        wrong.repair,
     )
 
 
-def _bursts(made: Program, chain: int, at: int, operation: int) -> list[int]:
+def _bursts(program: Program, chain: int, at: int, operation: int) -> list[int]:
     """Rows of the schedule that do a step of a chain, by cycle."""
-    placed, whole = made.schedule, made.joined.flow.chains[chain]
+    placed, whole = program.schedule, program.joined.flow.chains[chain]
     if whole.name not in placed.chains:
         return []
     table, step = placed.table, whole.steps[at]
@@ -133,7 +133,7 @@ def _bursts(made: Program, chain: int, at: int, operation: int) -> list[int]:
     rows = np.flatnonzero(mine).tolist()
     if isinstance(step, Compute) and operation >= 0:
         wanted = step.operations[operation]
-        rows = [row for row in rows if _operation(made, row) == wanted] or rows
+        rows = [row for row in rows if _operation(program, row) == wanted] or rows
     elif isinstance(step, Shuffle):
         units = placed.units
         rows = [r for r in rows if units[int(table["unit"][r])].lanes == step.lanes] or rows
@@ -144,6 +144,6 @@ def _bursts(made: Program, chain: int, at: int, operation: int) -> list[int]:
     return sorted(rows, key=lambda row: int(table["cycle"][row]))
 
 
-def _operation(made: Program, row: int) -> Any:
-    burst = made.schedule.table[row]
-    return made.schedule.units[int(burst["unit"])].operations[int(burst["step"])]
+def _operation(program: Program, row: int) -> Any:
+    burst = program.schedule.table[row]
+    return program.schedule.units[int(burst["unit"])].operations[int(burst["step"])]

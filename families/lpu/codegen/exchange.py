@@ -86,24 +86,26 @@ def exchange(
     match kind:
         case "all_gather":
             sends = node.to_all(own)
-            found, takes, made = node.received(own, _senders(sends))
-            return Exchange(made, (*sends, *takes), (own, *found))
+            parts_received, takes, tensors = node.received(own, _senders(sends))
+            return Exchange(tensors, (*sends, *takes), (own, *parts_received))
         case "send":
             sends = [node.sent(own, 1)]
-            found, takes, made = node.received(own, _senders(sends))
-            return Exchange(made, (*sends, *takes), found)
+            parts_received, takes, tensors = node.received(own, _senders(sends))
+            return Exchange(tensors, (*sends, *takes), parts_received)
     sends = [node.sent(part, far) for far, part in enumerate(parts) if far]
     if kind == "all_to_all":
-        found, takes, made = node.received(own, _senders(sends))
-        return Exchange(made, (*sends, *takes), (own, *found))
-    found, takes, made = replace(node, role="temporary").received(own, _senders(sends))
+        parts_received, takes, tensors = node.received(own, _senders(sends))
+        return Exchange(tensors, (*sends, *takes), (own, *parts_received))
+    parts_received, takes, tensors = replace(node, role="temporary").received(own, _senders(sends))
     whole = node.tensor(own, "sum")
-    adds = node.added(own, found, _all_of(whole), kind == "all_reduce")
+    adds = node.added(own, parts_received, _all_of(whole), kind == "all_reduce")
     if kind == "reduce_scatter":
-        return Exchange((*made, whole), (*sends, *takes, adds), (_all_of(whole),))
+        return Exchange((*tensors, whole), (*sends, *takes, adds), (_all_of(whole),))
     last = replace(node, name=f"{name}.all")
     ends, taken, more = last.received(own, _senders([adds]))
-    return Exchange((*made, whole, *more), (*sends, *takes, adds, *taken), (_all_of(whole), *ends))
+    return Exchange(
+        (*tensors, whole, *more), (*sends, *takes, adds, *taken), (_all_of(whole), *ends)
+    )
 
 
 def added_by_both(name: str, own: Part, group: Group, flight: int, total: Part) -> Exchange:
@@ -114,9 +116,9 @@ def added_by_both(name: str, own: Part, group: Group, flight: int, total: Part) 
     """
     node = _Node(name, group, flight, "temporary")
     sends = [node.sent(own, 1)]
-    found, takes, made = node.received(own, _senders(sends))
-    adds = node.added(own, found, total, False)
-    return Exchange(made, (*sends, *takes, adds), (total,))
+    received, takes, tensors = node.received(own, _senders(sends))
+    adds = node.added(own, received, total, False)
+    return Exchange(tensors, (*sends, *takes, adds), (total,))
 
 
 def copied(name: str, given: Part, into: Part, group: Group) -> Chain:
@@ -162,7 +164,7 @@ class _Node:
 
     def to_all(self, part: Part) -> list[Chain]:
         """A chain for each side of the chip: a token travels in one direction."""
-        found = []
+        chains = []
         for west in (True, False):
             side = [way for way in self.group.ways if (way <= WEST) == west]
             if side:
@@ -170,26 +172,26 @@ class _Node:
                 value = b.read(part.rows())
                 for way in side:
                     b.send(value, link_of(way))
-                found.append(b.chain())
-        return found
+                chains.append(b.chain())
+        return chains
 
     def received(
         self, like: Part, senders: Mapping[int, str]
     ) -> tuple[tuple[Part, ...], list[Chain], tuple[Tensor, ...]]:
         """What comes from members: the parts, the chains, and the tensors made for it."""
-        parts, chains, made = list[Part](), list[Chain](), list[Tensor]()
+        parts, chains, tensors = list[Part](), list[Chain](), list[Tensor]()
         for far, (way, back) in enumerate(zip(self.group.ways, self.group.backs, strict=True), 1):
             if link_of(back) not in senders:
                 continue  # of a send, all but one
-            made.append(self.tensor(like, str(far)))
-            parts.append(_all_of(made[-1]))
+            tensors.append(self.tensor(like, str(far)))
+            parts.append(_all_of(tensors[-1]))
             b = ChainBuilder(f"{self.name}: from {far}", like.count)
             sender = senders[link_of(back)]
             dtype = like.tensor.dtype
             value = b.add(Receive(dtype, link_of(way), sender, link_of(back), self.flight))
             b.write(value, parts[-1].rows())
             chains.append(b.chain())
-        return tuple(parts), chains, tuple(made)
+        return tuple(parts), chains, tuple(tensors)
 
     def added(self, own: Part, others: Sequence[Part], total: Part, to_all: bool) -> Chain:
         """Own and received rows added in float32, one after the other, and sent to all."""
@@ -202,8 +204,8 @@ class _Node:
         if total.tensor.dtype != "float32":
             last = len(values) + len(operations) - 1
             operations.append(Operation("convert", (last,), total.tensor.dtype))
-        made = b.compute(values, *operations)
-        b.write(made, total.rows())
+        total_value = b.compute(values, *operations)
+        b.write(total_value, total.rows())
         for way in self.group.ways if to_all else ():
-            b.send(made, link_of(way))
+            b.send(total_value, link_of(way))
         return b.chain()

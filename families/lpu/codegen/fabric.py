@@ -118,10 +118,10 @@ class Fabric:
     def member(self, chip: int, axes: Sequence[int], turn: int) -> int:
         """Which member of its group along axes, as all of them count, is number `turn` counted from
         a chip."""
-        found = 0
+        number = 0
         for axis in axes:
             inner = prod(self.extents[a] for a in axes[axes.index(axis) + 1 :])
             extent = self.extents[axis]
-            found = found * extent + (self.places[chip][axis] + turn // inner) % extent
+            number = number * extent + (self.places[chip][axis] + turn // inner) % extent
             turn %= inner
-        return found
+        return number

@@ -45,12 +45,12 @@ class _ConvSpace:
         template, number = template_of(self.workload.operator), self.workload.integer
         shape = template.output(self.workload).shape
         sources = blocks_of(number("c"), number("h"), number("w"))
-        found = (
+        forms = (
             BlockedConvolution(template, self.workload, source, result)
             for source in sources
             for result in blocks_of(shape[1], *shape[2:])
         )
-        return tuple(form for form in found if form.fits)
+        return tuple(form for form in forms if form.fits)
 
     def space(self) -> SearchSpace:
         """For every pair of blocks: order, passes in series, rows of blocks at a time."""

@@ -126,8 +126,8 @@ class _MatmulSpace:
 
     def _turned(self) -> list[str]:
         """Operands that are not stored with k along the lanes."""
-        found = ["a"] if self.workload.integer("ta") else []
-        return found if self.workload.integer("tb") else [*found, "b"]
+        turned = ["a"] if self.workload.integer("ta") else []
+        return turned if self.workload.integer("tb") else [*turned, "b"]
 
 
 @schedules("matmul", on="lpu")

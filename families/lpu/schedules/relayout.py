@@ -77,19 +77,19 @@ def _extents(layout: Layout, shape: tuple[int, ...]) -> tuple[tuple[int, ...], t
     """Of the dimensions that count rows, and of those across the lanes: what stands in a block."""
     parts = [dimension.part for dimension in layout.dimensions]
     first = parts.index("inner") if "inner" in parts else len(parts) - 1
-    found = layout.concrete_shape(shape)
-    return found[:first], found[first:]
+    concrete = layout.concrete_shape(shape)
+    return concrete[:first], concrete[first:]
 
 
 def _apart(lane: Expr, inner: tuple[int, ...], bounds: Mapping[str, Expr]) -> list[Expr]:
     """A lane as indices of the dimensions across the lanes."""
-    found: list[Expr] = []
+    indices: list[Expr] = []
     step = prod(inner)
     for number, extent in enumerate(inner):
         step //= extent
         index = floordiv(lane, const(step), bounds)
-        found.append(index if number == 0 else mod(index, const(extent), bounds))
-    return found
+        indices.append(index if number == 0 else mod(index, const(extent), bounds))
+    return indices
 
 
 def blocks_divide(relayout: Relayout) -> bool:

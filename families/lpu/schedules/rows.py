@@ -76,10 +76,10 @@ def on_all_lanes(compute: ComputeDefinition) -> ComputeDefinition:
         if along:
             lane = along[0].var % LANES
 
-        def access(found: Load, lane: Expr = lane) -> Scalar:
-            if found.buffer not in small:
-                return found
-            return Load(found.buffer, (*found.indices, lane))
+        def access(load: Load, lane: Expr = lane) -> Scalar:
+            if load.buffer not in small:
+                return load
+            return Load(load.buffer, (*load.indices, lane))
 
         value = rewrite(stage.value, lambda index: index, access)
         axes = (*stage.axes, own) if stage.name in small else stage.axes
@@ -236,10 +236,10 @@ class SoftmaxOnLpu(RowsOnLpu):
         return super().refusal(workload, target)
 
     def prepare(self, workload: Workload, target: Target) -> RowsSpace:
-        found = super().prepare(workload, target)
+        space = super().prepare(workload, target)
         shape = workload.shape("shape")
         first = workload.integer("axis") % len(shape) == 0 and not _along_lanes(workload)
-        return WholeRows(found.compute) if first else found
+        return WholeRows(space.compute) if first else space
 
 
 def _along_lanes(workload: Workload) -> bool:
@@ -249,7 +249,7 @@ def _along_lanes(workload: Workload) -> bool:
 
 def _instead(name: str, value: Scalar) -> Callable[[Load], Scalar]:
     """What a stage computes where it is read."""
-    return lambda found: value if found.buffer == name else found
+    return lambda load: value if load.buffer == name else load
 
 
 @schedules("layer_norm", "rms_norm", on="lpu")
@@ -258,17 +258,17 @@ class NormOnLpu(RowsOnLpu):
     results want the mean later."""
 
     def compute(self, workload: Workload) -> ComputeDefinition:
-        found = compute_of(workload)
-        mean = next((s.value for s in found.stages if s.name == "mean"), None)
+        definition = compute_of(workload)
+        mean = next((s.value for s in definition.stages if s.name == "mean"), None)
         if mean is None:
-            return found
+            return definition
         stages = [
             replace(s, value=rewrite(s.value, lambda i: i, _instead("mean", mean)))
             if s.name == "squares"
             else s
-            for s in found.stages
+            for s in definition.stages
         ]
-        return replace(found, stages=tuple(stages))
+        return replace(definition, stages=tuple(stages))
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
         shape, axes = workload.shape("shape"), workload.integer("axes")

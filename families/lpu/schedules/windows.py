@@ -46,10 +46,10 @@ def inlined(compute: ComputeDefinition, name: str) -> ComputeDefinition:
     if stage is None:
         return compute
 
-    def access(found: Load) -> Scalar:
-        if found.buffer != name:
-            return found
-        places = {a.name: i for a, i in zip(stage.axes, found.indices, strict=True)}
+    def access(load: Load) -> Scalar:
+        if load.buffer != name:
+            return load
+        places = {a.name: i for a, i in zip(stage.axes, load.indices, strict=True)}
         return substitute(stage.value, places)
 
     stages = tuple(
@@ -185,8 +185,8 @@ class DepthwiseOnLpu(WindowsOnLpu):
         tap = Load("weight", (axes[2].var, axes[0].var * 0, axes[0].var, axes[1].var))
         taps = Stage("taps", axes, tap, dtype=weight.dtype)
 
-        def access(found: Load) -> Scalar:
-            return Load("taps", (r.var, s.var, c.var)) if found.buffer == "weight" else found
+        def access(load: Load) -> Scalar:
+            return Load("taps", (r.var, s.var, c.var)) if load.buffer == "weight" else load
 
         stages = tuple(
             replace(stage, value=rewrite(stage.value, lambda index: index, access))

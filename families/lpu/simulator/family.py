@@ -79,12 +79,12 @@ class LpuSimulator(FamilySimulator):
         check_slices(target)
         config = _default(workload, target)
         alone = scheduled(workload, target, config).cycles
-        made, notes = best_split(workload, target, chips, alone)
-        found = _timeline_result(workload, config, made, notes)
-        details = {**found.details, "chips": chips, "cycles_of_one_chip": alone}
-        details["peak_share"] = found.details["peak_share"] / chips
-        operator = replace(found.ops[0], details=details)
-        return replace(found, details=details, ops=(operator,))
+        schedule, notes = best_split(workload, target, chips, alone)
+        result = _timeline_result(workload, config, schedule, notes)
+        details = {**result.details, "chips": chips, "cycles_of_one_chip": alone}
+        details["peak_share"] = result.details["peak_share"] / chips
+        operator = replace(result.ops[0], details=details)
+        return replace(result, details=details, ops=(operator,))
 
     def collective_s(
         self, mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]
@@ -102,12 +102,12 @@ class LpuSimulator(FamilySimulator):
         for number, config in enumerate(configs):
             space_of(workload, target).validate(config)
             try:
-                found = estimate(selected(workload, target, config).dataflow, chip)
+                costs = estimate(selected(workload, target, config).dataflow, chip)
             except (CodegenError, VerificationError) as error:
                 failures[number] = MeasureResult.failed(error, "simulator")
                 continue
-            latency[number] = found.cycles / (chip.ghz * 1e9)
-            rows[number], bound[number] = found.features(), found.bound
+            latency[number] = costs.cycles / (chip.ghz * 1e9)
+            rows[number], bound[number] = costs.features(), costs.bound
         return Judgement(latency, rows, bound, VERDICT, failures)
 
     def measure(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
@@ -137,11 +137,11 @@ class LpuSimulator(FamilySimulator):
             return _roofline_result(workload, target)
         check_slices(target)
         if config is None:
-            made = partial(selected, workload, target)
-            config, _ = first_that_works(workload, target, _default(workload, target), made)
+            builder = partial(selected, workload, target)
+            config, _ = first_that_works(workload, target, _default(workload, target), builder)
         if fidelity == "analytical" and trace is None:
-            found = estimate(selected(workload, target, config).dataflow, Chip.of(target))
-            return _analytical_result(workload, target, config, found)
+            costs = estimate(selected(workload, target, config).dataflow, Chip.of(target))
+            return _analytical_result(workload, target, config, costs)
         placed = scheduled(workload, target, config)
         notes = draw(placed, trace, _spans(placed, workload, config)) if trace else ()
         if fidelity != "timeline":
@@ -161,8 +161,8 @@ def _default(workload: Workload, target: Target) -> Config:
 def _spans(placed: Schedule, workload: Workload, config: Config) -> list[Span]:
     """The one operator at work."""
     every = np.ones(len(placed.table), np.bool_)
-    told = {"workload": workload.key, "config": config.key}
-    span = span_of(placed, every, workload.operator, told)
+    arguments = {"workload": workload.key, "config": config.key}
+    span = span_of(placed, every, workload.operator, arguments)
     return [] if span is None else [span]
 
 
@@ -194,11 +194,11 @@ def _result(
 
 
 def _roofline_result(workload: Workload, target: Target) -> SimulationResult:
-    found = roofline(workload, target)
-    longest = max(found.latency, 1e-12)
-    engines = {"mxm": found.compute / longest, "mem": found.memory / longest}
-    times = (found.latency, found.cycles(found.latency), found.cycles(found.compute))
-    return _result(workload, target, "roofline", times, found.bound, engines, {})
+    bounds = roofline(workload, target)
+    longest = max(bounds.latency, 1e-12)
+    engines = {"mxm": bounds.compute / longest, "mem": bounds.memory / longest}
+    times = (bounds.latency, bounds.cycles(bounds.latency), bounds.cycles(bounds.compute))
+    return _result(workload, target, "roofline", times, bounds.bound, engines, {})
 
 
 def _peak_share(workload: Workload, chip: Chip, seconds: float) -> float:
@@ -208,14 +208,14 @@ def _peak_share(workload: Workload, chip: Chip, seconds: float) -> float:
 
 
 def _analytical_result(
-    workload: Workload, target: Target, config: Config, found: Estimate
+    workload: Workload, target: Target, config: Config, costs: Estimate
 ) -> SimulationResult:
     chip = Chip.of(target)
-    seconds = found.cycles / (chip.ghz * 1e9)
-    engines = {n: busy / found.cycles for n, busy in zip(RESOURCES, found.busy, strict=True)}
+    seconds = costs.cycles / (chip.ghz * 1e9)
+    engines = {n: busy / costs.cycles for n, busy in zip(RESOURCES, costs.busy, strict=True)}
     details = {"config": config.key, "peak_share": _peak_share(workload, chip, seconds)}
-    times = (seconds, found.cycles, round(found.busy[0]))
-    return _result(workload, target, "analytical", times, found.bound, engines, details)
+    times = (seconds, costs.cycles, round(costs.busy[0]))
+    return _result(workload, target, "analytical", times, costs.bound, engines, details)
 
 
 def _timeline_result(

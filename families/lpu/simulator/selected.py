@@ -41,6 +41,6 @@ def scheduled(workload: Workload, target: Target, config: Config) -> Schedule:
     Raises:
         ConfigError, CodegenError, VerificationError: as `selected`; also where MEM is too small.
     """
-    found = schedule(selected(workload, target, config).dataflow, Chip.of(target))
-    check(found)
-    return found
+    placed = schedule(selected(workload, target, config).dataflow, Chip.of(target))
+    check(placed)
+    return placed

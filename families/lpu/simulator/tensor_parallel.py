@@ -76,24 +76,24 @@ def tensor_parallel(
     part = part_of(workload, chips, split)
     chosen = selected(part, chip.target, default_of(part, chip.target))
     flow, name = chosen.dataflow, chosen.operands[-1].name
-    made, fabric = flow.tensors[name], Fabric((chips,))
+    operand, fabric = flow.tensors[name], Fabric((chips,))
     group = fabric.group()
     if split == "columns":
-        made = replace(made, copies=2)  # sent to both sides
-        found = exchange("all_gather", "gathered", [Part(made, 0, made.rows)], group, flight)
+        operand = replace(operand, copies=2)  # sent to both sides
+        moved = exchange("all_gather", "gathered", [Part(operand, 0, operand.rows)], group, flight)
     elif split == "batch":
-        found = Exchange((), (), (Part(made, 0, made.rows),))
+        moved = Exchange((), (), (Part(operand, 0, operand.rows),))
     else:
-        if made.rows % chips:
+        if operand.rows % chips:
             raise WorkloadError(
-                f"workload '{workload}': the {made.rows} vectors of its result do not divide among "
-                f"{chips} chips"
+                f"workload '{workload}': the {operand.rows} vectors of its result do not divide "
+                f"among {chips} chips"
             )
-        each = made.rows // chips
-        parts = [Part(made, each * far, each) for far in range(chips)]
-        found = exchange("all_reduce", "summed", parts, group, flight)
-    tensors = {**flow.tensors, name: made, **{t.name: t for t in found.tensors}}
-    whole = Dataflow(f"{workload.operator} over {chips}", tensors, (*flow.chains, *found.chains))
+        each = operand.rows // chips
+        parts = [Part(operand, each * far, each) for far in range(chips)]
+        moved = exchange("all_reduce", "summed", parts, group, flight)
+    tensors = {**flow.tensors, name: operand, **{t.name: t for t in moved.tensors}}
+    whole = Dataflow(f"{workload.operator} over {chips}", tensors, (*flow.chains, *moved.chains))
     program = together(whole, chip, fabric, flight)
     check_together(program)
     return program, chosen
@@ -119,23 +119,23 @@ def best_split(
     chip = Chip.of(target)
     check_links(chips, chip)
     flight = aligned(chip.delay("link"), chip)
-    found: list[Schedule] = []
+    schedules: list[Schedule] = []
     notes: list[str] = []
     refused: WorkloadError | None = None
     for split in SPLITS:
         try:
-            made, _ = tensor_parallel(workload, chip, chips, flight, split)
+            program, _ = tensor_parallel(workload, chip, chips, flight, split)
         except WorkloadError as error:
             refused = error
             notes.append(f"by {split}: {error}")
             continue
-        found.append(made.schedule)
-        cycles = made.schedule.cycles
+        schedules.append(program.schedule)
+        cycles = program.schedule.cycles
         notes.append(
             f"by {_WHAT[split]} over {chips} chips: {cycles:,} cycles, "
             f"{alone / cycles:.2f} times as fast as one"
         )
-    if not found:
+    if not schedules:
         assert refused is not None, "there are ways to cut it"
         raise refused
-    return min(found, key=lambda schedule: schedule.cycles), tuple(notes)
+    return min(schedules, key=lambda schedule: schedule.cycles), tuple(notes)

@@ -52,7 +52,7 @@ def _spread(stage: Stage, tensors: Iterable[Tensor]) -> tuple[Stage, ...]:
 
 
 def _replace(value: Scalar, old: Load, new: Load) -> Scalar:
-    return rewrite(value, lambda index: index, lambda found: new if found == old else found)
+    return rewrite(value, lambda index: index, lambda load: new if load == old else load)
 
 
 def with_path_out(compute: ComputeDefinition, dtype: str) -> Schedule:

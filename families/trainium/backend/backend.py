@@ -162,17 +162,17 @@ class TrainiumBackend(Backend):
     ) -> list[MeasureResult]:
         """Beside neighbours that keep activations on chip."""
         core = Core.of(target)
-        found = []
+        results = []
         for config in configs:
             try:
                 program, staged = staged_kernel(workload, target, config)
             except (CodegenError, VerificationError) as error:
-                found.append(MeasureResult.failed(error, "simulator"))
+                results.append(MeasureResult.failed(error, "simulator"))
                 continue
             places = _places(staged.stream, constants_of(program, workload))
             played = timeline(among_neighbours(Part(workload.key, staged.stream, places), core))
-            found.append(MeasureResult("ok", "simulator", (played.makespan * 1e-9,)))
-        return found
+            results.append(MeasureResult("ok", "simulator", (played.makespan * 1e-9,)))
+        return results
 
     def predict(self, recipe: Recipe) -> float | None:
         """Programs on the timeline, transfers to and from the host."""
@@ -198,13 +198,13 @@ class TrainiumBackend(Backend):
         memory: Memory,
     ) -> Callable[[], None]:
         regions = {"arena": memory.arena, "constant": memory.constants}
-        found: list[Program] = []
+        programs: list[Program] = []
 
         def run() -> None:
-            if not found:  # linked when first run: simulation links the same program
-                found.append(linked(recipe, steps))
-            parts = [regions[r.region][r.offset : r.stop] for r in found[0].linked.ranges]
-            execute_in(found[0].linked.stream, parts)
+            if not programs:  # linked when first run: simulation links the same program
+                programs.append(linked(recipe, steps))
+            parts = [regions[r.region][r.offset : r.stop] for r in programs[0].linked.ranges]
+            execute_in(programs[0].linked.stream, parts)
 
         return run
 

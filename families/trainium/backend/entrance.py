@@ -71,7 +71,7 @@ def _wanted(graph: Graph, info: TensorInfo) -> str | None:
 
 def _rounded_results(graph: Graph) -> list[str]:
     """What maps of numbers of float32 give, of fewer bits, and only the caller reads."""
-    found = []
+    names = []
     for name in sorted(graph.output_names):
         node = graph.producers.get(name)
         if node is None or node.workload is None or node.workload.operator != "elementwise":
@@ -79,8 +79,8 @@ def _rounded_results(graph: Graph) -> list[str]:
         narrow = graph.info(name).dtype in NARROW and not graph.consumers.get(name)
         text = node.workload.text("expression")
         if narrow and f"to_{COMPUTED}" in functions(parse_formula(text)):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _widen(rewriter: Rewriter, name: str) -> None:

@@ -120,10 +120,10 @@ class DeviceEvaluator:
         offset = base.constants.size
         for step in base.steps:
             if isinstance(step, KernelStep) and step.workload in changed:
-                found = self._code(step.workload, changed[step.workload])
-                places, offset = self._places(step, found, offset)
+                kernel_code = self._code(step.workload, changed[step.workload])
+                places, offset = self._places(step, kernel_code, offset)
                 config = changed[step.workload]
-                codes.append(found.code)
+                codes.append(kernel_code.code)
                 step = replace(step, config=config, code=len(codes) - 1, arguments=places)
             steps.append(step)
         return replace(base, steps=tuple(steps), codes=tuple(codes))
@@ -138,17 +138,17 @@ class DeviceEvaluator:
         return self._compiled[key]
 
     def _places(
-        self, step: KernelStep, found: Compiled, offset: int
+        self, step: KernelStep, compiled: Compiled, offset: int
     ) -> tuple[tuple[Place, ...], int]:
         """Places of a kernel's parameters: activations where they were, constants behind all
         others; and the end of these."""
         names = self._code(step.workload, step.config).parameters
         known = dict(zip(names, step.arguments, strict=True))
         places = []
-        for name in found.parameters:
+        for name in compiled.parameters:
             place = known.get(name)
             if place is None or place.region == "constant":
                 place = Place("constant", offset)
-                offset += -(-found.nbytes[name] // ALIGNMENT) * ALIGNMENT
+                offset += -(-compiled.nbytes[name] // ALIGNMENT) * ALIGNMENT
             places.append(place)
         return tuple(places), offset

@@ -59,8 +59,8 @@ def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> Wrong
         for place, tensor in zip(step.arguments, stream.tensors, strict=True)
     ]
     arrays = _arrays(program, staged, stream, hbm)
-    found = first_difference(stream, hbm, traced, program, arrays)
-    return None if found is None else _told(found, with_semaphores(stream), step)
+    difference = first_difference(stream, hbm, traced, program, arrays)
+    return None if difference is None else _told(difference, with_semaphores(stream), step)
 
 
 def _arrays(
@@ -71,13 +71,13 @@ def _arrays(
         tensor.name: part.view(to_numpy(tensor.dtype)).reshape(tensor.shape)
         for tensor, part in zip(stream.tensors, hbm, strict=True)
     }
-    found = {}
+    tensors = {}
     for buffer in program.parameters:
         shape = tuple(extent.constant or 0 for extent in buffer.shape)
         blocks = staged.blocks.get(buffer.name)
         if blocks is None or buffer.name + SUFFIX not in held:
             if buffer.name in held:
-                found[buffer.name] = held[buffer.name]
+                tensors[buffer.name] = held[buffer.name]
             continue
         whole = np.zeros(int(np.prod(shape)), to_numpy(buffer.dtype))
         rest = held[buffer.name + SUFFIX].reshape(-1)
@@ -87,29 +87,29 @@ def _arrays(
             view = np.lib.stride_tricks.as_strided(whole[offset:], counts, steps)
             view[...] = rest[:size].reshape(counts)
             rest = rest[size:]
-        found[buffer.name] = whole.reshape(shape)
-    return found
+        tensors[buffer.name] = whole.reshape(shape)
+    return tensors
 
 
-def _told(found: Difference, stream: InstructionStream, step: KernelStep) -> WrongInstruction:
+def _told(difference: Difference, stream: InstructionStream, step: KernelStep) -> WrongInstruction:
     """A difference in the words of the machine."""
-    queue = int(stream.rows["queue"][found.row])
-    start = float(timeline(stream).start[found.row])
+    queue = int(stream.rows["queue"][difference.row])
+    start = float(timeline(stream).start[difference.row])
     clock = stream.core.clocks[queue] if queue < len(ENGINES) else stream.core.clocks[0]
     return WrongInstruction(
-        found.row,
-        instruction_text(stream, found.row),
+        difference.row,
+        instruction_text(stream, difference.row),
         queue_name(queue),
         round(start * clock),
-        found.among,
+        difference.among,
         step.name,
         step.sources,
-        part_of(found.instance),
-        found.buffer,
-        found.index,
-        found.found,
-        found.wanted,
-        found.repair,
+        part_of(difference.instance),
+        difference.buffer,
+        difference.index,
+        difference.computed,
+        difference.wanted,
+        difference.repair,
     )
 
 

@@ -133,13 +133,13 @@ def _products(program: Program, core: Core) -> float:
 
 def spans(program: Program, played: Timeline) -> list[Span]:
     """When each kernel is worked on."""
-    found = []
+    spans = []
     for number, step in enumerate(program.steps):
-        told = {"workload": step.workload, "config": step.config, "kernel": step.name,
+        arguments = {"workload": step.workload, "config": step.config, "kernel": step.name,
                 "nodes": list(step.sources)}  # fmt: skip
         name = ", ".join(step.sources) or step.name
-        found.append(span_of(played, program.linked.owners == number, name, told))
-    return [span for span in found if span is not None]
+        spans.append(span_of(played, program.linked.owners == number, name, arguments))
+    return [span for span in spans if span is not None]
 
 
 def _add_program(total: _Total, played: Timeline) -> None:
@@ -274,20 +274,20 @@ def _time(total: _Total) -> list[Share]:
 
 
 def _remarks(
-    latency: float, found: Mapping[str, Any], chain: list[Share], doing: list[Share]
+    latency: float, facts: Mapping[str, Any], chain: list[Share], doing: list[Share]
 ) -> tuple[str, ...]:
     """How the latency (ns) comes about, in parts that add up, and what stays on chip."""
     whole = Share("the model", latency / 1e3, "on the timeline; 'us shown' adds up to it")
-    if found["host_us"]:
+    if facts["host_us"]:
         whole = Share("the model", latency / 1e3, "timeline and host")
     return (
-        f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
-        f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
-        f"the host ({found['host_us']:.1f} us, transfers included)",
+        f"{facts['precision']}; {facts['tuned']} tuned, {facts['stale']} tuned by another version, "
+        f"{facts['nearest']} by nearest shape, {facts['default']} by default, {facts['host']} on "
+        f"the host ({facts['host_us']:.1f} us, transfers included)",
         *lines("from the roofline to the timeline", chain, whole, subtotals=True),
         *lines("where the time goes", doing, whole),
-        f"{len(found['resident'])} tensors stay in SBUF: {found['bytes_saved'] / 1e6:.1f} MB of "
-        f"HBM traffic saved, {found['bytes_moved'] / 1e6:.1f} MB left",
+        f"{len(facts['resident'])} tensors stay in SBUF: {facts['bytes_saved'] / 1e6:.1f} MB of "
+        f"HBM traffic saved, {facts['bytes_moved'] / 1e6:.1f} MB left",
     )
 
 

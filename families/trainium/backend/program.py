@@ -74,14 +74,14 @@ _programs: WeakKeyDictionary[Recipe, dict[tuple[int, int, Effort], Program]] = W
 
 def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[Program | HostStep]:
     """What runs, in order: programs on the core and steps on the host."""
-    found: list[Program | HostStep] = []
+    segments: list[Program | HostStep] = []
     for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
         if is_kernel:
             kernels = [s for s in steps if isinstance(s, KernelStep)]
-            found.append(linked(recipe, kernels, effort))
+            segments.append(linked(recipe, kernels, effort))
         else:
-            found += [step for step in steps if isinstance(step, HostStep)]
-    return found
+            segments += [step for step in steps if isinstance(step, HostStep)]
+    return segments
 
 
 def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUGH) -> Program:
@@ -123,20 +123,20 @@ def fastest_and_how(
     name: str, parts: Sequence[Part], core: Core, outside: Sequence[Range], effort: Effort
 ) -> tuple[Linked, Effort]:
     """The same, and the one thing to try to have it again."""
-    found: list[tuple[float, Linked, Effort]] = []
+    candidates: list[tuple[float, Linked, Effort]] = []
 
     def tried(policy: Policy | None, rules: Sequence[Rule]) -> float:
         """When the fastest program under a policy ends; they join those found."""
-        made = links(name, parts, core, outside, policy, rules, effort.checked)
-        ends = [timeline(one.stream).makespan for one in made]
-        for end, one, rule in zip(ends, made, rules, strict=True):
-            found.append((end, one, replace(effort, policies=(policy,), rules=(rule,))))
+        programs = links(name, parts, core, outside, policy, rules, effort.checked)
+        ends = [timeline(one.stream).makespan for one in programs]
+        for end, one, rule in zip(ends, programs, rules, strict=True):
+            candidates.append((end, one, replace(effort, policies=(policy,), rules=(rule,))))
         return min(ends)
 
     policy = min(effort.policies, key=lambda policy: tried(policy, effort.rules[:1]))
     if len(effort.rules) > 1:
         tried(policy, effort.rules[1:])
-    _, linked, how = min(found, key=lambda one: one[0])
+    _, linked, how = min(candidates, key=lambda one: one[0])
     return linked, how
 
 
@@ -201,14 +201,14 @@ def _range(place: Place, nbytes: int) -> Range:
 def _outside(recipe: Recipe, mine: set[int]) -> list[Range]:
     """What others than the steps `mine` read: the caller, the host, later programs."""
     refs: list[TensorRef] = list(recipe.outputs)
-    found: list[Range] = []
+    places: list[Range] = []
     for step in recipe.steps:
         if isinstance(step, HostStep):
             refs += step.inputs
         elif isinstance(step, KernelStep) and id(step) not in mine:
             # Sizes are in the other programs' code; the first byte is enough to know a tensor.
-            found += [_range(place, 1) for place in step.arguments if place.region == "arena"]
-    return found + places_of(refs)
+            places += [_range(place, 1) for place in step.arguments if place.region == "arena"]
+    return places + places_of(refs)
 
 
 def places_of(refs: Sequence[TensorRef]) -> list[Range]:

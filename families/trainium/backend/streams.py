@@ -60,7 +60,7 @@ def linked_streams(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedStr
     """
     known: dict[object, Linked] = {}
     efforts: dict[object, Effort] = {}
-    found = {}
+    streams = {}
     for core, program in programs.items():
         groups = _groups(program)
         key = _key(program, groups)
@@ -69,9 +69,9 @@ def linked_streams(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedStr
             effort = efforts.get(work, THOROUGH)
             known[key], efforts[work] = _linked(program, mesh, core, effort)
         linked = known[key]
-        found[core] = replace(linked, stream=replace(linked.stream, groups=groups))
-    verify_together({core: linked.stream for core, linked in found.items()})
-    return LinkedStreams(mesh, found)
+        streams[core] = replace(linked, stream=replace(linked.stream, groups=groups))
+    verify_together({core: linked.stream for core, linked in streams.items()})
+    return LinkedStreams(mesh, streams)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,14 +158,14 @@ def _linked(program: CoreProgram, mesh: Mesh, core: int, effort: Effort) -> tupl
 def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> Part:
     """An exchange as a kernel of its own."""
     kernel = Kernel(step.name, machine, fabric(mesh, core))
-    given, made = step.source, step.result
+    given, result = step.source, step.result
     if step.kind == "send":
         kernel.send(
             _view(kernel.input("source", (given.elements,), given.dtype), given), step.group[1]
         )
         return Part(step.name, kernel.finish(), (_range(given),))
-    out = _view(kernel.output("result", (made.elements,), made.dtype), made)
-    places: list[Range | None] = [_range(made)]
+    out = _view(kernel.output("result", (result.elements,), result.dtype), result)
+    places: list[Range | None] = [_range(result)]
     if step.kind == "receive":
         kernel.receive(out, step.group[0])
         return Part(step.name, kernel.finish(), tuple(places))
@@ -253,14 +253,14 @@ def _played(one: Timeline, waited: float) -> CorePlayed:
 
 def _union(one: Timeline, mine: NDArray[np.bool_]) -> list[tuple[float, float]]:
     """When something of some rows is under way: intervals apart from each other, in order."""
-    found: list[tuple[float, float]] = []
+    intervals: list[tuple[float, float]] = []
     order = np.argsort(one.start[mine], kind="stable")
     for start, end in zip(one.start[mine][order], one.end[mine][order], strict=True):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], float(end))
+        if intervals and start <= intervals[-1][1]:
+            intervals[-1] = intervals[-1][0], max(intervals[-1][1], float(end))
         else:
-            found.append((float(start), float(end)))
-    return found
+            intervals.append((float(start), float(end)))
+    return intervals
 
 
 def _length(intervals: list[tuple[float, float]]) -> float:

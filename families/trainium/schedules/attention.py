@@ -210,10 +210,10 @@ class AttentionSpace(AttentionBlocks):
     def _best(self, folded: bool) -> Config:
         space = self.space()
         kept = [s for s in space.subspaces if folded or dict(s.fixed).get("fold", 1) == 1]
-        found = [best for subspace in kept if (best := self._usual(subspace))]
-        if not found:
+        candidates = [best for subspace in kept if (best := self._usual(subspace))]
+        if not candidates:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
-        return min(found, key=lambda one: one[0])[1]
+        return min(candidates, key=lambda one: one[0])[1]
 
     def _usual(self, subspace: Subspace) -> tuple[tuple[int, ...], Config] | None:
         """The best legal configuration with the first value of every knob that is not a number, and

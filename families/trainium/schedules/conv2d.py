@@ -32,22 +32,22 @@ class Conv2dSpace:
         if stacks(workload, g, target):
             kinds = [PackedSpace, StackedSpace] if packs(g, target) else [StackedSpace]
         stacked = [kind(workload, target, g, compute) for kind in kinds]
-        stacked.sort(key=lambda found: found.quickest())
+        stacked.sort(key=lambda kind: kind.quickest())
         usual = (ConvSpace, PartsSpace) if g.groups == 1 else (ConvSpace,)
         others = [kind(workload, target, g, compute) for kind in usual]
-        self.kinds = {found.algorithm: found for found in (*stacked, *others)}
+        self.kinds = {kind.algorithm: kind for kind in (*stacked, *others)}
         self.many = many(g, target)
 
     def fitting(self) -> list[SearchSpace]:
         """The spaces of algorithms whose tiles fit, the preferred one first; sums in parts where
         channels are many or nothing else fits. If nothing at all does, the one with the smallest
         tiles."""
-        spaces = {name: found.space() for name, found in self.kinds.items()}
-        found = [s for name, s in spaces.items() if s.size and name != PartsSpace.algorithm]
+        spaces = {name: kind.space() for name, kind in self.kinds.items()}
+        fitting = [s for name, s in spaces.items() if s.size and name != PartsSpace.algorithm]
         parts = spaces.get(PartsSpace.algorithm)
-        if parts is not None and (not found or self.many):
-            found.append(parts)
-        return found or list(spaces.values())[-1:]
+        if parts is not None and (not fitting or self.many):
+            fitting.append(parts)
+        return fitting or list(spaces.values())[-1:]
 
     def space(self) -> SearchSpace:
         """The knobs of every algorithm that fits."""

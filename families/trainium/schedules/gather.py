@@ -66,8 +66,8 @@ class GatherSpace:
 
     def default(self) -> Config:
         """Double-buffered, whole rows if they fit."""
-        found = list(self.space())
-        return min(found, key=lambda c: (abs(c.integer("copies") - 2), -c.integer("columns")))
+        configs = list(self.space())
+        return min(configs, key=lambda c: (abs(c.integer("copies") - 2), -c.integer("columns")))
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; `columns` stays a symbol."""

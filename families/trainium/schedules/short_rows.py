@@ -59,13 +59,13 @@ class ShortRowsSpace:
     def space(self) -> SearchSpace:
         """All copies and widths, for every number of rows to a partition; what is reduced along an
         axis that others follow also the other way round."""
-        found = [
+        folded = [
             chosen(subspace, KNOB, n)
             for n, space in self.spaces.items()
             if space.refusal is None
             for subspace in space.space().subspaces
         ]
-        return SearchSpace((*found, *self.followed.space().subspaces))
+        return SearchSpace((*folded, *self.followed.space().subspaces))
 
     def default(self) -> Config:
         """The number of rows to a partition for which transfers and one pass of the vector engine
@@ -102,9 +102,9 @@ def _candidates(compute: ComputeDefinition) -> list[int]:
     elements; 1 where a stage uses the number of its row."""
     rows, *_ = compute.output.axes
     for stage in compute.stages:
-        for found in loads(stage.value):
-            again = any(rows.name in index.variables() for index in found.indices[1:])
-            if found.indices[:1] != (rows.var,) or again:
+        for load in loads(stage.value):
+            again = any(rows.name in index.variables() for index in load.indices[1:])
+            if load.indices[:1] != (rows.var,) or again:
                 return [1]
     return list(divisors(rows.extent.constant or 1, max(1, PIECE // longest(compute))))
 

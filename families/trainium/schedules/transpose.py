@@ -78,15 +78,15 @@ def _blocks(name: str, extent: int, factors: list[int]) -> list[Part]:
         return [((whole,), whole.var)]
     size, *smaller = factors
     count, rest = divmod(extent, size)
-    found: list[Part] = []
+    parts: list[Part] = []
     if count:
         outer = axis(f"{name}.{size}", count)
         for axes, index in _blocks(f"{name}.b{size}", size, smaller):
-            found.append(((outer, *axes), outer.var * size + index))
+            parts.append(((outer, *axes), outer.var * size + index))
     if rest:
         for axes, index in _blocks(f"{name}.r{size}", rest, smaller):
-            found.append((axes, index + count * size))
-    return found
+            parts.append((axes, index + count * size))
+    return parts
 
 
 def _stage(
@@ -135,9 +135,9 @@ class PermutationSpace:
         if len(self.movement.stages) > 1 or self.dtype not in FLOATS:
             return None
         (stage,) = self.movement.stages
-        (found,) = self.movement.pieces("0")[0].loads
-        inner = [a for a in stage.axes if a.name in found.indices[-1].variables()]
-        if len(inner) != 1 or inner[0] is stage.axes[-1] or found.indices[-1] != inner[0].var:
+        (source,) = self.movement.pieces("0")[0].loads
+        inner = [a for a in stage.axes if a.name in source.indices[-1].variables()]
+        if len(inner) != 1 or inner[0] is stage.axes[-1] or source.indices[-1] != inner[0].var:
             return None
         return inner[0], stage.axes[-1]
 
@@ -251,9 +251,9 @@ class PermutationSpace:
         for name in ("strip", "turned", "row"):
             axes = tuple(axis(f"{name}.{i}", a.extent) for i, a in enumerate(stage.axes))
             if name == "strip":
-                found = {a.name: b.var for a, b in zip(stage.axes, axes, strict=True)}
+                substitution = {a.name: b.var for a, b in zip(stage.axes, axes, strict=True)}
                 assert isinstance(value, Load)
-                value = Load(value.buffer, tuple(e.substitute(found) for e in value.indices))
+                value = Load(value.buffer, tuple(e.substitute(substitution) for e in value.indices))
             else:
                 value = Load(stages[-1].name, tuple(a.var for a in axes))
             stages.append(Stage(name, axes, value, dtype=self.dtype))
@@ -278,8 +278,8 @@ def _counts(tiles: int, limit: int) -> list[int]:
     return sorted({1 << e for e in range(top.bit_length()) if 1 << e <= top} | {top})
 
 
-def _extent(found: Axis) -> int:
-    return found.extent.constant or 1
+def _extent(axis: Axis) -> int:
+    return axis.extent.constant or 1
 
 
 @schedules("layout_transform", "transpose", on="trainium")

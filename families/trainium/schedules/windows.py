@@ -93,10 +93,10 @@ class _WindowSpace:
     def default(self) -> Config:
         """As many rows as fit, double-buffered."""
         space = self.space()
-        found = list(space)
-        if not found:
+        configs = list(space)
+        if not configs:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
-        return max(found, key=lambda c: (c.integer("copies"), c.integer("rows")))
+        return max(configs, key=lambda c: (c.integer("copies"), c.integer("rows")))
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; `rows` stays a symbol."""
@@ -110,7 +110,7 @@ class _WindowSpace:
         over = tuple(a.name for a in self.window.reduce_axes)
         axes = tuple(a.name for a in self.window.axes)
         schedule = schedule.reorder(self.window.name, (*over, *axes))
-        if any(found.name == "weight" for found in self.compute.inputs):
+        if any(tensor.name == "weight" for tensor in self.compute.inputs):
             schedule = schedule.cache_read("weight", self.window.name, "weight.rows", "sbuf")
             schedule = schedule.compute_at("weight.rows", "result", "co", "sbuf")
         names = [s.name for s in self.compute.stages[:-1]]

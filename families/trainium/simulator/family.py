@@ -312,11 +312,11 @@ class TrainiumSimulator(FamilySimulator):
             return _roofline_result(workload, core)
         if fidelity == "analytical" and trace is None:
             return _analytical_result(workload, target, config or _default(workload, target), core)
-        made = partial(staged_stream, workload, target)
+        build = partial(staged_stream, workload, target)
         if config is not None:
-            stream = made(config)
+            stream = build(config)
         else:
-            config, stream = first_that_works(workload, target, _default(workload, target), made)
+            config, stream = first_that_works(workload, target, _default(workload, target), build)
         played = timeline(stream)
         notes = draw(played, trace, _spans(played, workload, config)) if trace else ()
         if fidelity != "timeline":
@@ -330,8 +330,8 @@ TRAINIUM = simulators.register("trainium")(TrainiumSimulator())
 def _spans(played: Timeline, workload: Workload, config: Config) -> list[Span]:
     """The one operator at work."""
     every = np.ones(len(played.stream), np.bool_)
-    told = {"workload": workload.key, "config": config.key}
-    span = span_of(played, every, workload.operator, told)
+    arguments = {"workload": workload.key, "config": config.key}
+    span = span_of(played, every, workload.operator, arguments)
     return [] if span is None else [span]
 
 
@@ -362,10 +362,10 @@ def _result(
 
 
 def _roofline_result(workload: Workload, core: Core) -> SimulationResult:
-    found = roofline(workload, core)
-    shares = {"tensor": found.compute / found.latency, "dma": found.memory / found.latency}
-    times = found.latency, found.compute
-    return _result(workload, core, "roofline", *times, found.bound, shares, {})
+    bounds = roofline(workload, core)
+    shares = {"tensor": bounds.compute / bounds.latency, "dma": bounds.memory / bounds.latency}
+    times = bounds.latency, bounds.compute
+    return _result(workload, core, "roofline", *times, bounds.bound, shares, {})
 
 
 def _analytical_result(
@@ -397,8 +397,8 @@ def _timeline_result(
         "instructions": len(played.stream),
         "tensor_peak_share": float(played.costs.flops.sum()) / peak,
     }
-    found = _result(
+    result = _result(
         workload, played.core, "timeline", played.makespan, played.occupied["tensor"],
         played.bound, played.engines, details,
     )  # fmt: skip
-    return replace(found, notes=notes)
+    return replace(result, notes=notes)

@@ -82,20 +82,20 @@ def array_settings(
     Before: tensor.rows = 256. After: also tensor.cols, sbuf.partitions and psum.partitions = 256,
     and twice the psum.mib.
     """
-    found = dict(settings)
-    asked = found.get("tensor.rows", found.get("tensor.cols"))
+    completed = dict(settings)
+    asked = completed.get("tensor.rows", completed.get("tensor.cols"))
     if asked is None or not str(asked).isdecimal():
-        return found
+        return completed
     side = int(str(asked))
     for name in ("tensor.rows", "tensor.cols"):
-        found.setdefault(name, side)
+        completed.setdefault(name, side)
     for name in ("sbuf.partitions", "psum.partitions"):
         if side > target.integer(name):
-            found.setdefault(name, side)
-    grown = int(str(found.get("psum.partitions", 0))) / target.integer("psum.partitions")
+            completed.setdefault(name, side)
+    grown = int(str(completed.get("psum.partitions", 0))) / target.integer("psum.partitions")
     if grown > 1:
-        found.setdefault("psum.mib", math.ceil(target.integer("psum.mib") * grown))
-    return found
+        completed.setdefault("psum.mib", math.ceil(target.integer("psum.mib") * grown))
+    return completed
 
 
 def _tensor(core: Core, target: Target) -> PartCost:
@@ -112,13 +112,13 @@ def _lanes(core: Core, target: Target) -> list[PartCost]:
         "scalar": core.sbuf_partitions,
         "gpsimd": GPSIMD_LANES,
     }
-    found = []
+    costs = []
     for name, lanes in counts.items():
         ghz = target.number(f"{name}.ghz")
         area = lanes * OPERATION_UM2["float32"] * REGISTERS / 1e6
         energy = OPERATION_PJ["float32"] * REGISTERS * overdrive(ghz, NOMINAL_GHZ[name])
-        found.append(PartCost.of(name, area, lanes * ghz * energy * 1e-3))
-    return found
+        costs.append(PartCost.of(name, area, lanes * ghz * energy * 1e-3))
+    return costs
 
 
 def _memories(core: Core, target: Target) -> list[PartCost]:

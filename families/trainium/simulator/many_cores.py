@@ -128,8 +128,8 @@ def _exchange(
         views.append(view_in(memories[core], operands["out"]) if "out" in operands else None)
     kind = next(known for known in COLLECTIVE_KINDS if known == meeting.kind)
     operation = OPERATIONS[here[0].accumulate]
-    made = exchanged(mesh, kind, meeting.group, given, operation)
-    for view, values in zip(views, made, strict=True):
+    received = exchanged(mesh, kind, meeting.group, given, operation)
+    for view, values in zip(views, received, strict=True):
         if view is not None:
             view[...] = values.reshape(view.shape)
 

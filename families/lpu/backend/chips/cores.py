@@ -76,10 +76,10 @@ def linked_chips(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedChips
             same = [programs[core].order[number] for core in cores]
             exchanging.add(number, [s for s in same if isinstance(s, Exchange)])
     joined = simplified_program(joining.joined(one.name), weights)
-    made = _shortest(joined.flow, chip, fabric, flight)
-    check_together(made)
+    shortest = _shortest(joined.flow, chip, fabric, flight)
+    check_together(shortest)
     met = sum(isinstance(s, Exchange) and s.kind not in ("copy", "zero") for s in one.order)
-    return LinkedChips(tuple(cores), joined, made, met)
+    return LinkedChips(tuple(cores), joined, shortest, met)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class LinkedChips(LinkedCores):
 
     cores: tuple[int, ...]
     joined: Joined
-    made: Together
+    program: Together
     collectives: int
 
     def run(self, memories: Mapping[int, CoreMemory]) -> None:
@@ -104,13 +104,13 @@ class LinkedChips(LinkedCores):
             for held in self.joined.inputs:
                 rows[held.tensor] = in_rows(held.shape, held.dtype, _read(memories[core], held))
             given.append(rows)
-        for core, left in zip(self.cores, execute_together(self.made, given), strict=True):
+        for core, left in zip(self.cores, execute_together(self.program, given), strict=True):
             for held in self.joined.outputs:
                 _write(memories[core], held, left.tensors[held.tensor])
 
     def play(self) -> Played:
         """By its schedule: all chips do the same in the same cycles."""
-        schedule = self.made.schedule
+        schedule = self.program.schedule
         us = schedule.seconds * 1e6
         each = CorePlayed(us, *_times(schedule))
         size = len(schedule.table) * len(self.cores)
@@ -129,14 +129,14 @@ class _Weights(Memory):
 
     def view(self, place: Place, dtype: np.dtype[np.generic], shape: object) -> NDArray[np.generic]:
         """As `Memory.view`; `ModelError` where chips differ."""
-        found = super().view(place, dtype, shape)
+        array = super().view(place, dtype, shape)
         for other in self.others:
-            if not np.array_equal(view_of(other, place.offset, dtype, shape), found):
+            if not np.array_equal(view_of(other, place.offset, dtype, shape), array):
                 raise ModelError(
                     "chips have different numbers in one operation, so that they run no single "
                     "program; give that tensor a spec that cuts nothing (-)"
                 )
-        return found
+        return array
 
     def alike(self, place: Place, nbytes: int) -> bool:
         """Whether all chips have the same bytes there."""
@@ -170,19 +170,19 @@ def _what(step: KernelStep | Exchange) -> object:
 
 
 def _shortest(flow: Dataflow, chip: Chip, fabric: Fabric, flight: int) -> Together:
-    found: list[Together] = []
+    candidates: list[Together] = []
     reason: CodegenError | None = None
     for options in TRIES:
         try:
-            found.append(together(flow, chip, fabric, flight, options))
+            candidates.append(together(flow, chip, fabric, flight, options))
         except CodegenError as error:
             reason = reason or error
-    if not found:
+    if not candidates:
         raise ModelError(
             f"'{flow.name}' has no schedule over {fabric.chips} chips of '{chip.target.name}': "
             f"{reason}"
         )
-    return min(found, key=lambda made: made.schedule.cycles)
+    return min(candidates, key=lambda candidate: candidate.schedule.cycles)
 
 
 def _read(memory: CoreMemory, held: Held) -> NDArray[np.generic]:
@@ -200,10 +200,10 @@ def _write(memory: CoreMemory, held: Held, rows: NDArray[np.generic]) -> None:
     *lead, last = held.shape
     count = int(np.prod(lead, dtype=np.int64)) * -(-last // rows.shape[1])
     dtype = np.dtype(to_numpy(held.dtype))
-    found = content(held.shape, rows[:count]).reshape(-1)
+    lanes = content(held.shape, rows[:count]).reshape(-1)
     size = held.nbytes // dtype.itemsize
     flat = view_of(memory[held.place.region], held.place.offset, dtype, (size,))
-    flat[slice(None) if held.offsets is None else held.offsets] = found
+    flat[slice(None) if held.offsets is None else held.offsets] = lanes
 
 
 def _times(schedule: Schedule) -> tuple[float, float, float, float]:

@@ -39,11 +39,11 @@ def group_of(step: Exchange, fabric: Fabric, first: int) -> Group:
     """
     places = [fabric.places[core - first] for core in step.group]
     axes = [a for a in range(len(fabric.extents)) if len({place[a] for place in places}) > 1]
-    found = fabric.group(axes)
-    chips = [fabric.there(step.group[0] - first, way) for way in found.ways]
+    group = fabric.group(axes)
+    chips = [fabric.there(step.group[0] - first, way) for way in group.ways]
     if not axes or [step.group[0] - first, *chips] != [core - first for core in step.group]:
         raise ModelError(f"{step.name}: chips {step.group} are no group of {fabric.extents}")
-    return found
+    return group
 
 
 @dataclass
@@ -127,8 +127,8 @@ class Exchanging:
         self.joining.tensors[own.name] = own
         rows, size = _rows(held.shape), group.size
         whole, part = self._tensor(f"{name}.whole", rows * size, own, size), Part(own, 0, rows)
-        found = exchange("all_gather", name, [part], group, self.flight, "temporary")
-        self._take(found, whole, group)
+        moved = exchange("all_gather", name, [part], group, self.flight, "temporary")
+        self._take(moved, whole, group)
         self._stands(whole, step.result, size, held.shape[-1])
 
     def _scattered(self, name: str, step: Exchange, group: Group) -> None:
@@ -137,14 +137,14 @@ class Exchanging:
         parts = self._out(name, given, group)
         if step.kind == "reduce_scatter":
             _check_sum(step)
-            found = exchange("reduce_scatter", name, parts, group, self.flight, "temporary")
-            self._take(found)
-            shape, own = (step.result.elements // last, last), found.results[0].tensor
+            moved = exchange("reduce_scatter", name, parts, group, self.flight, "temporary")
+            self._take(moved)
+            shape, own = (step.result.elements // last, last), moved.results[0].tensor
             self.joining.stands(Held(own.name, step.result.place, shape, step.result.dtype))
             return
         whole = self._tensor(f"{name}.whole", given.rows, given, size)
-        found = exchange("all_to_all", name, parts, group, self.flight, "temporary")
-        self._take(found, whole, group)
+        moved = exchange("all_to_all", name, parts, group, self.flight, "temporary")
+        self._take(moved, whole, group)
         self._stands(whole, step.result, size, last)
 
     def _chosen(self, name: str, steps: Sequence[Exchange]) -> None:
@@ -186,29 +186,29 @@ class Exchanging:
         self.joining.stands(replace(held, place=step.result.place))
 
     # -- tensors ------------------------------------------------------------------------------
-    def _take(self, found: Moved, whole: Tensor | None = None, group: Group | None = None) -> None:
+    def _take(self, moved: Moved, whole: Tensor | None = None, group: Group | None = None) -> None:
         """The chains of a collective; its results copied into a tensor in parts."""
-        self.joining.tensors.update({tensor.name: tensor for tensor in found.tensors})
-        self.joining.chains += found.chains
+        self.joining.tensors.update({tensor.name: tensor for tensor in moved.tensors})
+        self.joining.chains += moved.chains
         if whole is not None and group is not None:
-            pairs = zip(found.results, _parts(whole), strict=True)
+            pairs = zip(moved.results, _parts(whole), strict=True)
             self.joining.chains += [
                 copied(f"{whole.name}.{far}", *both, group) for far, both in enumerate(pairs)
             ]
 
     def _out(self, name: str, given: Tensor, group: Group) -> list[Part]:
         """Parts in tensors of their own: sent at once, they want slices of their own."""
-        found = []
+        parts = []
         for far, part in enumerate(_parts(given)):
             own = self._tensor(f"{name}.own.{far}", part.count, replace(given, block=0), 1)
-            found.append(Part(own, 0, part.count))
-            self.joining.chains.append(copied(own.name, part, found[-1], group))
-        return found
+            parts.append(Part(own, 0, part.count))
+            self.joining.chains.append(copied(own.name, part, parts[-1], group))
+        return parts
 
     def _tensor(self, name: str, rows: int, like: Tensor, parts: int) -> Tensor:
-        found = Tensor(name, rows, like.dtype, "temporary", like.block, parts=parts)
-        self.joining.tensors[name] = found
-        return found
+        tensor = Tensor(name, rows, like.dtype, "temporary", like.block, parts=parts)
+        self.joining.tensors[name] = tensor
+        return tensor
 
     def _copy(self, name: str, given: Part, into: Part) -> None:
         b = ChainBuilder(f"{name}: as it is", given.count)
@@ -239,30 +239,30 @@ class Exchanging:
         placed = offsets.reshape(size, -1, last).swapaxes(0, 1).reshape(-1)
         held = Held(f"{name}.given", view.place, shape, view.dtype, placed)
         tensor = Tensor(held.tensor, _rows(shape), view.dtype, "input", parts=size)
-        made = self.joining.operand(name, held, tensor)
-        return self.joining.tensors[made], last
+        gathered = self.joining.operand(name, held, tensor)
+        return self.joining.tensors[gathered], last
 
     def _with_zeros(self, name: str, view: View, size: int) -> tuple[Tensor, int]:
         """A tensor as the first of so many parts, all others of which are zeros."""
         held = self._dense(view)
         own, rows = self.joining.tensors[held.tensor], _rows(held.shape)
-        found = replace(self._tensor(f"{name}.given", rows * size, own, size), zeros=True)
-        self.joining.tensors[found.name] = found
-        self._copy(name, Part(own, 0, rows), _parts(found)[0])
-        return found, held.shape[-1]
+        padded = replace(self._tensor(f"{name}.given", rows * size, own, size), zeros=True)
+        self.joining.tensors[padded.name] = padded
+        self._copy(name, Part(own, 0, rows), _parts(padded)[0])
+        return padded, held.shape[-1]
 
     def _in_parts(self, name: str, own: Tensor, rows: int, size: int) -> Tensor:
         """A tensor whose rows are parts in turn: itself, or a copy with some rows more."""
         simple = own.role == "temporary" and own.stripes == 1 and own.parts in (1, size)
         if simple and rows % size == 0:
-            found = replace(own, parts=size)
-            self.joining.tensors[own.name] = found
-            return found
+            tensor = replace(own, parts=size)
+            self.joining.tensors[own.name] = tensor
+            return tensor
         wanted = rows + -rows % size
-        found = replace(self._tensor(f"{name}.given", wanted, own, size), zeros=wanted > rows)
-        self.joining.tensors[found.name] = found
-        self._copy(name, Part(own, 0, rows), Part(found, 0, rows))
-        return found
+        tensor = replace(self._tensor(f"{name}.given", wanted, own, size), zeros=wanted > rows)
+        self.joining.tensors[tensor.name] = tensor
+        self._copy(name, Part(own, 0, rows), Part(tensor, 0, rows))
+        return tensor
 
     def _stands(self, whole: Tensor, view: View, size: int, last: int) -> None:
         """A tensor in parts is what a view sees, parts outermost."""
@@ -296,14 +296,14 @@ def _elements(view: View) -> Ints:
 
 def _axes_of(fabric: Fabric, marks: Sequence[object]) -> tuple[int, ...]:
     """Axes along which marks of chips differ."""
-    found = []
+    axes = []
     for axis in range(len(fabric.extents)):
         for chip, place in enumerate(fabric.places):
             start = (*place[:axis], 0, *place[axis + 1 :])
             if marks[chip] != marks[fabric.number(start)]:
-                found.append(axis)
+                axes.append(axis)
                 break
-    return tuple(found)
+    return tuple(axes)
 
 
 def _check_sum(step: Exchange) -> None:

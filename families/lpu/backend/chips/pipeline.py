@@ -123,7 +123,7 @@ def best_cuts(
     costs = [[cost(first, end) for first in range(end)] for end in range(kernels + 1)]
     best: list[tuple[float, tuple[int, ...]]] = [(math.inf, ())] * (kernels + 1)
     best[0] = (0.0, ())
-    found = best[kernels]
+    cheapest = best[kernels]
     for _ in range(most):
         following: list[tuple[float, tuple[int, ...]]] = [(math.inf, ())]
         for end in range(1, kernels + 1):
@@ -134,8 +134,8 @@ def best_cuts(
             ]
             following.append(min(choices, default=(math.inf, ())))
         best = following
-        found = min(found, best[kernels], key=lambda one: one[0])
-    return found
+        cheapest = min(cheapest, best[kernels], key=lambda one: one[0])
+    return cheapest
 
 
 @dataclass
@@ -145,7 +145,7 @@ class _Life:
     first: int
     end: int
     vectors: int
-    made: int
+    written: int
     read: int
 
 
@@ -196,18 +196,18 @@ class Cutter:
         lives: list[_Life] = []
         codes = codes_of(self.recipe, self.kernels)
         for number, step in enumerate(self.kernels):
-            *operands, made = codes[step.code].parameters
+            *operands, output = codes[step.code].parameters
             for parameter, place in zip(operands, step.arguments, strict=False):
                 end = place.offset + math.prod(parameter.shape) * size_of(parameter.dtype)
                 for life in lives:
                     if place.region == "arena" and life.first < end and place.offset < life.end:
                         life.read = number
-            first, size = step.arguments[-1].offset, size_of(made.dtype)
-            vectors = math.prod(made.shape[:-1]) * -(-made.shape[-1] // LANES) * size
-            end = first + math.prod(made.shape) * size
+            first, size = step.arguments[-1].offset, size_of(output.dtype)
+            vectors = math.prod(output.shape[:-1]) * -(-output.shape[-1] // LANES) * size
+            end = first + math.prod(output.shape) * size
             lives.append(_Life(first, end, vectors, number, number))
         crossing = (
-            sum(life.vectors for life in lives if life.made < cut <= life.read)
+            sum(life.vectors for life in lives if life.written < cut <= life.read)
             for cut in range(len(self.kernels) + 1)
         )
         return [-(-vectors // self.links) * self.chip.link_cycles for vectors in crossing]
@@ -229,8 +229,8 @@ class Cutter:
         runs = self._way(chips)
         if runs is None:
             raise ModelError(self._refusal(chips))
-        found = self._pipeline(runs)
-        self._found.append(found)
+        pipeline = self._pipeline(runs)
+        self._found.append(pipeline)
         able = (one for one in self._found if len(one.stages) <= chips)
         return min(able, key=lambda one: one.period)
 
@@ -285,9 +285,11 @@ class Cutter:
     @property
     def _off(self) -> float:
         """Cycles of schedules for one of the estimates'; 1 before any is known."""
-        known = [(run, found) for run, found in self._scheduled.items() if found is not None]
-        told = sum(sum(self._estimated[first:end]) for (first, end), _ in known)
-        return sum(_cycles(found) for _, found in known) / told if told else 1.0
+        known = [
+            (run, programs) for run, programs in self._scheduled.items() if programs is not None
+        ]
+        estimate = sum(sum(self._estimated[first:end]) for (first, end), _ in known)
+        return sum(_cycles(programs) for _, programs in known) / estimate if estimate else 1.0
 
     def _schedule(
         self, run: tuple[int, int], tries: Sequence[Options] = ()
@@ -297,17 +299,17 @@ class Cutter:
         first, end = run
         tell(f"scheduling kernels {first + 1} to {end} of {len(self.kernels)} on a chip")
         cuts = sorted({first, end, *(n + 1 for n in range(first, end - 1) if n in self._hosts)})
-        found = []
+        programs = []
         for begin, stop in pairwise(cuts):
             steps = self.kernels[begin:stop]
             steps = steps if begin else (*self._first, *steps)
             steps = steps if stop < len(self.kernels) else (*steps, *self._last)
             try:
-                found.append(linked(self.recipe, steps, self.target, tries))
+                programs.append(linked(self.recipe, steps, self.target, tries))
             except ModelError as error:
                 self._refused = str(error)
                 return None
-        return tuple(found)
+        return tuple(programs)
 
     def _pipeline(self, runs: Sequence[tuple[int, int]]) -> Pipeline:
         stages = []
@@ -376,7 +378,7 @@ def _run_of(
 
 def _live(recipe: Recipe, steps: Sequence[KernelStep]) -> list[int]:
     """Bytes of MEM of what every kernel reads and writes beside constants, once."""
-    codes, found = codes_of(recipe, steps), []
+    codes, sizes = codes_of(recipe, steps), []
     for step in steps:
         code = codes[step.code]
         touched, held = code.touched(), dict[int, int]()
@@ -384,13 +386,13 @@ def _live(recipe: Recipe, steps: Sequence[KernelStep]) -> list[int]:
             if place.region == "arena" and parameter.name in touched:
                 nbytes = code.flow.tensors[parameter.name].rows * LANES * size_of(parameter.dtype)
                 held[place.offset] = max(nbytes, held.get(place.offset, 0))
-        found.append(sum(held.values()))
-    return found
+        sizes.append(sum(held.values()))
+    return sizes
 
 
 def _weights(recipe: Recipe, steps: Sequence[KernelStep]) -> list[dict[int, int]]:
     """Bytes of MEM of every kernel's constants, by their place among the recipe's."""
-    codes, found = codes_of(recipe, steps), []
+    codes, weights = codes_of(recipe, steps), []
     for step in steps:
         code = codes[step.code]
         touched, held = code.touched(), dict[int, int]()
@@ -399,5 +401,5 @@ def _weights(recipe: Recipe, steps: Sequence[KernelStep]) -> list[dict[int, int]
                 tensor = code.flow.tensors[parameter.name]
                 size = size_of(parameter.dtype)
                 held[place.offset] = tensor.rows * LANES * size * tensor.copies
-        found.append(held)
-    return found
+        weights.append(held)
+    return weights

@@ -139,26 +139,26 @@ def simulate_pipeline(
     for row in rows:
         linear = first["per_second"] * row["at_most"] / first["at_most"]
         row["of_linear"] = row["per_second"] / linear
-    found = pipelined(recipe, target)
-    programs = [program for stage in found.pipeline.stages for program in stage.programs]
-    between = sum(stage.host for stage in found.pipeline.stages) / (found.pipeline.ghz * 1e3)
-    engines = {name: us / (found.latency * 1e6) for name, us in engine_times(programs).items()}
+    cut = pipelined(recipe, target)
+    programs = [program for stage in cut.pipeline.stages for program in stage.programs]
+    between = sum(stage.host for stage in cut.pipeline.stages) / (cut.pipeline.ghz * 1e3)
+    engines = {name: us / (cut.latency * 1e6) for name, us in engine_times(programs).items()}
     chip = Chip.of(target)
     return SimulationResult(
         target=target.name,
         fidelity="timeline",
-        cycles=round(found.latency * chip.ghz * 1e9),
-        compute_cycles=round(engines["mxm"] * found.latency * chip.ghz * 1e9),
-        latency_us=found.latency * 1e6,
-        bound=_bound(found),
+        cycles=round(cut.latency * chip.ghz * 1e9),
+        compute_cycles=round(engines["mxm"] * cut.latency * chip.ghz * 1e9),
+        latency_us=cut.latency * 1e6,
+        bound=_bound(cut),
         engines=engines,
         ops=operator_costs(programs, target),
         details={
             "precision": recipe.report.precision,
-            "chips": len(found.pipeline.stages),
-            "period_us": found.seconds * 1e6,
-            "per_second": 1 / found.seconds,
-            "host_us": found.host * 1e6 + between,
+            "chips": len(cut.pipeline.stages),
+            "period_us": cut.seconds * 1e6,
+            "per_second": 1 / cut.seconds,
+            "host_us": cut.host * 1e6 + between,
             "pipelines": rows,
         },
         notes=(refused,) if refused else (),
@@ -166,13 +166,13 @@ def simulate_pipeline(
     )
 
 
-def _bound(found: _Pipelined) -> str:
+def _bound(cut: _Pipelined) -> str:
     """What makes the period."""
-    if found.host > found.pipeline.period / (found.pipeline.ghz * 1e9):
+    if cut.host > cut.pipeline.period / (cut.pipeline.ghz * 1e9):
         return "host"
-    stages = found.pipeline.stages
+    stages = cut.pipeline.stages
     slowest = max(stages, key=lambda stage: stage.cycles)
-    if slowest.cycles == found.pipeline.period and slowest.host * 2 > slowest.cycles:
+    if slowest.cycles == cut.pipeline.period and slowest.host * 2 > slowest.cycles:
         return "host"
     return "c2c" if max(s.sent for s in stages) > max(s.cycles for s in stages) else "stages"
 

@@ -52,15 +52,15 @@ class ExtremesByComparison(Pass):
             readers = dict.fromkeys(n for name in names for n in graph.consumers.get(name, ()))
             if not all(_follows(reader, names) for reader in readers):
                 continue
-            made = _kernels(rewriter, node)
+            kernels = _kernels(rewriter, node)
             gathers = {n: picking_by(NARROW, n, n.workload) for n in readers if n.workload}
-            workloads = [n.workload for n in (*made, *gathers.values())]
-            if not all(found is not None and self.runs(found) for found in workloads):
+            workloads = [n.workload for n in (*kernels, *gathers.values())]
+            if not all(workload is not None and self.runs(workload) for workload in workloads):
                 continue
             for name in names:
                 converted[name] = rewriter.info(name).dtype
                 rewriter.tensors[name] = replace(rewriter.info(name), dtype=NARROW)
-            rewriter.replace(node, *made)
+            rewriter.replace(node, *kernels)
             for reader, changed in gathers.items():
                 rewriter.replace(reader, changed)
         whole = rewriter.finish()
@@ -85,27 +85,27 @@ def _kernels(rewriter: Rewriter, node: Node) -> list[Node]:
     along = tuple(count if n == 0 else 1 for n in range(len(shape) - at))
     numbers = np.arange(count, dtype=np.int32).reshape(along)
     stands = rewriter.add_constant(f"{result}.stands", numbers, NARROW)
-    found: list[Node] = []
+    nodes: list[Node] = []
     if is_floating(work.dtype):
         best = np.float32(np.inf if kind == "max" else -np.inf)
         instead = np.where(numbers == 0, best, -best)
         none = rewriter.add_constant(f"{result}.none", instead, work.dtype)
         clean = rewriter.add_tensor(f"{result}.numbers", work.dtype, shape)
         operands = {x: shape, none: along}
-        found.append(
+        nodes.append(
             _elementwise("where(is_nan(x0),x1,x0)", shape, operands, clean, (), work.dtype)
         )
         x = clean
     most = rewriter.add_tensor(f"{result}.{kind}", work.dtype, one)
-    found.append(_reduce(x, shape, at, kind, most, work.dtype))
+    nodes.append(_reduce(x, shape, at, kind, most, work.dtype))
     reached = "greater_equal" if kind == "max" else "less_equal"
     value = f"where({reached}(x0,x1),x2,{-1 if last else count})"
     places = rewriter.add_tensor(f"{result}.places", NARROW, shape)
     operands = {x: shape, most: one, stands: along}
     types = (work.dtype, work.dtype, NARROW)
-    found.append(_elementwise(value, shape, operands, places, types, NARROW))
-    found.append(_reduce(places, shape, at, "max" if last else "min", result, NARROW))
-    return found
+    nodes.append(_elementwise(value, shape, operands, places, types, NARROW))
+    nodes.append(_reduce(places, shape, at, "max" if last else "min", result, NARROW))
+    return nodes
 
 
 def _as_it_is(dims: tuple[int, ...], work: Workload) -> tuple[tuple[int, ...], int]:

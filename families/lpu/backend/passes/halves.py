@@ -42,9 +42,9 @@ class LowerBesideScales(LowerPrecision):
         for name in _scaled(graph, narrow):
             _part(rewriter, name, narrow)
         inside = positions(graph)
-        made = frozenset(name for node in inside for name in node.writes)
+        written = frozenset(name for node in inside for name in node.writes)
         for name in _bordering(graph, inside):
-            _part(rewriter, name, narrow, made)
+            _part(rewriter, name, narrow, written)
         return super().run(rewriter.finish())
 
     def wide(self, graph: Graph) -> set[str]:
@@ -60,7 +60,7 @@ def _bordering(graph: Graph, nodes: Iterable[Node]) -> list[str]:
 
 def _scaled(graph: Graph, narrow: str) -> list[str]:
     """Tensors that kernels of whole numbers make or take in float32, in order."""
-    found: dict[str, None] = {}
+    scaled: dict[str, None] = {}
     for node in graph.nodes:
         if node.workload is None or _floating(node, narrow):
             continue
@@ -68,8 +68,8 @@ def _scaled(graph: Graph, narrow: str) -> list[str]:
         operands = (*template.operands(node.workload), template.output(node.workload))
         for name, operand in zip((*node.inputs, *node.outputs), operands, strict=False):
             if operand.dtype == WIDE and name not in graph.constants and graph.info(name).known:
-                found[name] = None
-    return list(found)
+                scaled[name] = None
+    return list(scaled)
 
 
 def _floating(node: Node, narrow: str) -> bool:
@@ -91,9 +91,9 @@ def _part(rewriter: Rewriter, name: str, narrow: str, inside: frozenset[str] = f
         if _floating(node, narrow) and inside.isdisjoint(node.outputs)
     ]
     maker = rewriter.producer(name)
-    made = maker is not None and _floating(maker, narrow) and inside.isdisjoint(maker.outputs)
+    computed = maker is not None and _floating(maker, narrow) and inside.isdisjoint(maker.outputs)
     info = rewriter.info(name)
-    if not info.elements or not (readers or made):
+    if not info.elements or not (readers or computed):
         return
     if name in rewriter.constants:
         half = rewriter.add_constant(name, rewriter.constants[name], WIDE)  # its own, to be narrow
@@ -103,7 +103,7 @@ def _part(rewriter: Rewriter, name: str, narrow: str, inside: frozenset[str] = f
         rewriter.replace(node, replace(node, inputs=_renamed(node.inputs, name, half)))
     if half in rewriter.constants:
         return
-    if made and maker is not None:
+    if computed and maker is not None:
         rewriter.replace(
             maker, replace(maker, outputs=_renamed(maker.outputs, name, half)),
             _conversion(half, name, info.dims, (WIDE, narrow)),

@@ -33,18 +33,18 @@ class NarrowIndices(Pass):
     target: Target
 
     def run(self, graph: Graph) -> Graph:
-        found = {
+        roots = {
             node: root
             for node in graph.nodes
             if (changed := _narrowed(node)) is not None
             and is_scheduled(changed, self.target)
             and (root := _root(graph, node.inputs[1])) is not None
         }
-        if not found:
+        if not roots:
             return graph
         rewriter = Rewriter(graph)
         converted = dict(graph.converted)
-        for root in dict.fromkeys(found.values()):
+        for root in dict.fromkeys(roots.values()):
             for name in _seen_as(graph, root):
                 info = rewriter.info(name)
                 rewriter.tensors[name] = replace(info, dtype=NARROW)
@@ -52,7 +52,7 @@ class NarrowIndices(Pass):
                     rewriter.constants[name] = rewriter.constants[name].astype(np.int32)
                 else:
                     converted[name] = WIDE
-        for node in found:
+        for node in roots:
             rewriter.replace(node, replace(node, workload=_narrowed(node)))
         return rewriter.finish().with_(converted=converted)
 

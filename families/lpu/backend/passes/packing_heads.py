@@ -44,11 +44,15 @@ class QuantiseBehind(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in graph.nodes:
-            found = node.workload
-            plain = found is not None and found.operator == "matmul" and found.dtype == "float16"
-            if found is None or not plain or found.is_constant("b") or not found.epilogue:
+            workload = node.workload
+            plain = (
+                workload is not None
+                and workload.operator == "matmul"
+                and workload.dtype == "float16"
+            )
+            if workload is None or not plain or workload.is_constant("b") or not workload.epilogue:
                 continue
-            *steps, last = found.epilogue
+            *steps, last = workload.epilogue
             numbers = rewriter.constant(node.inputs[-1])
             if last.name not in QUANTISE or numbers is None or numbers.size != 2 or steps:
                 continue
@@ -63,14 +67,14 @@ QUANTISE = {"quantise_uint8": "uint8", "quantise_int8": "int8"}
 def _quantise_behind(rewriter: Rewriter, node: Node, how: tuple[str, float, float]) -> None:
     """`how`: the step, steps a unit, and the zero point."""
     name, each, zero = how
-    found, info = node.workload, rewriter.info(node.outputs[0])
-    assert found is not None, "the caller looked"
-    constants = tuple(c for c in found.constants if not c.startswith(name))
-    product = replace(found, epilogue=(), constants=constants)
-    half = rewriter.add_tensor(info.name, found.dtype, info.dims)
+    workload, info = node.workload, rewriter.info(node.outputs[0])
+    assert workload is not None, "the caller looked"
+    constants = tuple(c for c in workload.constants if not c.startswith(name))
+    product = replace(workload, epilogue=(), constants=constants)
+    half = rewriter.add_tensor(info.name, workload.dtype, info.dims)
     scaled = call("round", call("multiply", operand(0), each))
     formula = call(f"to_{QUANTISE[name]}", call("add", scaled, zero))
-    dtypes = (QUANTISE[name], found.dtype)
+    dtypes = (QUANTISE[name], workload.dtype)
     after = elementwise_workload(formula, [info.dims], info.dims, dtypes, rows=True)
     rewriter.replace(
         node, kernel(product, node.inputs[:-1], half, node.name),
@@ -107,10 +111,10 @@ def _pack(
     heads, batch = workload.integer("heads"), workload.integer("batch")
     sources, shapes = [], set[tuple[int, int]]()
     for name in node.inputs[:3]:
-        found = _packed_source(rewriter, name)
-        if found is None:
+        packed_operand = _packed_source(rewriter, name)
+        if packed_operand is None:
             return
-        source, shape = found
+        source, shape = packed_operand
         sources.append(source)
         shapes.add((prod(shape[:-3]), shape[-2]))
     if len(shapes) > 1:

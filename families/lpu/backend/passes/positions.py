@@ -43,25 +43,25 @@ def positions(graph: Graph) -> tuple[Node, ...]:
     computed = _computed(graph)
     turns = (node for node in graph.nodes if _has(node, TURNS))
     rounded = (n for n in graph.nodes if _has(n, ROUNDINGS) and computed.isdisjoint(n.reads))
-    found = dict.fromkeys((*turns, *rounded))
-    found.update(dict.fromkeys(_leading(graph, found, computed)))
+    exact = dict.fromkeys((*turns, *rounded))
+    exact.update(dict.fromkeys(_leading(graph, exact, computed)))
     places = [node for node in graph.nodes if node.workload and _samples(node)]
-    found.update(dict.fromkeys(_leading(graph, places, frozenset())))
-    return tuple(node for node in graph.nodes if node in found and not _samples(node))
+    exact.update(dict.fromkeys(_leading(graph, places, frozenset())))
+    return tuple(node for node in graph.nodes if node in exact and not _samples(node))
 
 
 def _leading(graph: Graph, ends: Iterable[Node], computed: Iterable[str]) -> list[Node]:
     """Nodes that lead to some by what they read, but for what is computed."""
-    kept, waiting, found = set(computed), list(ends), dict[Node, None]()
+    kept, waiting, leading = set(computed), list(ends), dict[Node, None]()
     while waiting:
         node = waiting.pop()
         reads = _places(node) if _samples(node) else node.reads
         for name in reads:
             maker = graph.producers.get(name)
-            if maker is not None and name not in kept and _leads(maker) and maker not in found:
-                found[maker] = None
+            if maker is not None and name not in kept and _leads(maker) and maker not in leading:
+                leading[maker] = None
                 waiting.append(maker)
-    return list(found)
+    return list(leading)
 
 
 def _samples(node: Node) -> bool:
@@ -78,11 +78,11 @@ def _places(node: Node) -> list[str]:
 
 def _computed(graph: Graph) -> frozenset[str]:
     """Tensors that sums of the network have a part in; what the host makes has none."""
-    found: set[str] = set()
+    computed: set[str] = set()
     for node in graph.nodes:
-        if node.kind != "host" and not (_leads(node) and found.isdisjoint(node.reads)):
-            found.update(node.writes)
-    return frozenset(found)
+        if node.kind != "host" and not (_leads(node) and computed.isdisjoint(node.reads)):
+            computed.update(node.writes)
+    return frozenset(computed)
 
 
 def _leads(node: Node) -> bool:

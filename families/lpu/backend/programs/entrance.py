@@ -27,26 +27,26 @@ BYTES = ("int8", "uint8")
 def entering(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[KernelStep, ...]:
     """The first steps of a program that do no more than bring the caller's inputs into shape."""
     given = {r.place.offset for r in recipe.inputs if r.place.region == "arena"}
-    found = []
+    entering = []
     for step in steps:
         workload, read = Workload.parse(step.workload), _read(step)
         if not (_shapes(workload) and read and read <= given):
             break
-        found.append(step)
+        entering.append(step)
         given.add(step.arguments[-1].offset)
-    return tuple(found)
+    return tuple(entering)
 
 
 def leaving(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[KernelStep, ...]:
     """The last steps of a program that lay out what the caller gets."""
     taken = {r.place.offset for r in recipe.outputs if r.place.region == "arena"}
-    found: list[KernelStep] = []
+    leaving: list[KernelStep] = []
     for step in reversed(steps):
         workload = Workload.parse(step.workload)
         if workload.operator != "layout_transform" or step.arguments[-1].offset not in taken:
             break
-        found.insert(0, step)
-    return tuple(found)
+        leaving.insert(0, step)
+    return tuple(leaving)
 
 
 def _read(step: KernelStep) -> set[int]:
@@ -85,8 +85,8 @@ def hand_over(step: KernelStep, code: KernelCode, memory: Memory) -> None:
 def _unpacked(array: NDArray[Any], layout: str, shape: tuple[int, ...]) -> NDArray[Any]:
     if not layout:
         return array.reshape(shape)
-    found = Layout.parse(layout)
-    return found.unpack(array.reshape(found.concrete_shape(shape)), shape)
+    parsed = Layout.parse(layout)
+    return parsed.unpack(array.reshape(parsed.concrete_shape(shape)), shape)
 
 
 def _wide(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

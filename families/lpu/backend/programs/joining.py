@@ -142,14 +142,14 @@ class Joining:
 
     def numbers(self, step: KernelStep, code: KernelCode) -> Mapping[str, NDArray[Any]]:
         """The number of every row of constants that operations name."""
-        wanted, found = code.numbers(), {}
+        wanted, numbers = code.numbers(), {}
         for parameter, place in zip(code.parameters, step.arguments, strict=True):
             if parameter.name in wanted:
                 held = self.constants.view(
                     place, np.dtype(to_numpy(parameter.dtype)), parameter.shape
                 )
-                found[parameter.name] = held.reshape(-1, parameter.shape[-1])[:, 0]
-        return found
+                numbers[parameter.name] = held.reshape(-1, parameter.shape[-1])[:, 0]
+        return numbers
 
     def operand(self, kernel: str, wanted: Held, tensor: Tensor, kind: str = "") -> str:
         """The program's tensor that a kernel reads; a table that rows are picked from lies in one
@@ -169,9 +169,9 @@ class Joining:
             if met:
                 return self.made(kernel, met, wanted, tensor, kind)
         cut = f"{rows_like(wanted)}.{tensor.block}{kind}"
-        found = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
-        self.inputs[found.tensor] = found
-        return self.known(found.tensor, tensor)
+        cut_rows = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
+        self.inputs[cut_rows.tensor] = cut_rows
+        return self.known(cut_rows.tensor, tensor)
 
     def made(
         self, kernel: str, met: Sequence[Held], wanted: Held, tensor: Tensor, kind: str
@@ -180,22 +180,22 @@ class Joining:
         last, place = met[-1], wanted.place
         alike = not kind and last.place == place and rows_like(last) == rows_like(wanted)
         alike &= last.offsets is None and wanted.offsets is None
-        made = self.tensors[last.tensor]
-        free = alike and made.parts == 1 and last.tensor not in self.read
+        tensor_before = self.tensors[last.tensor]
+        free = alike and tensor_before.parts == 1 and last.tensor not in self.read
         if free and self.blocks_at_once(last.tensor, tensor.block) <= BLOCKS:
             # the first reader says how rows are blocked
-            self.tensors[last.tensor] = replace(made, block=tensor.block)
+            self.tensors[last.tensor] = replace(tensor_before, block=tensor.block)
         if alike and self.tensors[last.tensor].block == tensor.block:
             return self.known(last.tensor, tensor)
         key = (place.offset, rows_like(wanted), tensor.block, kind)
         if key in self.cut and wanted.offsets is None:
             return self.known(self.cut[key].tensor, tensor)
-        found = replace(wanted, tensor=f"cut.{len(self.chains)}.{place.offset}")
+        cut = replace(wanted, tensor=f"cut.{len(self.chains)}.{place.offset}")
         if wanted.offsets is None:
-            self.cut[key] = found
-        self.tensors[found.tensor] = replace(tensor, name=found.tensor, role="temporary")
-        cut_anew(kernel, self.moves, met, wanted, self.tensors[found.tensor])
-        return found.tensor
+            self.cut[key] = cut
+        self.tensors[cut.tensor] = replace(tensor, name=cut.tensor, role="temporary")
+        cut_anew(kernel, self.moves, met, wanted, self.tensors[cut.tensor])
+        return cut.tensor
 
     def blocks_at_once(self, name: str, block: int) -> int:
         """Blocks of a tensor that one chain would write at most."""
@@ -213,12 +213,12 @@ class Joining:
 
     def known(self, name: str, tensor: Tensor) -> str:
         """A tensor of the program, as often in memory as every reader wants it."""
-        found = self.tensors.get(name)
+        before = self.tensors.get(name)
         self.read.add(name)
-        if found is None:
+        if before is None:
             self.tensors[name] = replace(tensor, name=name)
         else:
-            self.tensors[name] = replace(found, copies=max(found.copies, tensor.copies))
+            self.tensors[name] = replace(before, copies=max(before.copies, tensor.copies))
         return name
 
     def result(self, of: Parameter, place: Place, tensor: Tensor) -> str:
@@ -229,13 +229,13 @@ class Joining:
         self.read.discard(name)
         return name
 
-    def stands(self, made: Held) -> None:
+    def stands(self, tensor: Held) -> None:
         """From now on a tensor stands at its place."""
-        self.written.pop(made.place.offset, None)
-        self.written[made.place.offset] = made
-        self.cut = {key: held for key, held in self.cut.items() if not held.meets(made)}
-        if self.is_read_outside(made):
-            self.tensors[made.tensor] = replace(self.tensors[made.tensor], role="output")
+        self.written.pop(tensor.place.offset, None)
+        self.written[tensor.place.offset] = tensor
+        self.cut = {key: held for key, held in self.cut.items() if not held.meets(tensor)}
+        if self.is_read_outside(tensor):
+            self.tensors[tensor.tensor] = replace(self.tensors[tensor.tensor], role="output")
 
     def is_read_outside(self, held: Held) -> bool:
         """Whether others read from there, if only a part, or a whole that it is a part of."""

@@ -64,21 +64,21 @@ class KernelCode:
 
     def touched(self) -> frozenset[str]:
         """Names of the tensors that some chain reads or writes."""
-        found: set[str] = set()
+        tensors: set[str] = set()
         for chain in self.flow.chains:
             for step in chain.steps:
                 match step:
                     case dataflow.Read(rows, frame):
-                        found |= {rows.tensor, frame}
+                        tensors |= {rows.tensor, frame}
                     case dataflow.Write(rows=rows):
-                        found.add(rows.tensor)
+                        tensors.add(rows.tensor)
                     case dataflow.Product(weights=weights):
-                        found.add(weights.tensor)
+                        tensors.add(weights.tensor)
                     case dataflow.Gather(table=table):
-                        found.add(table)
+                        tensors.add(table)
                     case _:
                         pass
-        return frozenset(found)
+        return frozenset(tensors)
 
     def numbers(self) -> frozenset[str]:
         """Names of constants whose rows are numbers in operations (`dataflow.Operation.known`)."""
@@ -153,12 +153,12 @@ class _Pool:
 
 
 def _arrays(kinds: list[Any], numbers: bytes) -> list[NDArray[Any]]:
-    found, offset = [], 0
+    arrays, offset = [], 0
     for name, shape in kinds:
         count = int(np.prod(shape, dtype=np.int64))
-        found.append(np.frombuffer(numbers, np.dtype(name), count, offset).reshape(shape))
-        offset += found[-1].nbytes
-    return found
+        arrays.append(np.frombuffer(numbers, np.dtype(name), count, offset).reshape(shape))
+        offset += arrays[-1].nbytes
+    return arrays
 
 
 def _object(value: Any, arrays: list[NDArray[Any]]) -> Any:

@@ -119,13 +119,13 @@ def spans(program: Program) -> list[Span]:
     owners = np.array(program.joined.owners, np.int64)
     mine = table["chain"] < len(owners)
     owner = np.where(mine, owners[np.minimum(table["chain"], len(owners) - 1)], -1)
-    found = []
+    spans = []
     for number, step in enumerate(program.steps):
-        told = {"workload": step.workload, "config": step.config, "kernel": step.name,
+        arguments = {"workload": step.workload, "config": step.config, "kernel": step.name,
                 "nodes": list(step.sources)}  # fmt: skip
         name = ", ".join(step.sources) or step.name
-        found.append(span_of(program.schedule, owner == number, name, told))
-    return [span for span in found if span is not None]
+        spans.append(span_of(program.schedule, owner == number, name, arguments))
+    return [span for span in spans if span is not None]
 
 
 def _add_host(total: _Total, step: HostStep, target: Target) -> None:
@@ -138,24 +138,24 @@ def _add_host(total: _Total, step: HostStep, target: Target) -> None:
 
 
 def _add_program(total: _Total, program: Program) -> None:
-    found = program.schedule
+    schedule = program.schedule
     for step, _ in (*program.before, *program.after):
         total.notes.append(f"{step.name}: by the host as it hands tensors over, not counted")
-    total.latency += found.seconds * 1e6
-    total.cycles += found.cycles
-    total.bursts += len(found.table)
-    for name, share in shares(found).items():
-        total.engines[name] = total.engines.get(name, 0.0) + share * found.seconds * 1e6
-    for name, cycles in _doing(found).items():
-        total.doing[name] = total.doing.get(name, 0.0) + cycles / (found.chip.ghz * 1e3)
+    total.latency += schedule.seconds * 1e6
+    total.cycles += schedule.cycles
+    total.bursts += len(schedule.table)
+    for name, share in shares(schedule).items():
+        total.engines[name] = total.engines.get(name, 0.0) + share * schedule.seconds * 1e6
+    for name, cycles in _doing(schedule).items():
+        total.doing[name] = total.doing.get(name, 0.0) + cycles / (schedule.chip.ghz * 1e3)
 
 
-def _doing(found: Schedule) -> dict[str, float]:
+def _doing(schedule: Schedule) -> dict[str, float]:
     """Cycles by what the chip was doing: MXM first, then what it does not hide."""
     op, start, end = (
-        found.table["op"],
-        found.table["cycle"].astype(np.float64),
-        ends(found).astype(np.float64),
+        schedule.table["op"],
+        schedule.table["cycle"].astype(np.float64),
+        ends(schedule).astype(np.float64),
     )
     classes = {
         "mxm": (Op.MOVE,),
@@ -164,7 +164,7 @@ def _doing(found: Schedule) -> dict[str, float]:
         "mem": (Op.READ, Op.WRITE, Op.GATHER, Op.LOAD, Op.INSTALL, Op.SEND, Op.RECEIVE),
     }
     rows = {name: np.isin(op, ops) for name, ops in classes.items()}
-    return exclusive({n: (start[mine], end[mine]) for n, mine in rows.items()}, found.cycles)
+    return exclusive({n: (start[mine], end[mine]) for n, mine in rows.items()}, schedule.cycles)
 
 
 def _add_kernels(kernels: dict[tuple[str, str], _Kernel], program: Program, target: Target) -> None:
@@ -178,8 +178,8 @@ def _add_kernels(kernels: dict[tuple[str, str], _Kernel], program: Program, targ
 
 def shown_times(program: Program) -> np.ndarray[Any, np.dtype[np.float64]]:
     """us from the last result before each step to its own, shape (steps,)."""
-    found, ends = program.schedule, np.zeros(len(program.steps))
-    table, chip = found.table, found.chip
+    schedule, ends = program.schedule, np.zeros(len(program.steps))
+    table, chip = schedule.table, schedule.chip
     last = table["cycle"] + (table["count"].astype(np.int64) - 1) * table["interval"]
     delays = np.zeros(max(Op) + 1, np.int64)
     for op in Op:
@@ -259,15 +259,15 @@ def _time(total: _Total, products: float) -> list[Share]:
 
 
 def _remarks(
-    latency: float, found: Mapping[str, Any], chain: list[Share], doing: list[Share]
+    latency: float, facts: Mapping[str, Any], chain: list[Share], doing: list[Share]
 ) -> tuple[str, ...]:
     whole = Share("the model", latency, "its schedule; 'us shown' adds up to it")
-    if found["host_us"]:
+    if facts["host_us"]:
         whole = Share("the model", latency, "schedule and host")
     return (
-        f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
-        f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
-        f"the host ({found['host_us']:.1f} us, transfers included)",
+        f"{facts['precision']}; {facts['tuned']} tuned, {facts['stale']} tuned by another version, "
+        f"{facts['nearest']} by nearest shape, {facts['default']} by default, {facts['host']} on "
+        f"the host ({facts['host_us']:.1f} us, transfers included)",
         *lines("from the roofline to the schedule", chain, whole, subtotals=True),
         *lines("where the time goes", doing, whole),
     )

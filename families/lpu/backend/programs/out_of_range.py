@@ -33,15 +33,15 @@ _told: set[tuple[str, str]] = set()
 """Models and kernels that were warned of: a server does not repeat it, nor does `compare`."""
 
 
-def warn(joined: Joined, steps: Sequence[KernelStep], given: Arrays, found: Arrays) -> None:
+def warn(joined: Joined, steps: Sequence[KernelStep], given: Arrays, results: Arrays) -> None:
     """Say so if the results of a program are no numbers because float16 ends.
 
     Args:
         steps: the program's kernels, as `joined.owners` counts them.
         given: what its tensors held before the run, rows by name.
-        found: rows of its results, by name.
+        results: rows of its results, by name.
     """
-    lost = sum(_lost(rows) for rows in found.values())
+    lost = sum(_lost(rows) for rows in results.values())
     arrays = (given[held.tensor] for held in joined.inputs if held.place.region == "arena")
     if not lost or any(_lost(rows) for rows in arrays):
         return
@@ -88,7 +88,7 @@ def first_over(flow: Dataflow, contents: Arrays) -> tuple[int, float] | None:
 
 def _beside(chain: Chain, values: Values) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """What VXM gave that is not finite, and the same computed in float32."""
-    found = []
+    pairs = []
     for at, step in enumerate(chain.steps):
         if not isinstance(step, Compute) or not any(o.dtype == NARROW for o in step.operations):
             continue
@@ -97,13 +97,13 @@ def _beside(chain: Chain, values: Values) -> list[tuple[NDArray[Any], NDArray[An
             wide = tuple(
                 replace(o, dtype=WIDE) if o.dtype == NARROW else o for o in step.operations
             )
-            made = computed(wide, step.outputs, [values[value] for value in step.inputs])
-            found += [
+            single = computed(wide, step.outputs, [values[value] for value in step.inputs])
+            pairs += [
                 (output, np.broadcast_to(one, output.shape))
-                for output, one in zip(outputs, made, strict=True)
+                for output, one in zip(outputs, single, strict=True)
                 if output.dtype.kind == "f"
             ]
-    return found
+    return pairs
 
 
 def _lost(array: NDArray[Any]) -> int:

@@ -100,14 +100,14 @@ def segments(recipe: Recipe, target: Target | None = None) -> list[Program | Hos
     Args:
         target: another chip to place the same chains on (a what-if); the recipe's if None.
     """
-    found: list[Program | HostStep] = []
+    segments: list[Program | HostStep] = []
     for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
         if is_kernel:
             kernels = [s for s in steps if isinstance(s, KernelStep)]
-            found.append(linked(recipe, kernels, target))
+            segments.append(linked(recipe, kernels, target))
         else:
-            found += [step for step in steps if isinstance(step, HostStep)]
-    return found
+            segments += [step for step in steps if isinstance(step, HostStep)]
+    return segments
 
 
 def linked(
@@ -183,8 +183,8 @@ def joined_of(
     """
     parts = [(step, codes[step.code]) for step in steps]
     constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
-    made = join(recipe.name, parts, _outside(recipe, steps), constants)
-    return simplified_program(made, constants, apart)
+    joined = join(recipe.name, parts, _outside(recipe, steps), constants)
+    return simplified_program(joined, constants, apart)
 
 
 TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
@@ -207,7 +207,7 @@ def _shortest(
     Raises:
         ModelError: there is none.
     """
-    found: list[tuple[Schedule, Options]] = []
+    schedules: list[tuple[Schedule, Options]] = []
     reason: CodegenError | None = None
     key = likeness(flow), repr(chip), repr(tuple(tries))
     if key in likes:
@@ -215,19 +215,19 @@ def _shortest(
             return ordered(flow, chip, likes[key])[0]
     for options in tries:
         try:
-            found.append(ordered(flow, chip, options))
+            schedules.append(ordered(flow, chip, options))
         except CodegenError as error:
             reason = reason or error
-            if isinstance(error, NoRoomError) and not (found or insist):
+            if isinstance(error, NoRoomError) and not (schedules or insist):
                 break
-    if not found:
+    if not schedules:
         advice = "; cut it over several (--chips), or take a smaller one"
         if isinstance(reason, NoRoomError):  # says it itself
             advice = ""
         raise ModelError(
             f"'{flow.name}' has no schedule on a chip of '{chip.target.name}': {reason}{advice}"
         ) from reason
-    best, likes[key] = min(found, key=lambda one: one[0].cycles)
+    best, likes[key] = min(schedules, key=lambda one: one[0].cycles)
     return best
 
 
@@ -248,10 +248,10 @@ def simplified_program(joined: Joined, constants: Memory, apart: bool = False) -
             return None
         return in_rows(one.shape, one.dtype, _view(constants, one))
 
-    found = simplified(joined.flow, content, apart)
-    owners = tuple(joined.owners[number] for number in found.numbers)
-    literals = {**joined.literals, **found.contents}
-    return replace(joined, flow=found.flow, literals=literals, owners=owners)
+    simpler = simplified(joined.flow, content, apart)
+    owners = tuple(joined.owners[number] for number in simpler.numbers)
+    literals = {**joined.literals, **simpler.contents}
+    return replace(joined, flow=simpler.flow, literals=literals, owners=owners)
 
 
 def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, KernelCode]:
@@ -270,11 +270,11 @@ def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, Kernel
 def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[Held, ...]:
     """What others than these steps read in the arena: the caller, the host, other programs."""
     mine = set(map(id, steps))
-    found = [_seen(ref) for ref in recipe.outputs]
+    seen = [_seen(ref) for ref in recipe.outputs]
     others: list[KernelStep] = []
     for step in recipe.steps:
         if isinstance(step, HostStep):
-            found += [_seen(ref) for ref in step.inputs]
+            seen += [_seen(ref) for ref in step.inputs]
         elif isinstance(step, KernelStep):
             others += [step] if id(step) not in mine else []
         else:
@@ -285,8 +285,8 @@ def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[Held, ...]:
     codes = codes_of(recipe, others)
     for step in others:
         for parameter, place in zip(codes[step.code].parameters, step.arguments, strict=True):
-            found.append(Held(parameter.name, place, parameter.shape, parameter.dtype))
-    return tuple(held for held in found if held.place.region == "arena")
+            seen.append(Held(parameter.name, place, parameter.shape, parameter.dtype))
+    return tuple(held for held in seen if held.place.region == "arena")
 
 
 def _seen(ref: TensorRef) -> Held:

@@ -75,10 +75,10 @@ class Held:
         """Which element stands so many elements behind the place; -1: none."""
         if self.offsets is None:
             return np.where((offsets >= 0) & (offsets < prod(self.shape)), offsets, -1)
-        found = np.full(int(self.offsets.max()) + 1, -1, np.int64)
-        found[self.offsets] = np.arange(len(self.offsets))
-        inside = (offsets >= 0) & (offsets < len(found))
-        return np.where(inside, found[np.where(inside, offsets, 0)], -1)
+        numbers = np.full(int(self.offsets.max()) + 1, -1, np.int64)
+        numbers[self.offsets] = np.arange(len(self.offsets))
+        inside = (offsets >= 0) & (offsets < len(numbers))
+        return np.where(inside, numbers[np.where(inside, offsets, 0)], -1)
 
     def meets(self, other: Held) -> bool:
         """Whether two tensors of the arena share bytes."""
@@ -179,8 +179,8 @@ def _way(kernel: str, sources: tuple[Held, ...], wanted: Held, tensor: Tensor) -
     for before in dict.fromkeys((nothing, wide)):
         for after in dict.fromkeys(((), narrow)):
             if before != nothing or after:
-                found = _priced(kernel, (sources, before), (wanted, after), tensor)
-                best = min(best, found, key=lambda way: way.cost)
+                candidate = _priced(kernel, (sources, before), (wanted, after), tensor)
+                best = min(best, candidate, key=lambda way: way.cost)
     return best
 
 
@@ -212,12 +212,12 @@ def _priced(
 
 def _widths(held: Held) -> tuple[int, ...]:
     """Ever wider rows of a tensor, as long as they have lanes for it."""
-    width, found = held.shape[-1], []
+    width, widths = held.shape[-1], []
     rows = prod(held.shape) // max(width, 1)
     while (factor := _least_factor(rows)) > 1 and width * factor <= LANES:
         width, rows = width * factor, rows // factor
-        found.append(width)
-    return tuple(found)
+        widths.append(width)
+    return tuple(widths)
 
 
 def _least_factor(number: int) -> int:
@@ -244,11 +244,11 @@ def _widened(chains: Chains, source: Held, widths: tuple[int, ...]) -> Held:
 
 def _step(chains: Chains, source: Held, width: int) -> Held:
     """A tensor in rows of another width, one of which is a multiple of the other."""
-    found = _like(source, width, f"{source.tensor}.by{width}")
-    made = _temporary(chains, found)
-    found = replace(found, tensor=made.name)
-    _in_rows("", chains, (source,), found, made)
-    return found
+    held = _like(source, width, f"{source.tensor}.by{width}")
+    tensor_by = _temporary(chains, held)
+    held = replace(held, tensor=tensor_by.name)
+    _in_rows("", chains, (source,), held, tensor_by)
+    return held
 
 
 def _together(tensor: Tensor) -> int:
@@ -328,7 +328,7 @@ def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
     keys = np.stack([target, owners, rows])[:, order]
     starts = np.flatnonzero(np.r_[True, (np.diff(keys) != 0).any(axis=0)])
     alone = np.bincount(target[order[starts]], minlength=int(target.max()) + 1) == 1
-    found = []
+    pieces = []
     for members in np.split(order, starts[1:]):
         first, own = members[0], int(owners[members[0]])
         moved = np.full(LANES, -1, np.int64)
@@ -338,8 +338,8 @@ def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
         )
         whole &= bool(alone[target[first]]) or len(members) == LANES  # beside it stands anything
         piece = _Piece(int(target[first]), own, int(rows[first]), tuple(moved.tolist()), whole)
-        found.append(piece)
-    return found
+        pieces.append(piece)
+    return pieces
 
 
 def _places(held: Held) -> tuple[Ints, Ints]:

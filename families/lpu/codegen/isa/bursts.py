@@ -205,8 +205,8 @@ def latency(chip: Chip, op: Op) -> int:
 
 def depths(inputs: int, operations: tuple[Operation, ...]) -> list[int]:
     """How many ALUs stand between the inputs and each operation, which is 0 for the first."""
-    found: list[int] = []
+    depths: list[int] = []
     for operation in operations:
-        before = [found[o - inputs] + 1 for o in operation.operands if o >= inputs]
-        found.append(max(before, default=0))
-    return found
+        before = [depths[o - inputs] + 1 for o in operation.operands if o >= inputs]
+        depths.append(max(before, default=0))
+    return depths

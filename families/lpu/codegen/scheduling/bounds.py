@@ -73,9 +73,9 @@ def bounds(flow: Dataflow, chip: Chip) -> Bounds:
         work["mem"] += max(moved)
     fill = chip.tiles + chip.delay("read")
     parts = {"mxm": 4, "vxm": chip.alus, "mem": chip.slices, "streams": 2 * chip.streams}
-    found = {name: int(-(-work[name] // parts[name])) + fill for name in work}
-    found["path"] = max(_ends(flow, chip, spans), default=0) + fill
-    return Bounds(found)
+    cycles = {name: int(-(-work[name] // parts[name])) + fill for name in work}
+    cycles["path"] = max(_ends(flow, chip, spans), default=0) + fill
+    return Bounds(cycles)
 
 
 def _paced(chain: Chain) -> list[tuple[str, Ints]]:

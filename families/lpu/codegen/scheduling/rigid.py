@@ -194,18 +194,18 @@ def rigid(chain: Chain, types: dict[Value, str], chip: Chip, choice: Choice, sid
     """
     places = [place_of(step, n, choice, chip) for n, step in enumerate(chain.steps)]
     times = _times(chain, chip, places)
-    found = Rigid(chain, choice, chip, interval_of(chain, types, chip), times, places)
+    plan = Rigid(chain, choice, chip, interval_of(chain, types, chip), times, places)
     for number, step in enumerate(chain.steps):
         match step:
             case Read():
-                _read(found, number, read_parts(step), types, sides)
+                _read(plan, number, read_parts(step), types, sides)
             case Gather():
-                _gather(found, number, step, types, chip, sides)
+                _gather(plan, number, step, types, chip, sides)
             case Write():
                 pass
             case _:
-                _outputs(found, number, types, chip, sides)
-    return found
+                _outputs(plan, number, types, chip, sides)
+    return plan
 
 
 def _times(chain: Chain, chip: Chip, places: list[int | None]) -> list[int | None]:
@@ -240,18 +240,18 @@ def _times(chain: Chain, chip: Chip, places: list[int | None]) -> list[int | Non
     return times
 
 
-def _consumers(found: Rigid, value: Value) -> list[tuple[int, int]]:
+def _consumers(plan: Rigid, value: Value) -> list[tuple[int, int]]:
     """(step, operand) pairs that take a value."""
     return [
         (number, operand)
-        for number, step in enumerate(found.chain.steps)
+        for number, step in enumerate(plan.chain.steps)
         for operand, taken in enumerate(inputs_of(step))
         if taken == value
     ]
 
 
 def _read(
-    found: Rigid,
+    plan: Rigid,
     number: int,
     parts: list[tuple[str, Ints, Ints | None]],
     types: dict[Value, str],
@@ -260,30 +260,30 @@ def _read(
     """Flows of a read: one for each direction and tau that it is needed at."""
     (tensor, rows, _), value = parts[0], Value(number)
     flows: dict[tuple[bool, int], Flow] = {}
-    for step, operand in _consumers(found, value):
-        place = found.places[step]
+    for step, operand in _consumers(plan, value):
+        place = plan.places[step]
         if place is None:  # the index of a gather, which asks for it itself
             continue
-        time = (found.times[step] or 0) + wait_of(found.chain.steps[step], operand, found.chip)
+        time = (plan.times[step] or 0) + wait_of(plan.chain.steps[step], operand, plan.chip)
         held = sides(tensor, int(rows[0]), place > 0 if place else None)
-        busy = [access.side for access in found.accesses if access.tensor == tensor]
+        busy = [access.side for access in plan.accesses if access.tensor == tensor]
         side = min(held, key=lambda east: (place != 0 and east != (place > 0), busy.count(east)))
-        if isinstance(found.chain.steps[step], Transpose) and side != (place > 0):
-            raise UnfitError(f"chain '{found.chain.name}': rows are turned on the side they lie on")
-        flow = _flow_to(flows, found, value, (place, time, side), types)
+        if isinstance(plan.chain.steps[step], Transpose) and side != (place > 0):
+            raise UnfitError(f"chain '{plan.chain.name}': rows are turned on the side they lie on")
+        flow = _flow_to(flows, plan, value, (place, time, side), types)
         flow.stops.append(place)
-        found.feeds[step, operand] = flow
-        if any(access.flow is flow for access in found.accesses):
+        plan.feeds[step, operand] = flow
+        if any(access.flow is flow for access in plan.accesses):
             continue
         for turn, (name, numbers, vectors) in enumerate(parts):
-            found.accesses.append(
+            plan.accesses.append(
                 Access(number, flow, name, numbers, False, side, vectors, scattered=turn > 0)
             )
 
 
 def _flow_to(
     flows: dict[tuple[bool, int], Flow],
-    found: Rigid,
+    plan: Rigid,
     value: Value,
     to: tuple[int, int, bool],
     types: dict[Value, str],
@@ -295,106 +295,104 @@ def _flow_to(
     if (east, tau) not in flows:
         dtype = types[value]
         flow = flows[east, tau] = Flow(value, east, tau, DTYPES[dtype], dtype)
-        found.flows.append(flow)
+        plan.flows.append(flow)
     return flows[east, tau]
 
 
 def _gather(
-    found: Rigid, number: int, step: Gather, types: dict[Value, str], chip: Chip, sides: Sides
+    plan: Rigid, number: int, step: Gather, types: dict[Value, str], chip: Chip, sides: Sides
 ) -> None:
     """A gather flows as a read does; its index goes the same way, so much earlier."""
-    index = found.chain.steps[step.index.step]
+    index = plan.chain.steps[step.index.step]
     if not isinstance(index, Read):
-        raise UnfitError(f"chain '{found.chain.name}': the index of a gather is read from MEM")
+        raise UnfitError(f"chain '{plan.chain.name}': the index of a gather is read from MEM")
     table = Rows.of(step.table, step.first, (step.rows, 1))
-    before = len(found.accesses)
-    _read(found, number, [(step.table, table.numbers, None)], types, sides)
-    for access in found.accesses[before:]:
+    before = len(plan.accesses)
+    _read(plan, number, [(step.table, table.numbers, None)], types, sides)
+    for access in plan.accesses[before:]:
         flow = access.flow
         ahead = Flow(step.index, flow.east, flow.tau - chip.delay("gather"), 4, "int32")
-        found.flows.append(ahead)
+        plan.flows.append(ahead)
         access.index = ahead
         held = sides(index.rows.tensor, int(index.rows.numbers[0]), access.side)
         side = access.side if access.side in held else held[0]
-        found.accesses.append(
+        plan.accesses.append(
             Access(step.index.step, ahead, index.rows.tensor, index.rows.numbers, False, side)
         )
 
 
-def _outputs(found: Rigid, number: int, types: dict[Value, str], chip: Chip, sides: Sides) -> None:
+def _outputs(plan: Rigid, number: int, types: dict[Value, str], chip: Chip, sides: Sides) -> None:
     """Flows of a unit's results, each way they are wanted."""
-    step, here = found.chain.steps[number], found.places[number]
+    step, here = plan.chain.steps[number], plan.places[number]
     assert here is not None, "units have places"
-    outputs = sorted(
-        {v.output for s in found.chain.steps for v in inputs_of(s) if v.step == number}
-    )
+    outputs = sorted({v.output for s in plan.chain.steps for v in inputs_of(s) if v.step == number})
     for output in outputs:
         value = Value(number, output)
-        time = (found.times[number] or 0) + delay_of(step, output, chip)
+        time = (plan.times[number] or 0) + delay_of(step, output, chip)
         ways: dict[bool, Flow] = {}
-        for taker, operand in _consumers(found, value):
-            write = found.chain.steps[taker]
+        for taker, operand in _consumers(plan, value):
+            write = plan.chain.steps[taker]
             if isinstance(write, Write):
                 first = int(write.rows.numbers[0])
-                held = sides(write.rows.tensor, first, here > 0 if here else _aside(found, step))
+                held = sides(write.rows.tensor, first, here > 0 if here else _aside(plan, step))
                 for turn, side in enumerate(held):
-                    flow = _way(ways, found, value, (here, time, (1 if side else -1)), types)
+                    flow = _way(ways, plan, value, (here, time, (1 if side else -1)), types)
                     rows, home = write.rows, held[:turn].count(side)
-                    found.accesses.append(
+                    plan.accesses.append(
                         Access(taker, flow, rows.tensor, rows.numbers, True, side, home=home)
                     )
                 continue
-            place = found.places[taker]
+            place = plan.places[taker]
             assert place is not None, "all other takers are units"
-            flow = _way(ways, found, value, (here, time, place), types)
+            flow = _way(ways, plan, value, (here, time, place), types)
             flow.stops.append(place)
-            found.feeds[taker, operand] = flow
-        found.outs[number, output] = list(ways.values())
+            plan.feeds[taker, operand] = flow
+        plan.outs[number, output] = list(ways.values())
     if isinstance(step, Compute):
-        _doubles(found, number, step, outputs)
-    elif any(len(flows) > 1 for (n, _), flows in found.outs.items() if n == number):
-        raise UnfitError(f"chain '{found.chain.name}': what step {number} gives would go both ways")
+        _doubles(plan, number, step, outputs)
+    elif any(len(flows) > 1 for (n, _), flows in plan.outs.items() if n == number):
+        raise UnfitError(f"chain '{plan.chain.name}': what step {number} gives would go both ways")
 
 
-def _aside(found: Rigid, step: Step) -> bool | None:
+def _aside(plan: Rigid, step: Step) -> bool | None:
     """The side that VXM's results have to go to: a transpose takes every stream into the other."""
-    turns = any(isinstance(found.chain.steps[v.step], Transpose) for v in inputs_of(step))
-    return not found.choice.east if turns else None
+    turns = any(isinstance(plan.chain.steps[v.step], Transpose) for v in inputs_of(step))
+    return not plan.choice.east if turns else None
 
 
 def _way(
     ways: dict[bool, Flow],
-    found: Rigid,
+    plan: Rigid,
     value: Value,
     at: tuple[int, int, int],
     types: dict[Value, str],
 ) -> Flow:
     """The flow of a result from `here` towards a place (of MEM: any on its side)."""
     here, time, towards = at
-    outermost = isinstance(found.chain.steps[value.step], Product | Receive)
+    outermost = isinstance(plan.chain.steps[value.step], Product | Receive)
     inward = here < 0
     east = towards > here if towards != here else (inward if here else next(iter(ways), True))
     if outermost and (towards == here or east != inward):
         raise UnfitError(
-            f"chain '{found.chain.name}': what step {value.step} gives would have to turn"
+            f"chain '{plan.chain.name}': what step {value.step} gives would have to turn"
         )
     if east not in ways:
         tau = time - here if east else time + here
         dtype = types[value]
         ways[east] = Flow(value, east, tau, DTYPES[dtype], dtype, origin=here)
-        found.flows.append(ways[east])
+        plan.flows.append(ways[east])
     return ways[east]
 
 
-def _doubles(found: Rigid, number: int, step: Compute, outputs: list[int]) -> None:
+def _doubles(plan: Rigid, number: int, step: Compute, outputs: list[int]) -> None:
     """Let a second ALU do what is wanted both ways; drop nothing, for a maker may count ALUs."""
     operations, results = list(step.operations), []
     for output in outputs:
         wanted = step.outputs[output]
-        for turn, _ in enumerate(found.outs[number, output]):
+        for turn, _ in enumerate(plan.outs[number, output]):
             if turn:
                 operations.append(operations[wanted - len(step.inputs)])
                 results.append(len(step.inputs) + len(operations) - 1)
             else:
                 results.append(wanted)
-    found.operations[number], found.results[number] = tuple(operations), tuple(results)
+    plan.operations[number], plan.results[number] = tuple(operations), tuple(results)

@@ -127,7 +127,7 @@ def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Opt
     check_room(flow, chip)
     try:
         scheduler = _Scheduler(flow, chip, options)
-        found = scheduler.run()
+        schedule = scheduler.run()
     except UnfitError:
         raise
     except CodegenError as error:
@@ -140,7 +140,7 @@ def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Opt
         return ordered(flow, chip, replace(options, order="program"))
     turns = {number: turn for turn, number in enumerate(scheduler.chosen)}
     ranks = tuple(turns[number] for number in range(len(flow.chains)))
-    return found, replace(options, window=1, ranks=ranks, units=scheduler.chosen)
+    return schedule, replace(options, window=1, ranks=ranks, units=scheduler.chosen)
 
 
 class _Scheduler:
@@ -200,11 +200,11 @@ class _Scheduler:
         while waiting and len(seen) < self.options.window:
             entry = heapq.heappop(waiting)
             seen.append(entry)
-            found = self.candidate(entry[1], self.options.units.get(entry[1]))
-            slack = min(SLACK, found.plan.span // 4)
-            if best is None or found.idle <= slack or found.start < best.start - slack:
-                best = found
-            if found.idle <= slack:
+            candidate = self.candidate(entry[1], self.options.units.get(entry[1]))
+            slack = min(SLACK, candidate.plan.span // 4)
+            if best is None or candidate.idle <= slack or candidate.start < best.start - slack:
+                best = candidate
+            if candidate.idle <= slack:
                 break
         assert best is not None, "somebody waits"
         for entry in seen:
@@ -342,14 +342,14 @@ class _Scheduler:
 
     def free(self, plan: Rigid, types: dict[Value, str]) -> list[int]:
         """About when each plane of a chain is free, with its weights, as a start of the chain."""
-        found = []
+        cycles = []
         for number, step in enumerate(plan.chain.steps):
             if not isinstance(step, Product):
                 continue
             key = weights_key(step)
             for plane in self.planes(plan.choice.planes[number], types[step.moving]):
-                found.append(max(0, self.plane_ready(plane, key) - (plan.times[number] or 0)))
-        return found or [0]
+                cycles.append(max(0, self.plane_ready(plane, key) - (plan.times[number] or 0)))
+        return cycles or [0]
 
     def planes(self, first: int, dtype: str) -> list[Plane]:
         """Planes of a product: both of a hemisphere in float16."""

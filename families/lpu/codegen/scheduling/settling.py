@@ -87,11 +87,11 @@ def _pools(request: Request, start: int) -> tuple[list[int], int]:
                 f"chain '{request.name}' takes more units of one kind than the {len(lines)} there "
                 "are; cut it in two"
             )
-        found, free = any_of(lines, start + begin, length, 1, without)
-        if not found:
+        lines_free, free = any_of(lines, start + begin, length, 1, without)
+        if not lines_free:
             return [], start + free - (start + begin)
-        without.add(found[0])
-        chosen.append(found[0])
+        without.add(lines_free[0])
+        chosen.append(lines_free[0])
     return chosen, start
 
 
@@ -127,20 +127,20 @@ class _Attempt:
         waiting = []
         for access in self.request.accesses:
             for block, spans in spans_of(self.board, self.request, access):
-                found, later = self.use_one(access, block, spans)
+                ports, later = self.use_one(access, block, spans)
                 if later > 0:
                     return self.start + later
-                if not found:
+                if not ports:
                     waiting.append((access, block, spans))
         for access, block, spans in waiting:
-            found, later = self.use_one(access, block, spans)
-            if not found and later <= 0:
+            ports, later = self.use_one(access, block, spans)
+            if not ports and later <= 0:
                 homes, later = self.place(access, block, spans)
                 if homes is None:
                     return self.start + later
                 self.placed.setdefault((access.tensor, block, access.side), []).append(homes)
-                found, later = self.use_one(access, block, spans)
-            if not found:
+                ports, later = self.use_one(access, block, spans)
+            if not ports:
                 return self.start + max(later, 1)
         return self.start
 
@@ -193,8 +193,8 @@ class _Attempt:
     def homes(self, access: Access, block: int) -> list[Homes]:
         """All homes of a block on the access's side; of a write its own."""
         key = (access.tensor, block, access.side)
-        found = [*self.board.homes.get(key, ()), *self.placed.get(key, ())]
-        return found[access.home : access.home + 1] if access.write else found
+        homes = [*self.board.homes.get(key, ()), *self.placed.get(key, ())]
+        return homes[access.home : access.home + 1] if access.write else homes
 
     def interval(self, access: Access, number: int, span: tuple[int, int]) -> tuple[int, int]:
         """Cycle and cycles of an access on a slice."""
@@ -297,12 +297,12 @@ class _Attempt:
 
     def slices(self, blocks: Iterable[Block]) -> set[int]:
         """Slices that blocks lie on."""
-        homes, found = self.board.homes, set[int]()
+        homes, slices = self.board.homes, set[int]()
         for other, number in blocks:
             for side in (False, True):
                 for several in homes.get((other, number, side), ()):
-                    found |= {words.slice for stripe in several for words in stripe}
-        return found
+                    slices |= {words.slice for stripe in several for words in stripe}
+        return slices
 
     def order(self, access: Access) -> list[int]:
         """Slices of a hemisphere, best first."""
@@ -339,13 +339,13 @@ def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> i
         if flow.origin is not None and takers[flow] != 1:  # some may have no last taker
             reach.append(edge if flow.east else -edge)
         way = board.streams.stretches(min(reach), max(reach))
-        found, tau = board.streams.find(
+        streams, tau = board.streams.find(
             flow.east, way, start + flow.tau, length, flow.width, taken[flow.east]
         )
-        if not found:
+        if not streams:
             return start + tau - (start + flow.tau)
-        flow.streams = found
-        taken[flow.east].update(s * STRETCHES + stretch for s in found for stretch in way)
+        flow.streams = streams
+        taken[flow.east].update(s * STRETCHES + stretch for s in streams for stretch in way)
         flow.way = way
     return start
 

@@ -40,10 +40,10 @@ def together(
     for _ in range(ROUNDS):
         chains = tuple(replace(c, not_before=floors[c.name]) for c in flow.chains)
         placed = schedule(Dataflow(flow.name, flow.tensors, chains), chip, options)
-        made = Together(placed, fabric, flight, turned)
-        later = {**_clashing(made), **_missed(made)}
+        program = Together(placed, fabric, flight, turned)
+        later = {**_clashing(program), **_missed(program)}
         if not later:
-            return made
+            return program
         for name, start in later.items():
             floors[name] = max(floors[name], start)
     raise CodegenError(
@@ -52,40 +52,40 @@ def together(
     )
 
 
-def _missed(made: Together) -> dict[str, int]:
+def _missed(program: Together) -> dict[str, int]:
     """Chains that send too early for who receives, and when they may begin."""
-    table = made.schedule.table
-    found: dict[str, int] = {}
-    for receive, send in sends_of(made).items():
-        late = int(table["cycle"][receive]) - int(table["cycle"][send]) - made.flight
+    table = program.schedule.table
+    starts: dict[str, int] = {}
+    for receive, send in sends_of(program).items():
+        late = int(table["cycle"][receive]) - int(table["cycle"][send]) - program.flight
         if late > 0:
-            name, start = _chain(made, send)
-            found[name] = max(found.get(name, 0), start + late)
-    return found
+            name, start = _chain(program, send)
+            starts[name] = max(starts.get(name, 0), start + late)
+    return starts
 
 
-def _clashing(made: Together) -> dict[str, int]:
+def _clashing(program: Together) -> dict[str, int]:
     """Chains that send in cycles in which their queue receives, and when they may begin."""
-    table, sends = made.schedule.table, sends_of(made)
-    found: dict[str, int] = {}
+    table, sends = program.schedule.table, sends_of(program)
+    starts: dict[str, int] = {}
     for receive, sender in sends.items():
         for send in sends.values():
             if table["queue"][send] == table["queue"][receive] and len(
-                np.intersect1d(_cycles(made, send), _cycles(made, receive))
+                np.intersect1d(_cycles(program, send), _cycles(program, receive))
             ):
-                one, other = _chain(made, send), _chain(made, sender)
+                one, other = _chain(program, send), _chain(program, sender)
                 name, start = max(one, other, key=lambda chain: chain[1])
-                found[name] = start + 1
-    return found
+                starts[name] = start + 1
+    return starts
 
 
-def _cycles(made: Together, row: int) -> Ints:
-    burst = made.schedule.table[row]
+def _cycles(program: Together, row: int) -> Ints:
+    burst = program.schedule.table[row]
     steps = np.arange(int(burst["count"]), dtype=np.int64)
     return np.asarray(int(burst["cycle"]) + steps * int(burst["interval"]))
 
 
-def _chain(made: Together, row: int) -> tuple[str, int]:
+def _chain(program: Together, row: int) -> tuple[str, int]:
     """Whose burst it is, and when that chain begins."""
-    table, number = made.schedule.table, int(made.schedule.table["chain"][row])
-    return made.schedule.chains[number], int(table["cycle"][table["chain"] == number].min())
+    table, number = program.schedule.table, int(program.schedule.table["chain"][row])
+    return program.schedule.chains[number], int(table["cycle"][table["chain"] == number].min())

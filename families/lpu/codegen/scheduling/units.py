@@ -22,14 +22,14 @@ def choices(chain: Chain, types: dict[Value, str], when: When) -> list[Choice]:
     if not products:
         return [Choice({}, east) for east in (True, False)]
     shuffled = any(isinstance(s, Shuffle | Transpose) for s in chain.steps)
-    found = []
+    choices = []
     for sides in _hemispheres(chain, products):
         taken = _planes(chain, types, dict(zip(products, sides, strict=True)), when)
         if taken is not None:
-            found.append(Choice(taken, sides[0]))
+            choices.append(Choice(taken, sides[0]))
             if shuffled:
-                found.append(Choice(taken, not sides[0]))
-    return found
+                choices.append(Choice(taken, not sides[0]))
+    return choices
 
 
 def _hemispheres(chain: Chain, products: Sequence[int]) -> Iterator[tuple[bool, ...]]:
@@ -49,17 +49,17 @@ def _planes(
     chain: Chain, types: dict[Value, str], sides: dict[int, bool], when: When
 ) -> dict[int, int] | None:
     """A plane for every product (the first of two in float16), all different; None: too few."""
-    found: dict[int, int] = {}
+    planes: dict[int, int] = {}
     for number, east in sides.items():
         step = chain.steps[number]
         assert isinstance(step, Product), "these are"
         firsts = (2 * east,) if types[step.moving] == "float16" else (2 * east, 2 * east + 1)
-        left = [plane for plane in firsts if plane not in found.values()]
+        left = [plane for plane in firsts if plane not in planes.values()]
         if not left:
             return None
         ready = {plane: when(step, plane) for plane in left}
-        found[number] = min(left, key=ready.__getitem__)
-    return found
+        planes[number] = min(left, key=ready.__getitem__)
+    return planes
 
 
 def weights_key(step: Product) -> object:

@@ -91,8 +91,8 @@ def scheduled_by_windows(
     before, ranked, proven = predecessors(flow), list[int](), 0
     cuts = [order[at : at + window] for at in range(0, len(order), window)]
     for mine in cuts:
-        found, bound = _ordered(flow, chip, mine, before, work)
-        ranked += found
+        ordered_chains, bound = _ordered(flow, chip, mine, before, work)
+        ranked += ordered_chains
         proven = bound if len(cuts) == 1 else 0
     ranks = [0] * len(order)
     for rank, number in enumerate(ranked):
@@ -138,8 +138,8 @@ def _ordered(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return list(mine), 0
     place = {number: turn for turn, number in enumerate(mine)}
-    found = sorted(mine, key=lambda number: (solver.value(starts[number]), place[number]))
-    return found, int(solver.best_objective_bound) + chip.tiles + chip.delay("read")
+    order = sorted(mine, key=lambda number: (solver.value(starts[number]), place[number]))
+    return order, int(solver.best_objective_bound) + chip.tiles + chip.delay("read")
 
 
 def _planes(

@@ -78,19 +78,19 @@ def _rows_of(state: State, dtype: str, table: tuple[str, int, int], index: Vecto
     tensor, start, rows = table
     if rows <= TABLE_ROWS:
         return Picked(tensor, index, rows, dtype, start)
-    algebra, found = state.algebra, None
+    algebra, picked = state.algebra, None
     for first, end in _blocks(start, start + rows):
         below = algebra.number(float(first - start), "int32")
         own = algebra.binary("subtract", index, below) if first > start else index
         for function, limit in (("maximum", 0), ("minimum", end - first - 1)):
             own = algebra.binary(function, own, algebra.number(float(limit), "int32"))
         part: Vectors = Picked(tensor, own, end - first, dtype, first)
-        if found is not None:
+        if picked is not None:
             before = algebra.compare("greater", below, index)
-            part = algebra.select(before, found, part)
-        found = part
-    assert found is not None, "a table has rows"
-    return found
+            part = algebra.select(before, picked, part)
+        picked = part
+    assert picked is not None, "a table has rows"
+    return picked
 
 
 def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -120,10 +120,10 @@ def _numbers(state: State, nest: Nest, grid: Grid, atom: Atom) -> Vectors:
     rows = np.ascontiguousarray(lane // LANES)
     source = state.read(table, rows)
     assert isinstance(source, Stored), "indices are in memory"
-    found = one_lane(state, f"{nest.block.stage}.index", source, lane % LANES)
+    number = one_lane(state, f"{nest.block.stage}.index", source, lane % LANES)
     zero, most = (state.algebra.number(float(n), "int32") for n in (0, _constant(extent)))
-    below = state.algebra.compare("greater", zero, found)
-    return state.algebra.select(below, state.algebra.binary("add", found, most), found)
+    below = state.algebra.compare("greater", zero, number)
+    return state.algebra.select(below, state.algebra.binary("add", number, most), number)
 
 
 def _constant(extent: Expr) -> int:

@@ -65,18 +65,20 @@ def largest(state: State, name: str, reducer: str, parts: Sequence[Vectors], lan
         lanes: of each part that count.
     """
     groups = -(-count // SUPERLANE)
-    found = [
+    superlanes = [
         _of_superlanes(state, name, reducer, _striped(state, name, part, count), groups)
         for part in parts
     ]
     used = [-(-many // SUPERLANE) for many in lanes]
     if len(parts) == 1 and used[0] <= FEW:
-        value = found[0]
+        value = superlanes[0]
         for step in (1, 3):
             moves = [_among(used[0], step), _among(used[0], 2 * step)]
             value = moved_onto(state, name, reducer, value, groups, moves)
     else:
-        masked = (_masked(state, reducer, v, u, groups) for v, u in zip(found, used, strict=True))
+        masked = (
+            _masked(state, reducer, v, u, groups) for v, u in zip(superlanes, used, strict=True)
+        )
         value = combined(state, reducer, list(masked))
         for rotations in STEPS:
             value = rotated(state, name, reducer, value, groups, rotations)
@@ -98,10 +100,10 @@ def _striped(state: State, name: str, value: Vectors, count: int) -> Stored:
         if inner and tensor.stripes in (1, SUPERLANE) and (np.diff(value.numbers) == 1).all():
             tensors[tensor.name] = replace(tensor, stripes=SUPERLANE, block=tensor.rows)
             return Stored(value.tensor, first + numbers, value.dtype)
-    made = state.chains.temporary(f"{name}.rows", count, "float16")
-    tensors[made.name] = replace(made, stripes=SUPERLANE, block=count)
-    state.chains.write(f"{name}.rows", value, Rows.of(made.name, 0, (count, 1)))
-    return Stored(made.name, numbers, "float16")
+    rows = state.chains.temporary(f"{name}.rows", count, "float16")
+    tensors[rows.name] = replace(rows, stripes=SUPERLANE, block=count)
+    state.chains.write(f"{name}.rows", value, Rows.of(rows.name, 0, (count, 1)))
+    return Stored(rows.name, numbers, "float16")
 
 
 def _among(used: int, step: int) -> Move:
@@ -139,9 +141,9 @@ def _of_superlanes(state: State, name: str, reducer: str, rows: Stored, groups: 
             for pair in pairs:
                 operations.append(Operation(FUNCTIONS[reducer], pair, WIDE))
                 front.append(OUTPUTS + len(operations) - 1)
-        made = state.chains.temporary(f"{name}.superlanes", groups, WIDE)
+        tensor = state.chains.temporary(f"{name}.superlanes", groups, WIDE)
         value = builder.compute(turned[first : first + OUTPUTS], *operations)
-        builder.write(value, Rows.of(made.name, 0, (groups, 1)))
+        builder.write(value, Rows.of(tensor.name, 0, (groups, 1)))
         state.chains.chains.append(builder.chain())
-        halves.append(Stored(made.name, np.arange(groups, dtype=np.int64), WIDE))
+        halves.append(Stored(tensor.name, np.arange(groups, dtype=np.int64), WIDE))
     return combined(state, reducer, halves)

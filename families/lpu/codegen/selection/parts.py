@@ -54,9 +54,9 @@ def turns(state: State, nest: Nest, grid: Grid, lanes: str) -> Iterator[Grid]:
             buffer = state.buffers[access.buffer]
             if buffer.scope not in FLOWING or not plain(access, lanes):
                 continue
-            found = state.turns(buffer, place(access, buffer, grid, lanes).rows)
-            if found is not None:
-                for turn in np.unique(found).tolist():
-                    yield grid.of_rows(found == turn)
+            numbers = state.turns(buffer, place(access, buffer, grid, lanes).rows)
+            if numbers is not None:
+                for turn in np.unique(numbers).tolist():
+                    yield grid.of_rows(numbers == turn)
                 return
     yield grid

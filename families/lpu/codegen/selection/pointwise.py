@@ -85,10 +85,10 @@ class Piece:
         key = (access, frame)
         if inside is None and key in self.loaded:
             return self.loaded[key]
-        found = self._load(access, frame, inside)
+        vectors = self._load(access, frame, inside)
         if inside is None:
-            self.loaded[key] = found
-        return found
+            self.loaded[key] = vectors
+        return vectors
 
     def _load(self, access: Load, frame: str, inside: Any) -> Vectors:
         buffer = self.state.buffers[access.buffer]
@@ -130,7 +130,7 @@ class Piece:
         apart = rows - rows[:, :1]
         if (apart != apart[0]).any() or (lane != lane[0]).any():
             raise CodegenError(f"{access} takes other lanes on every row")
-        found: Vectors | None = None
+        vectors: Vectors | None = None
         for part in _without_repetition(apart[0], lane[0]):
             numbers = rows[:, part[0]]
             numbers = numbers if inside is None else np.where(inside, numbers, -1)
@@ -141,9 +141,9 @@ class Piece:
                 by = np.unique(lane[0][part] - self.at - part)
                 value = Moved("shift" if len(by) == 1 else "permute", value, tuple(lanes.tolist()))
             mask = self.mask(self.at + part)
-            found = value if found is None else self.state.algebra.select(mask, value, found)
-        assert found is not None, "a piece has lanes"
-        return found
+            vectors = value if vectors is None else self.state.algebra.select(mask, value, vectors)
+        assert vectors is not None, "a piece has lanes"
+        return vectors
 
     def sources(self, access: Load) -> tuple[Ints, Ints]:
         """Where every row and lane of the piece comes from: rows and lanes, (rows, lanes) each."""
@@ -184,7 +184,7 @@ class Piece:
 
     def _spread(self, expression: Any) -> Any:
         """Values of an index expression, (rows or 1, lanes or 1) of the piece."""
-        around = {name: found[:, None] for name, found in self.grid.values.items()}
+        around = {name: numbers[:, None] for name, numbers in self.grid.values.items()}
         wide = Grid(self.grid.around, around, self.grid.count)
         return wide.evaluate(expression, self._positions())
 
@@ -217,10 +217,10 @@ class Piece:
         return self.state.algebra.select(mask, self.value(value.then), self.value(value.otherwise))
 
     def _holds(self, condition: tuple[Any, ...]) -> Any:
-        found = np.ones((1, 1), bool)
+        mask = np.ones((1, 1), bool)
         for expression in condition:
-            found = found & np.atleast_2d(self._spread(expression) >= 0)
-        return found
+            mask = mask & np.atleast_2d(self._spread(expression) >= 0)
+        return mask
 
     def _frame(self, inner: Load, outside: Scalar) -> str | None:
         """A tensor of one row that holds what is outside, "" for zeros; None if there is none."""

@@ -153,10 +153,10 @@ def _one(lane: np.ndarray, access: Load) -> int:
 
 def _extent(nest: Nest, name: str, grid: Grid) -> int:
     """How far a loop along lanes goes, which has to be as far on all rows."""
-    found = np.unique(grid.evaluate(nest.loop(name).extent)) if name else np.ones(1, np.int64)
-    if len(found) > 1:
+    extents = np.unique(grid.evaluate(nest.loop(name).extent)) if name else np.ones(1, np.int64)
+    if len(extents) > 1:
         raise CodegenError(f"stage '{nest.block.stage}': loop '{name}' is of several lengths")
-    return int(found[0])
+    return int(extents[0])
 
 
 def _factors(value: Scalar) -> tuple[Scalar, Scalar]:

@@ -92,13 +92,13 @@ def _moves(access: object, loop: Loop) -> bool:
 def _along(state: State, nest: Nest, grid: Grid, along: Loop) -> list[tuple[Vectors, int]]:
     """What is reduced along the lanes, a part for each row of them, and how many lanes count."""
     extent = int(Grid(grid.around).evaluate(along.extent))
-    found: list[tuple[Vectors, int]] = []
+    parts: list[tuple[Vectors, int]] = []
     for first in range(0, extent, LANES):
         count = min(LANES, extent - first)
         cut = section(nest, along.variable, first, count)
         piece = Piece(state, cut, grid, along.variable, count, 0)
-        found.append((piece.value(cut.block.value), count))
-    return found
+        parts.append((piece.value(cut.block.value), count))
+    return parts
 
 
 def _counting(state: State, reducer: str, value: Vectors, lanes: int, count: int) -> Vectors:

@@ -120,9 +120,9 @@ class State:
             raise CodegenError(f"buffer '{buffer.name}' is read before anything flows in it")
         flow = self.flowing[key]
         if isinstance(flow.value, Spread):
-            found = on_the_way(flow.value, _positions(flow.numbers, numbers))
-            if found is not None:
-                return found
+            flowing = on_the_way(flow.value, _positions(flow.numbers, numbers))
+            if flowing is not None:
+                return flowing
             spread = spread_rows(self.chains, buffer.name, flow.value)
             flow = self.flowing[key] = Flow(spread, flow.numbers)
         shared = self.readers.get(buffer.name, 1) > 1 and not isinstance(flow.value, Number)

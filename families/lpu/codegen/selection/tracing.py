@@ -82,8 +82,8 @@ class _Traced(Walk):
         for chain in reversed(chains[begin:]):
             for number, step in enumerate(chain.steps):
                 if isinstance(step, Write) and step.rows.tensor == tensor:
-                    found = Instance(statement, dict(around), buffer, chain.name, number)
-                    self.instances.append(found)
+                    instance = Instance(statement, dict(around), buffer, chain.name, number)
+                    self.instances.append(instance)
                     return
 
 

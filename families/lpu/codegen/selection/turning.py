@@ -66,19 +66,19 @@ def turned(piece: Turned, buffer: Buffer, rows: Ints, lanes: Ints) -> list[tuple
             f"{', '.join(MULTIPLIED)} in memory"
         )
     groups, members = np.unique(rows, axis=0, return_inverse=True)
-    found = []
+    pieces = []
     for number, sources in enumerate(groups):
         mine = np.flatnonzero(members.reshape(-1) == number)
-        found.append((mine, _picked(piece, buffer, sources, lanes[mine])))
-    return found
+        pieces.append((mine, _picked(piece, buffer, sources, lanes[mine])))
+    return pieces
 
 
 def _installed(piece: Turned, buffer: Buffer, sources: Ints) -> Rows:
     """Rows of the source beside each other, as weights are."""
     chains, name = piece.state.chains, f"{piece.stage}.sources"
-    made = chains.temporary(name, len(sources), buffer.dtype)
-    chains.tensors[made.name] = replace(made, block=len(sources))
-    rows = Rows.of(made.name, 0, (len(sources), 1))
+    tensor = chains.temporary(name, len(sources), buffer.dtype)
+    chains.tensors[tensor.name] = replace(tensor, block=len(sources))
+    rows = Rows.of(tensor.name, 0, (len(sources), 1))
     chains.write(name, piece.state.read(buffer, sources), rows)
     return rows
 
@@ -90,7 +90,7 @@ def _picked(piece: Turned, buffer: Buffer, sources: Ints, lanes: Ints) -> Vector
     members, one = members.reshape(-1), np.eye(LANES, dtype=to_numpy(buffer.dtype))
     identity = state.chains.literal("identity", one, buffer.dtype)
     weights = _installed(piece, buffer, np.concatenate([sources[:1].repeat(piece.at), sources]))
-    found: Vectors | None = None
+    vectors: Vectors | None = None
     for kind in range(kinds.shape[1]):
         numbers = np.ascontiguousarray(kinds[:, kind], np.int64)
         moving = Stored(identity, numbers, buffer.dtype)
@@ -98,6 +98,6 @@ def _picked(piece: Turned, buffer: Buffer, sources: Ints, lanes: Ints) -> Vector
         value = state.algebra.converted(Total(passes, sum_type(buffer.dtype)), buffer.dtype)
         value = state.chains.stored(f"{piece.stage}.turned", value, len(numbers))
         mask = piece.mask(piece.at + np.flatnonzero(members == kind), len(numbers))
-        found = value if found is None else state.algebra.select(mask, value, found)
-    assert found is not None, "a piece has lanes"
-    return found
+        vectors = value if vectors is None else state.algebra.select(mask, value, vectors)
+    assert vectors is not None, "a piece has lanes"
+    return vectors

@@ -40,27 +40,27 @@ class Together:
         return self.fabric.chips
 
 
-def on_chip(made: Together, chip: int) -> Schedule:
+def on_chip(program: Together, chip: int) -> Schedule:
     """The schedule of one chip: bursts of turned chains begin with another of the rows that lie
     side by side in a tensor in parts, which are as many words on in the same banks."""
-    if not made.turned or not chip:
-        return made.schedule
-    schedule, table = made.schedule, made.schedule.table.copy()
+    if not program.turned or not chip:
+        return program.schedule
+    schedule, table = program.schedule, program.schedule.table.copy()
     parts = np.array([place.parts for place in schedule.places], np.int64)
     mine = np.isin(table["op"], MEMORY_OPS) & (parts[table["tensor"]] > 1)
     for number, chain in enumerate(schedule.chains):
-        axes = made.turned.get(chain)
+        axes = program.turned.get(chain)
         for row in np.flatnonzero(mine & (table["chain"] == number)) if axes else ():
             turn = int(table["row"][row]) % int(parts[table["tensor"][row]])
-            further = made.fabric.member(chip, axes or (), turn) - turn
+            further = program.fabric.member(chip, axes or (), turn) - turn
             table["row"][row] += further
             table["address"][row] += further
     return replace(schedule, table=table)
 
 
-def sends_of(made: Together) -> dict[int, int]:
+def sends_of(program: Together) -> dict[int, int]:
     """By the row of every receive, that of the send it is of."""
-    return dict(pairs(made.schedule, made.fabric))
+    return dict(pairs(program.schedule, program.fabric))
 
 
 def pairs(placed: Schedule, fabric: Fabric) -> Iterator[tuple[int, int]]:
@@ -77,25 +77,25 @@ def _on_link(placed: Schedule, op: Op, link: int) -> list[int]:
     return sorted(rows, key=lambda row: int(table["cycle"][row]))
 
 
-def check_together(made: Together) -> list[Matching]:
+def check_together(program: Together) -> list[Matching]:
     """Prove every chip's schedule, and that every vector is received in the cycle in which it comes
     over its link; gives who takes whose tokens on each.
 
     Raises:
         VerificationError: naming link, vector and cycles, or as `check`.
     """
-    _on_time(made)
-    found = [check(made.schedule)]
-    for chip in range(1, made.chips):
-        found.append(check(on_chip(made, chip)) if made.turned else found[0])
-    return found
+    _on_time(program)
+    matchings = [check(program.schedule)]
+    for chip in range(1, program.chips):
+        matchings.append(check(on_chip(program, chip)) if program.turned else matchings[0])
+    return matchings
 
 
-def _on_time(made: Together) -> None:
-    placed, table = made.schedule, made.schedule.table
-    for way in range(1, made.chips):
+def _on_time(program: Together) -> None:
+    placed, table = program.schedule, program.schedule.table
+    for way in range(1, program.chips):
         cycles, link = [], link_of(way)
-        for op, number in ((Op.SEND, link_of(made.fabric.back(way))), (Op.RECEIVE, link)):
+        for op, number in ((Op.SEND, link_of(program.fabric.back(way))), (Op.RECEIVE, link)):
             each = [
                 int(row["cycle"]) + np.arange(int(row["count"])) * int(row["interval"])
                 for row in table[table["op"] == op]
@@ -108,10 +108,10 @@ def _on_time(made: Together) -> None:
                 f"schedule '{placed.name}': {len(sent)} vectors are sent to link {link} and "
                 f"{len(received)} received"
             )
-        wrong = np.flatnonzero(sent + made.flight != received)
+        wrong = np.flatnonzero(sent + program.flight != received)
         if len(wrong):
             first = int(wrong[0])
             raise VerificationError(
                 f"schedule '{placed.name}': vector {first} on link {link} is received in cycle "
-                f"{received[first]}; it comes in cycle {sent[first] + made.flight}"
+                f"{received[first]}; it comes in cycle {sent[first] + program.flight}"
             )

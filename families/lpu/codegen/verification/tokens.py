@@ -162,7 +162,7 @@ class Matching:
     def __init__(self, givers: Tokens, takers: Tokens) -> None:
         self.givers, self.takers = givers, takers
         self.sources = [self._search(number) for number in range(len(takers))]
-        self.missing = [number for number, found in enumerate(self.sources) if not found]
+        self.missing = [number for number, source in enumerate(self.sources) if not source]
 
     @cached_property
     def _by_stream(self) -> dict[int, tuple[Ints, Ints, Ints, Ints, int]]:
@@ -171,13 +171,13 @@ class Matching:
         givers = self.givers
         order = np.lexsort((givers.tau, givers.stream))
         bounds = np.flatnonzero(np.diff(givers.stream[order])) + 1
-        found = {}
+        bursts = {}
         for mine in np.split(order, bounds):
             if len(mine):
                 columns = (mine, givers.tau[mine], givers.end[mine], givers.place[mine])
                 longest = int((columns[2] - columns[1]).max())
-                found[int(givers.stream[mine[0]])] = (*columns, longest)
-        return found
+                bursts[int(givers.stream[mine[0]])] = (*columns, longest)
+        return bursts
 
     def _near(self, number: int) -> list[int]:
         """Bursts on a taker's stream, upstream of it, that share some time with it."""
@@ -216,9 +216,9 @@ class Matching:
             chosen[hit] = giver
         if (chosen < 0).any():
             return []
-        found = []
+        sources = []
         for giver in np.unique(chosen).tolist():
             at = np.flatnonzero(chosen == giver)
             theirs = (taus[at] - givers.tau[giver]) // givers.interval[giver]
-            found.append(Source(giver, at, theirs))
-        return found
+            sources.append(Source(giver, at, theirs))
+        return sources

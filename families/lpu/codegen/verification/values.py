@@ -85,7 +85,7 @@ def _own(schedule: Schedule, matching: Matching) -> None:
     """What a chain takes off a stream was given by itself."""
     chain = schedule.table["chain"]
     takers, givers = matching.takers, matching.givers
-    pairs = [(n, source.giver) for n, found in enumerate(matching.sources) for source in found]
+    pairs = [(n, source.giver) for n, sources in enumerate(matching.sources) for source in sources]
     if not pairs:
         return
     mine, theirs = np.array(pairs, np.int64).T
@@ -207,8 +207,8 @@ class _Held:
         if not len(self.writers):
             return np.full(len(name), -1, np.int64)
         at = np.searchsorted(self.writers, name * self.chains + rank) - 1
-        found = self.writers[at]
-        return np.where((at >= 0) & (found // self.chains == name), found % self.chains, -1)
+        writer = self.writers[at]
+        return np.where((at >= 0) & (writer // self.chains == name), writer % self.chains, -1)
 
     def wrong(
         self, word: Ints, name: Ints, seen: Ints, awaited: Ints, held: bool = True

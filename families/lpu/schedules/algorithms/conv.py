@@ -41,7 +41,7 @@ class Direction:
     """One direction of a convolution in blocks: height or width.
 
     Attributes:
-        extent, out: pixels of input and result; inside, made: pixels of their blocks.
+        extent, out: pixels of input and result; inside, produced: pixels of their blocks.
         kernel, stride, before, dilation: of the convolution; `before`: the frame's.
     """
 
@@ -49,7 +49,7 @@ class Direction:
     extent: int
     out: int
     inside: int
-    made: int
+    produced: int
     kernel: int
     stride: int
     before: int
@@ -58,7 +58,7 @@ class Direction:
     @property
     def step(self) -> int:
         """Input pixels from one block of results to the next."""
-        return self.made * self.stride
+        return self.produced * self.stride
 
     @property
     def phases(self) -> int:
@@ -73,7 +73,7 @@ class Direction:
     @property
     def fits(self) -> bool:
         """Whether blocks and phases divide the result."""
-        return self.out % (self.made * self.phases) == 0 and self.extent % self.inside == 0
+        return self.out % (self.produced * self.phases) == 0 and self.extent % self.inside == 0
 
     def first(self, phase: Expr | int) -> Expr:
         """The first input block that results of a phase take."""
@@ -81,7 +81,7 @@ class Direction:
 
     def count(self, phase: Expr | int) -> Expr:
         """How many they take."""
-        reach = (self.made - 1) * self.stride + (self.kernel - 1) * self.dilation
+        reach = (self.produced - 1) * self.stride + (self.kernel - 1) * self.dilation
         last = floordiv(as_expr(phase) * self.step - self.before + reach, self.inside)
         return last - self.first(phase) + 1
 
@@ -101,8 +101,8 @@ class Direction:
     def edged(self) -> bool:
         """Whether results take a block and the edges of both beside it, which are pixels of
         different places in theirs: one row of lanes holds both edges."""
-        reach = self.made - 1 + (self.kernel - 1) * self.dilation - self.before
-        same = self.stride == 1 and self.inside == self.made and self.extent == self.out
+        reach = self.produced - 1 + (self.kernel - 1) * self.dilation - self.before
+        same = self.stride == 1 and self.inside == self.produced and self.extent == self.out
         around = self.phases == 1 and self.counts == (3,) and self.before <= self.inside
         return same and around and reach - self.inside < self.inside - self.before
 
@@ -168,8 +168,8 @@ class BlockedConvolution:
         """Vectors that pass MXM, over all planes."""
         deep, wide = (-(-lanes // LANES) for lanes in self.lanes)
         vertical, horizontal = self.directions
-        rows = vertical.out // (vertical.made * vertical.phases)
-        columns = horizontal.out // (horizontal.made * horizontal.phases)
+        rows = vertical.out // (vertical.produced * vertical.phases)
+        columns = horizontal.out // (horizontal.produced * horizontal.phases)
         taken = sum(vertical.taken) * sum(horizontal.taken)
         return self.g.batch * rows * columns * taken * deep * wide
 
@@ -177,13 +177,13 @@ class BlockedConvolution:
     def rows(self) -> int:
         """Rows of blocks of a phase."""
         vertical, _ = self.directions
-        return vertical.out // (vertical.made * vertical.phases)
+        return vertical.out // (vertical.produced * vertical.phases)
 
     @property
     def columns(self) -> int:
         """Blocks of a phase in a row."""
         _, horizontal = self.directions
-        return horizontal.out // (horizontal.made * horizontal.phases)
+        return horizontal.out // (horizontal.produced * horizontal.phases)
 
     @property
     def tiles(self) -> int:
@@ -278,8 +278,8 @@ class BlockedConvolution:
         vertical, horizontal = self.directions
         n = axis("n", self.g.batch)
         fy, fx = axis("fy", vertical.phases), axis("fx", horizontal.phases)
-        y = axis("y", vertical.out // (vertical.made * vertical.phases))
-        x = axis("x", horizontal.out // (horizontal.made * horizontal.phases))
+        y = axis("y", vertical.out // (vertical.produced * vertical.phases))
+        x = axis("x", horizontal.out // (horizontal.produced * horizontal.phases))
         dy, dx = (
             axis(name, 2 if direction.edged else direction.count(f.var))
             for name, direction, f in (("dy", vertical, fy), ("dx", horizontal, fx))
@@ -324,8 +324,8 @@ class BlockedConvolution:
         def upper(direction: int, lane: Expr) -> Expr:
             pixel = floordiv(lane, g.channels)
             place = (floordiv(pixel, source.columns), pixel % source.columns)[direction - 1]
-            found = self.directions[direction - 1]
-            return place + found.before - found.inside
+            edges = self.directions[direction - 1]
+            return place + edges.before - edges.inside
 
         edged = (self.directions[0].edged, self.directions[1].edged)
         return edge_stages(edged, shape, self.workload.dtype, row, upper)
@@ -341,13 +341,13 @@ class BlockedConvolution:
         spread: dict[str, Stage] = {}
         channels = {o.name for o in self.template.operands(self.workload) if len(o.extents) == 1}
 
-        def access(found: Load) -> Scalar:
-            if found.buffer not in channels or found.indices != (o.var,) or self._single:
-                return found
-            lane, name = axis("all.o", o.extent), f"{found.buffer}.pixels"
-            source = Load(found.buffer, (lane.var % self.g.out_channels,))
+        def access(load: Load) -> Scalar:
+            if load.buffer not in channels or load.indices != (o.var,) or self._single:
+                return load
+            lane, name = axis("all.o", o.extent), f"{load.buffer}.pixels"
+            source = Load(load.buffer, (lane.var % self.g.out_channels,))
             operand = next(
-                t for t in self.template.operands(self.workload) if t.name == found.buffer
+                t for t in self.template.operands(self.workload) if t.name == load.buffer
             )
             spread[name] = Stage(name, (lane,), source, dtype=operand.dtype)
             return Load(name, (o.var,))

@@ -78,8 +78,8 @@ def exchanged(compute: ComputeDefinition, workload: Workload, width: int) -> Com
     there: dict[str, Expr] = {i.name: ir.var, j.name: jr.var}
     names = {a: HELD, b: FLOWS}
 
-    def access(found: Load) -> Scalar:
-        return Load(names[found.buffer], found.indices)
+    def access(load: Load) -> Scalar:
+        return Load(names[load.buffer], load.indices)
 
     value = rewrite(product.value, lambda index: index.substitute(there), access)
     swapped = replace(product, name=REST, axes=(jr, ir), value=value, dtype=result.dtype)

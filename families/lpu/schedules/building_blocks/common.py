@@ -156,24 +156,24 @@ def turned(
     over = tuple(b.var for b in batch)
     result, axes = f"{name}.turned", (*batch, j, k)
     if compute.is_constant(name):
-        made = [Stage(result, axes, Load(name, (*over, k.var, j.var)), dtype=tensor.dtype)]
+        stages_turned = [Stage(result, axes, Load(name, (*over, k.var, j.var)), dtype=tensor.dtype)]
     else:
         size = as_expr(columns).constant or LANES
         mirror = identity(f"{name}.identity", tensor.dtype, min(size, LANES))
         products = picking_stage(
             workload, result, axes, j, lambda lane: load(name, *over, k.var, lane), mirror, width
         )
-        made = [mirror, replace(products, dtype=tensor.dtype)]
+        stages_turned = [mirror, replace(products, dtype=tensor.dtype)]
 
-    def access(found: Load) -> Scalar:
-        if found.buffer != name:
-            return found
-        return Load(result, (*found.indices[:-2], found.indices[-1], found.indices[-2]))
+    def access(load: Load) -> Scalar:
+        if load.buffer != name:
+            return load
+        return Load(result, (*load.indices[:-2], load.indices[-1], load.indices[-2]))
 
     stages = []
     for stage in compute.stages:
         if stage.name == reader:
-            stages += made
+            stages += stages_turned
             stage = replace(stage, value=rewrite(stage.value, lambda index: index, access))
         stages.append(stage)
     return replace(compute, stages=tuple(stages))
@@ -213,13 +213,13 @@ def with_numbers(compute: ComputeDefinition, across: int = -1) -> ComputeDefinit
     `across` is the axis of stages that lies across the lanes. The latter sum is cut towards zero,
     and to 0 below: for an unsigned byte any z gives the same.
     """
-    made: dict[str, Stage] = {}
-    stages = [_with_numbers(compute, stage, made, across) for stage in compute.stages]
-    return replace(compute, stages=(*made.values(), *stages))
+    vectors_made: dict[str, Stage] = {}
+    stages = [_with_numbers(compute, stage, vectors_made, across) for stage in compute.stages]
+    return replace(compute, stages=(*vectors_made.values(), *stages))
 
 
 def _with_numbers(
-    compute: ComputeDefinition, stage: Stage, made: dict[str, Stage], across: int
+    compute: ComputeDefinition, stage: Stage, added: dict[str, Stage], across: int
 ) -> Stage:
     vectors = {t.name: t for t in compute.inputs if len(t.extents) == 1}
     if not stage.axes or len(stage.axes) <= across:
@@ -232,17 +232,17 @@ def _with_numbers(
         ):
             name, one = f"{z.buffer}.zero", axis("all.e", 1)
             whole = call("to_int32", call("floor", z))
-            made[name] = Stage(name, (one, lanes), whole, dtype="int32")
+            added[name] = Stage(name, (one, lanes), whole, dtype="int32")
             total = call("add", call("to_int32", rounded), Load(name, (const(0), lane)))
             value = call("to_uint8", call("minimum", call("maximum", total, 0.0), 255.0))
 
-    def access(found: Load) -> Scalar:
-        single = len(found.indices) == 1 and found.indices[0].constant is not None
-        if not single or found.buffer not in vectors:
-            return found
-        name, tensor = f"{found.buffer}.all", vectors[found.buffer]
+    def access(load: Load) -> Scalar:
+        single = len(load.indices) == 1 and load.indices[0].constant is not None
+        if not single or load.buffer not in vectors:
+            return load
+        name, tensor = f"{load.buffer}.all", vectors[load.buffer]
         e = axis("all.e", tensor.extents[0])
-        made[name] = Stage(name, (e, lanes), Load(tensor.name, (e.var,)), dtype=tensor.dtype)
-        return Load(name, (found.indices[0], lane))
+        added[name] = Stage(name, (e, lanes), Load(tensor.name, (e.var,)), dtype=tensor.dtype)
+        return Load(name, (load.indices[0], lane))
 
     return replace(stage, value=rewrite(value, lambda index: index, access))

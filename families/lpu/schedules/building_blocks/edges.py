@@ -67,11 +67,11 @@ def edge_stages(
         return Stage(name, axes, value, dtype=dtype)
 
     vertical, horizontal = edged
-    found = []
+    stages = []
     if horizontal:
-        found.append(stage("sides", "data", 2))
+        stages.append(stage("sides", "data", 2))
     if vertical:
-        found.append(stage("ends", "data", 1))
+        stages.append(stage("ends", "data", 1))
     if vertical and horizontal:
-        found.append(stage("corners", "sides", 1))
-    return tuple(found)
+        stages.append(stage("corners", "sides", 1))
+    return tuple(stages)

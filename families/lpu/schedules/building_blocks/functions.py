@@ -89,7 +89,7 @@ def _broken(exponent: Scalar) -> bool:
 
 def _wide(angle: Scalar, compute: ComputeDefinition) -> bool:
     """Whether an angle is computed of float32 alone."""
-    return all(compute.dtype(found.buffer) == WIDE for found in loads(angle))
+    return all(compute.dtype(load.buffer) == WIDE for load in loads(angle))
 
 
 def kind_of(value: Scalar, compute: ComputeDefinition) -> str | None:
@@ -107,7 +107,9 @@ def kind_of(value: Scalar, compute: ComputeDefinition) -> str | None:
             return "bool"
         case Call(name, arguments):
             kinds = [kind_of(a, compute) for a in arguments[1 if name == "where" else 0 :]]
-            found = [kind for kind in kinds if kind]
-            return next((k for k in found if is_floating(k)), found[0] if found else None)
+            kinds_known = [kind for kind in kinds if kind]
+            return next(
+                (k for k in kinds_known if is_floating(k)), kinds_known[0] if kinds_known else None
+            )
         case Const():
             return None

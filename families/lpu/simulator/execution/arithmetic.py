@@ -121,18 +121,18 @@ def multiplied(moving: Vectors, weights: Vectors, first: int, k: int) -> Vectors
         right: NDArray[np.floating[Any]] = weights[:, first:k].astype(kind)
         sums = left @ right.T
         result = "float32" if moving.dtype == np.float16 else "int32"
-        found = np.zeros((len(moving), LANES), result)
-        found[:, : len(weights)] = sums.astype(result)
-    return found
+        products = np.zeros((len(moving), LANES), result)
+        products[:, : len(weights)] = sums.astype(result)
+    return products
 
 
 def shuffled(value: Vectors, lanes: Sequence[int]) -> Vectors:
     """SXM: lane l of the result is lane lanes[l], or 0."""
     source, empty = _sources(tuple(lanes))
-    found = np.take(value, source, axis=1)
+    lanes_moved = np.take(value, source, axis=1)
     if len(empty):
-        found[:, empty] = 0
-    return found
+        lanes_moved[:, empty] = 0
+    return lanes_moved
 
 
 @lru_cache(maxsize=1 << 10)

@@ -63,15 +63,15 @@ class Tensors:
         return Tensors(self.known, self.contents, {n: np.array(a) for n, a in self.held.items()})
 
 
-def run_chains(flow: Dataflow, contents: Mapping[str, Arrays], told: Told) -> Tensors:
-    """All chains in program order; `told` after each, of what flowed in it.
+def run_chains(flow: Dataflow, contents: Mapping[str, Arrays], observe: Told) -> Tensors:
+    """All chains in program order; `observe` after each, of what flowed in it.
 
     Raises:
         JobError: a chain that sends to other chips.
     """
     tensors = Tensors(flow.tensors, contents)
     for chain in flow.chains:
-        told(chain, run_chain(chain, tensors), tensors)
+        observe(chain, run_chain(chain, tensors), tensors)
     return tensors
 
 
@@ -86,14 +86,16 @@ def run_chain(chain: Chain, tensors: Tensors) -> Values:
                 numbers = values[index][:, 0].astype(np.int64)
                 values[Value(number)] = tensors[table][first + numbers]
             case Product(moving, weights, k, add, first):
-                found = multiplied(
+                product = multiplied(
                     values[moving], tensors[weights.tensor][weights.numbers], first, k
                 )
                 with np.errstate(all="ignore"):
-                    values[Value(number)] = found if add is None else found + values[add]
+                    values[Value(number)] = product if add is None else product + values[add]
             case Compute(inputs, operations, outputs):
-                made = computed(operations, outputs, [values[value] for value in inputs])
-                for output, result in enumerate(made):
+                outputs_computed = computed(
+                    operations, outputs, [values[value] for value in inputs]
+                )
+                for output, result in enumerate(outputs_computed):
                     values[Value(number, output)] = np.broadcast_to(result, (chain.count, LANES))
             case Shuffle(value=value, lanes=lanes):
                 values[Value(number)] = shuffled(values[value], lanes)
@@ -109,8 +111,8 @@ def run_chain(chain: Chain, tensors: Tensors) -> Values:
 
 def _rows(tensors: Tensors, name: str, numbers: NDArray[np.int64], frame: str) -> Arrays:
     """Rows of a tensor; below zero that of the frame, or zeros."""
-    found = tensors[name][np.maximum(numbers, 0)]
+    rows = tensors[name][np.maximum(numbers, 0)]
     outside = numbers < 0
     if outside.any():
-        found[outside] = tensors[frame][0] if frame else 0
-    return found
+        rows[outside] = tensors[frame][0] if frame else 0
+    return rows

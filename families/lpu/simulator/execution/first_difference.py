@@ -56,14 +56,14 @@ class _Difference:
     Attributes:
         row: of the schedule's table.
         vector, lane: the first element that is wrong.
-        found, wanted: what it gives, and what would be nearest to it of what flows in its chain.
+        computed, wanted: what it gives, and what would be nearest to it of what flows in its chain.
         reason: what about it is wrong.
     """
 
     row: int
     vector: int
     lane: int
-    found: float
+    computed: float
     wanted: float
     reason: str
 
@@ -73,23 +73,23 @@ class _Meaning:
 
     def __init__(self) -> None:
         self.values: list[Arrays] = []
-        self.made: dict[Op, list[Arrays]] = defaultdict(list)
+        self.results: dict[Op, list[Arrays]] = defaultdict(list)
         self.within: list[list[Arrays]] = []
         self.read: dict[str, dict[int, Arrays]] = defaultdict(dict)
         self.weights: list[Arrays] = []
         self.lanes: set[tuple[int, ...]] = set()
         self.written: dict[str, dict[int, Arrays]] = defaultdict(dict)
 
-    def nearest(self, found: Arrays, values: Sequence[Arrays] | None = None) -> Arrays | None:
+    def nearest(self, vector: Arrays, values: Sequence[Arrays] | None = None) -> Arrays | None:
         """The value that a found one is; if it is none, the nearest of its shape and type."""
         values = self.values if values is None else values
-        alike = [v for v in values if v.shape == found.shape and v.dtype == found.dtype]
+        alike = [v for v in values if v.shape == vector.shape and v.dtype == vector.dtype]
         if not alike:
             return None
-        mine = np.ascontiguousarray(found).view(np.uint8)
+        mine = np.ascontiguousarray(vector).view(np.uint8)
 
         def bytes_apart(value: Arrays) -> int:
-            if not _apart(found, value).any():
+            if not _apart(vector, value).any():
                 return 0
             return 1 + int((np.ascontiguousarray(value).view(np.uint8) != mine).sum())
 
@@ -160,7 +160,7 @@ def _note(meaning: _Meaning, chain: Chain, values: Values, tensors: Tensors) -> 
     for value, array in values.items():
         kind = _KINDS.get(type(chain.steps[value.step]))
         if kind is not None:
-            meaning.made[kind].append(array)
+            meaning.results[kind].append(array)
     for number, step in enumerate(chain.steps):
         match step:
             case Read(rows, frame):
@@ -197,39 +197,39 @@ class _Checking(Player):
         return self.meanings.get(self.schedule.chains[int(self.schedule.table["chain"][row])])
 
     def operands(self, row: int) -> list[Arrays]:
-        found = super().operands(row)
+        operands = super().operands(row)
         op, meaning = Op(int(self.schedule.table["op"][row])), self.meaning(row)
         if meaning is None:
-            return found
+            return operands
         if op == Op.WRITE:
-            self.in_memory(row, found[0], meaning.written, "it writes something else")
+            self.in_memory(row, operands[0], meaning.written, "it writes something else")
         elif op in (Op.ALU, Op.SHUFFLE, Op.MOVE, Op.TRANSPOSE, Op.ACCUMULATE, Op.GATHER):
-            for number, value in enumerate(found):
+            for number, value in enumerate(operands):
                 nearest = meaning.nearest(value)
                 if nearest is not None and _apart(value, nearest).any():
                     self.blame(row, number, value, nearest)
         elif op == Op.LOAD:
-            self.loaded(row, found)
-        return found
+            self.loaded(row, operands)
+        return operands
 
-    def loaded(self, row: int, found: list[Arrays]) -> None:
+    def loaded(self, row: int, vectors: list[Arrays]) -> None:
         """Raise unless what is loaded are the weights of some product."""
-        whole = rows_loaded(found, int(self.schedule.table["step"][row]))
+        whole = rows_loaded(vectors, int(self.schedule.table["step"][row]))
         weights = [w for meaning in self.meanings.values() for w in meaning.weights]
         nearest = _Meaning().nearest(whole, weights)
         if nearest is None or not _apart(whole, nearest).any():
             return
-        turn = int(np.flatnonzero(_apart(whole, nearest).any(axis=1))[0]) % len(found)
-        wanted = np.array(found[turn])
-        mine = nearest[turn :: len(found)]
+        turn = int(np.flatnonzero(_apart(whole, nearest).any(axis=1))[0]) % len(vectors)
+        wanted = np.array(vectors[turn])
+        mine = nearest[turn :: len(vectors)]
         wanted[: len(mine)] = mine
-        self.blame(row, turn, found[turn], wanted)
+        self.blame(row, turn, vectors[turn], wanted)
 
-    def blame(self, row: int, operand: int, found: Arrays, wanted: Arrays) -> None:
+    def blame(self, row: int, operand: int, given: Arrays, wanted: Arrays) -> None:
         """Raise at who gave an operand that is wrong."""
-        planes = zip(byte_planes(np.asarray(found)), byte_planes(np.asarray(wanted)), strict=True)
+        planes = zip(byte_planes(np.asarray(given)), byte_planes(np.asarray(wanted)), strict=True)
         giver = self.giver(row, operand, [(one != two).any(axis=-1) for one, two in planes])
-        raise _WrongError(_told(giver, found, wanted, "its chain wants other rows there"))
+        raise _WrongError(_told(giver, given, wanted, "its chain wants other rows there"))
 
     def giver(self, row: int, operand: int, wrong: Sequence[NDArray[np.bool_]]) -> int:
         """Who gave the first vector of a byte plane that is wrong."""
@@ -253,7 +253,7 @@ class _Checking(Player):
             for value in values:
                 whole = np.broadcast_to(value, (int(self.schedule.table["count"][row]), 320))
                 copied = op == Op.ALU and self.copies(row)
-                nearest = meaning.nearest(whole, None if copied else meaning.made[op])
+                nearest = meaning.nearest(whole, None if copied else meaning.results[op])
                 if nearest is not None and _apart(whole, nearest).any():
                     self.within(row, meaning, whole, nearest)
         super().give(row, values)
@@ -263,7 +263,7 @@ class _Checking(Player):
         unit = self.schedule.units[int(self.schedule.table["unit"][row])]
         return all(operation.function == "copy" for operation in unit.operations)
 
-    def within(self, row: int, meaning: _Meaning, found: Arrays, nearest: Arrays) -> None:
+    def within(self, row: int, meaning: _Meaning, given: Arrays, nearest: Arrays) -> None:
         """Raise at a unit that gives something else; of VXM at the ALU that does."""
         reason = "no step of its chain gives that"
         table = self.schedule.table
@@ -277,9 +277,9 @@ class _Checking(Player):
                 wanted = nearest if wanted is None else wanted
                 self.moved_wrongly(row, meaning, values[at], wanted)
                 raise _WrongError(_told(int(rows[0]), values[at], wanted, reason))
-        raise _WrongError(_told(row, found, nearest, reason))
+        raise _WrongError(_told(row, given, nearest, reason))
 
-    def moved_wrongly(self, row: int, meaning: _Meaning, found: Arrays, wanted: Arrays) -> None:
+    def moved_wrongly(self, row: int, meaning: _Meaning, given: Arrays, wanted: Arrays) -> None:
         """Raise at a burst of the same chain that moves lanes as no step does.
 
         Where lanes repeat, what it gives may still be what another step gives, so that only what is
@@ -290,48 +290,48 @@ class _Checking(Player):
         for other in np.flatnonzero(alike).tolist():
             if self.schedule.units[int(table["unit"][other])].lanes not in meaning.lanes:
                 reason = "no step of its chain moves lanes so"
-                raise _WrongError(_told(other, found, wanted, reason))
+                raise _WrongError(_told(other, given, wanted, reason))
 
     def result(self, row: int, op: Op, unit: Any, operands: list[Arrays]) -> list[Arrays]:
         self.last = operands
         return super().result(row, op, unit, operands)
 
     def in_memory(
-        self, row: int, found: Arrays, rows: Mapping[str, Mapping[int, Arrays]], reason: str
+        self, row: int, given: Arrays, rows: Mapping[str, Mapping[int, Arrays]], reason: str
     ) -> None:
         """Raise unless a burst's words are the bytes of the rows that it names."""
         burst = self.schedule.table[row]
         known = rows.get(self.schedule.places[int(burst["tensor"])].name)
         if known is None:
             return
-        for turn, vector in enumerate(found):
+        for turn, vector in enumerate(given):
             number = int(burst["row"]) + turn * int(burst["pitch"])
             wanted = known.get(number)
             if wanted is None:
                 reason = f"row {number} is none of its chain's"
                 raise _WrongError(
-                    _told(row, found[turn : turn + 1], found[turn : turn + 1], reason)
+                    _told(row, given[turn : turn + 1], given[turn : turn + 1], reason)
                 )
             plane = byte_planes(wanted[None])[int(burst["byte"])][0]
             if not np.array_equal(plane, vector):
                 raise _WrongError(_told(row, vector[None], plane[None], reason, turn))
 
 
-def _told(row: int, found: Arrays, wanted: Arrays, reason: str, turn: int = 0) -> _Difference:
-    found = np.broadcast_to(found, wanted.shape)
-    places = np.argwhere(_apart(found, wanted))
+def _told(row: int, given: Arrays, wanted: Arrays, reason: str, turn: int = 0) -> _Difference:
+    given = np.broadcast_to(given, wanted.shape)
+    places = np.argwhere(_apart(given, wanted))
     vector, lane = (int(n) for n in places[0]) if len(places) else (0, 0)
     return _Difference(
-        row, vector + turn, lane, float(found[vector, lane]), float(wanted[vector, lane]), reason
+        row, vector + turn, lane, float(given[vector, lane]), float(wanted[vector, lane]), reason
     )
 
 
-def _apart(found: Arrays, wanted: Arrays) -> NDArray[np.bool_]:
+def _apart(given: Arrays, wanted: Arrays) -> NDArray[np.bool_]:
     """Which elements are not the same, but for the order of a sum."""
-    found = np.broadcast_to(found, wanted.shape)
+    given = np.broadcast_to(given, wanted.shape)
     if wanted.dtype.kind != "f":
-        return np.asarray(found != wanted)
-    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
+        return np.asarray(given != wanted)
+    ours, theirs = given.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(all="ignore"):
         close = np.abs(ours - theirs) <= CLOSE * np.abs(theirs)
     return np.asarray(~(close | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))))

@@ -57,14 +57,14 @@ class WrongStep:
         chain, step: by position in the dataflow; `operation` of a VXM expression, else -1.
         among: (chain, step, operation) one of which it is, itself first.
         instance: the nest that is wrong.
-        index, found, wanted: its first wrong element.
+        index, computed, wanted: its first wrong element.
         repair: what would be right; "" if that is not known.
     """
 
     among: tuple[tuple[int, int, int], ...]
     instance: Instance
     index: tuple[int, ...]
-    found: float
+    computed: float
     wanted: float
     repair: str
 
@@ -144,8 +144,8 @@ def _named(
     wrong = np.flatnonzero(place.wrong(plain).reshape(-1))
     at = int(wrong[0])
     constants = _constants_of(program) | _immediates(flow)
-    found = _repaired(flow, chains, after, place, constants)
-    among = [(first + chain, step, operation) for chain, step, operation, _ in found]
+    repairs = _repaired(flow, chains, after, place, constants)
+    among = [(first + chain, step, operation) for chain, step, operation, _ in repairs]
     if not among:
         among = [
             (first + n, m, -1)
@@ -158,7 +158,7 @@ def _named(
         tuple(among), place.instance,
         tuple(int(np.asarray(axis).reshape(-1)[at]) for axis in place.written.places),
         float(place.found(plain).reshape(-1)[at]), float(values[at]),
-        found[0][3] if found else "",
+        repairs[0][3] if repairs else "",
     )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def _repaired(
     constants: set[float],
 ) -> list[tuple[int, int, int, str]]:
     """Steps of chains that a change makes right: (chain, step, operation, the change in words)."""
-    found: list[tuple[int, int, int, str]] = []
+    repairs: list[tuple[int, int, int, str]] = []
     left = TRIES
     for kinds in (Compute, Read | Product, Shuffle):  # those with the fewest changes first
         for number, chain in enumerate(chains):
@@ -182,13 +182,13 @@ def _repaired(
                 for changed, operation, words in _changes(flow, step, constants, trial.gap):
                     left -= 1
                     if left <= 0:
-                        return found
+                        return repairs
                     if operation not in done and trial.is_right(changed):
-                        found.append((number, at, operation, words))
+                        repairs.append((number, at, operation, words))
                         done.add(operation)
-        if found:
-            return found
-    return found
+        if repairs:
+            return repairs
+    return repairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,8 +355,8 @@ def _immediates(flow: Dataflow) -> set[float]:
 
 def _constants_of(program: Program) -> set[float]:
     """Numbers in a program's expressions, their opposites and inverses."""
-    found = {0.0, 1.0, -1.0}
+    numbers = {0.0, 1.0, -1.0}
     for block in blocks(program.body):
-        found |= set(constants(block.value))
-    found |= {-value for value in found} | {1 / value for value in found if value}
-    return {value for value in found if np.isfinite(value)}
+        numbers |= set(constants(block.value))
+    numbers |= {-value for value in numbers} | {1 / value for value in numbers if value}
+    return {value for value in numbers if np.isfinite(value)}

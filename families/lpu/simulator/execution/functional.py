@@ -118,8 +118,8 @@ class Player:
         self.wanted = defaultdict(int)
         table = self.schedule.table
         for row in np.flatnonzero(table["op"] == Op.READ).tolist():
-            found = self.reads[row] = self.words.find(*self.of_read(row))
-            for writer in np.unique(self.words.token_row[found[found >= 0]]).tolist():
+            tokens = self.reads[row] = self.words.find(*self.of_read(row))
+            for writer in np.unique(self.words.token_row[tokens[tokens >= 0]]).tolist():
                 self.wanted[writer] += 1
         self._final()
 
@@ -141,9 +141,9 @@ class Player:
                 homes = np.array([h[byte] for h in region.homes], np.int64)[rows % stripes]
                 words = (2 * homes[:, 0] + homes[:, 1]) * self.schedule.chip.bank_words
                 words += homes[:, 2] + rows // stripes
-                found = self.words.find(words, np.full(len(rows), (1 << 38) - 1))
-                self.final[region.tensor, region.first, byte] = found
-                for writer in np.unique(self.words.token_row[found[found >= 0]]).tolist():
+                tokens = self.words.find(words, np.full(len(rows), (1 << 38) - 1))
+                self.final[region.tensor, region.first, byte] = tokens
+                for writer in np.unique(self.words.token_row[tokens[tokens >= 0]]).tolist():
                     self.wanted[writer] += 1
 
     def results(self) -> list[Region]:
@@ -166,8 +166,8 @@ class Player:
             row = int(self.matching.takers.row[number])
             for source in sources:
                 depends(row, int(self.matching.givers.row[source.giver]))
-        for row, found in self.reads.items():
-            for writer in np.unique(self.words.token_row[found[found >= 0]]).tolist():
+        for row, tokens in self.reads.items():
+            for writer in np.unique(self.words.token_row[tokens[tokens >= 0]]).tolist():
                 depends(row, writer)
         for receive, send in sends.items():
             depends(receive, send)
@@ -229,8 +229,8 @@ class Player:
                 int(burst["queue"]), int(burst["bank"]),
                 int(burst["address"]) + np.arange(unit.k, dtype=np.int64),
             )  # fmt: skip
-            found = self.words.find(words, np.full(unit.k, int(burst["cycle"])))
-            for writer in np.unique(self.words.token_row[found[found >= 0]]).tolist():
+            tokens = self.words.find(words, np.full(unit.k, int(burst["cycle"])))
+            for writer in np.unique(self.words.token_row[tokens[tokens >= 0]]).tolist():
                 self.wanted[writer] += 1
                 depends(row, writer)
 
@@ -250,20 +250,20 @@ class Player:
 
     def tokens(self, number: int) -> Bytes:
         """The tokens of one burst that takes some."""
-        found: Bytes | None = None
+        tokens: Bytes | None = None
         for source in self.matching.sources[number]:
             flowing = self.flowing[source.giver]
             if source.mine is None:
-                found = flowing
+                tokens = flowing
             else:
-                if found is None:
-                    found = np.empty((int(self.matching.takers.count[number]), LANES), np.uint8)
-                found[source.mine] = flowing[source.theirs]
+                if tokens is None:
+                    tokens = np.empty((int(self.matching.takers.count[number]), LANES), np.uint8)
+                tokens[source.mine] = flowing[source.theirs]
             self.uses[source.giver] -= 1
             if not self.uses[source.giver]:
                 del self.flowing[source.giver]
-        assert found is not None, "the checker found a giver of every token"
-        return found
+        assert tokens is not None, "the checker found a giver of every token"
+        return tokens
 
     def give(self, row: int, values: Sequence[Arrays]) -> None:
         """Put results on streams."""
@@ -273,16 +273,16 @@ class Player:
             if self.uses.get(number):
                 self.flowing[number] = planes[int(givers.group[number])][int(givers.byte[number])]
 
-    def look(self, row: int, words: Ints, found: Ints) -> Bytes:
+    def look(self, row: int, words: Ints, tokens: Ints) -> Bytes:
         """The contents of words, by the write tokens that were found for them."""
         data = np.empty((len(words), LANES), np.uint8)
-        old = found < 0
+        old = tokens < 0
         if old.any():
             data[old] = self.words.initial(words[old], row)
-        rows = self.words.token_row[np.maximum(found, 0)] if not old.all() else found
+        rows = self.words.token_row[np.maximum(tokens, 0)] if not old.all() else tokens
         for writer in np.unique(rows[~old]).tolist():
             mine = ~old & (rows == writer)
-            data[mine] = self.written[writer][self.words.token[found[mine]]]
+            data[mine] = self.written[writer][self.words.token[tokens[mine]]]
             self.wanted[writer] -= 1
             if not self.wanted[writer]:
                 del self.written[writer]
@@ -345,10 +345,10 @@ class Player:
         addresses = int(burst["address"]) + numbers
         words = self.words.word(int(burst["queue"]), int(burst["bank"]), addresses)
         cycles = int(burst["cycle"]) + np.arange(len(numbers)) * int(burst["interval"])
-        found = self.words.find(words, cycles)
+        tokens = self.words.find(words, cycles)
         data = np.empty((len(words), LANES), np.uint8)
         for number in range(len(words)):
-            at = int(found[number])
+            at = int(tokens[number])
             if at < 0:
                 data[number] = self.words.initial(words[number : number + 1], row)[0]
             else:
@@ -366,21 +366,21 @@ class Player:
     def arrived(self, row: int, unit: Unit) -> Arrays:
         """The next vectors of a link."""
         turn, count = self.turn(row), int(self.schedule.table["count"][row])
-        found = self.received.get(unit.link, {}).get(turn)
-        if found is None or found.shape != (count, LANES):
+        vectors = self.received.get(unit.link, {}).get(turn)
+        if vectors is None or vectors.shape != (count, LANES):
             raise InputError(
                 f"schedule '{self.schedule.name}' receives {count} vectors on link {unit.link} as "
                 f"its receive {turn}; others were given"
             )
-        return found
+        return vectors
 
     def _left(self) -> dict[str, Arrays]:
         """Rows of outputs and states."""
-        found: dict[str, Arrays] = {}
+        contents: dict[str, Arrays] = {}
         places = {place.name: place for place in self.schedule.places}
         for region in self.results():
             place = places[region.tensor]
-            rows = found.setdefault(place.name, np.zeros((place.rows, LANES), place.dtype))
+            rows = contents.setdefault(place.name, np.zeros((place.rows, LANES), place.dtype))
             stripes, planes = len(region.homes), []
             within = np.arange(region.rows, dtype=np.int64)
             for byte in range(len(region.homes[0])):
@@ -390,7 +390,7 @@ class Player:
                 numbers = self.final[region.tensor, region.first, byte]
                 planes.append(self._unread(region.tensor, place.role, words, numbers))
             rows[region.first : region.first + region.rows] = joined(planes, place.dtype)
-        return found
+        return contents
 
     def _unread(self, tensor: str, role: str, words: Ints, numbers: Ints) -> Bytes:
         """Words of an output; those that nobody wrote are zeros."""
@@ -404,7 +404,7 @@ class Player:
 
 def rows_loaded(operands: Sequence[Arrays], rows: int) -> Arrays:
     """Columns of a matrix over lanes: row `c * len(operands) + j` came as vector c of group j."""
-    found = np.zeros((rows, LANES), operands[0].dtype)
+    columns = np.zeros((rows, LANES), operands[0].dtype)
     for turn, vectors in enumerate(operands):
-        found[turn :: len(operands)] = vectors
-    return found
+        columns[turn :: len(operands)] = vectors
+    return columns

@@ -110,7 +110,7 @@ class MemoryWords:
             VerificationError: nothing was there, and nothing written since.
         """
         span = np.searchsorted(self.first, words, side="right") - 1
-        found = np.empty((len(words), 320), np.uint8)
+        contents = np.empty((len(words), 320), np.uint8)
         for number in np.unique(span).tolist():
             mine = span == number
             offsets = words[mine] - self.first[number] if number >= 0 else words[mine]
@@ -119,8 +119,8 @@ class MemoryWords:
                     f"schedule '{self.schedule.name}', instruction {row}: a word is read that "
                     "nothing was written to"
                 )
-            found[mine] = self.held[number][offsets]
-        return found
+            contents[mine] = self.held[number][offsets]
+        return contents
 
 
 def byte_planes(rows: NDArray[np.generic]) -> list[Bytes]:

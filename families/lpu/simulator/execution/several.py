@@ -35,7 +35,7 @@ DTYPE = "float16"
 """What collectives are asked for in bytes for: the type that MXM multiplies."""
 
 
-def execute_together(made: Together, contents: Sequence[Mapping[str, Arrays]]) -> list[Played]:
+def execute_together(program: Together, contents: Sequence[Mapping[str, Arrays]]) -> list[Played]:
     """Run all chips.
 
     Args:
@@ -44,35 +44,35 @@ def execute_together(made: Together, contents: Sequence[Mapping[str, Arrays]]) -
     Raises:
         InputError, VerificationError: as `execute`, and as `check_together`.
     """
-    proved = check_together(made)
+    proved = check_together(program)
     links: Links = [defaultdict(dict) for _ in contents]
     players = [
-        _player(made, number, proved[number], given, links[number])
+        _player(program, number, proved[number], given, links[number])
         for number, given in enumerate(contents)
     ]
-    sends = sends_of(made)
+    sends = sends_of(program)
     waiting = [player.begin(sends)[::-1] for player in players]
     while any(waiting):
         before = sum(map(len, waiting))
         for number, player in enumerate(players):
-            _advance(made, number, player, waiting[number], links)
+            _advance(program, number, player, waiting[number], links)
         if sum(map(len, waiting)) == before:
-            raise VerificationError(f"'{made.schedule.name}': chips wait for each other")
+            raise VerificationError(f"'{program.schedule.name}': chips wait for each other")
     return [player.played() for player in players]
 
 
 def _player(
-    made: Together,
+    program: Together,
     number: int,
     matching: Matching,
     given: Mapping[str, Arrays],
     received: Mapping[int, Mapping[int, Arrays]],
 ) -> Player:
-    schedule = on_chip(made, number)
+    schedule = on_chip(program, number)
     return Player(schedule, matching, MemoryWords(schedule, given), received)
 
 
-def _advance(made: Together, number: int, player: Player, rows: list[int], links: Links) -> None:
+def _advance(program: Together, number: int, player: Player, rows: list[int], links: Links) -> None:
     """Play what a chip has left (the last row first) up to a vector that is not there yet."""
     table, units = player.schedule.table, player.schedule.units
     while rows:
@@ -83,7 +83,7 @@ def _advance(made: Together, number: int, player: Player, rows: list[int], links
         player.step(rows.pop())
         if op == Op.SEND:
             way = way_of(link)
-            there = links[made.fabric.there(number, way)][link_of(made.fabric.back(way))]
+            there = links[program.fabric.there(number, way)][link_of(program.fabric.back(way))]
             there[player.turn(row)] = player.sent[link][-1]
 
 
@@ -116,9 +116,9 @@ def collective(mesh: Mesh, kind: CollectiveKind, size: int, chips: int) -> Toget
     """
     chip, flight = node_of(mesh, chips)
     flow = collective_flow(kind, -(-size // (LANES * DTYPES[DTYPE])), chips, flight)
-    made = together(flow, chip, Fabric((chips,)), flight)
-    check_together(made)
-    return made
+    program = together(flow, chip, Fabric((chips,)), flight)
+    check_together(program)
+    return program
 
 
 def collective_flow(kind: Kind, rows: int, chips: int, flight: int, dtype: str = DTYPE) -> Dataflow:
@@ -129,8 +129,8 @@ def collective_flow(kind: Kind, rows: int, chips: int, flight: int, dtype: str =
     names = [f"x.{far}" for far in range(count)]
     tensors = [Tensor(name, each, dtype, "input", copies=homes) for name in names]
     group = Fabric((chips,)).group()
-    found = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], group, flight)
-    return Dataflow(kind, {t.name: t for t in (*tensors, *found.tensors)}, found.chains)
+    chains_of = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], group, flight)
+    return Dataflow(kind, {t.name: t for t in (*tensors, *chains_of.tensors)}, chains_of.chains)
 
 
 def scheduled_s(

@@ -19,28 +19,28 @@ COMPUTING = (Op.MOVE, Op.ACCUMULATE, Op.ALU, Op.SHUFFLE, Op.TRANSPOSE)
 
 
 def span_of(
-    found: Schedule, mine: NDArray[np.bool_], name: str, told: Mapping[str, Any]
+    schedule: Schedule, mine: NDArray[np.bool_], name: str, arguments: Mapping[str, Any]
 ) -> Span | None:
     """When an operator is worked on: from its first computing burst to its last burst; where it
     only moves rows, all of them. Weights may be installed before.
 
     Args:
         mine: of every burst whether it is the operator's; None comes of none.
-        told: what else a reader may want to know.
+        arguments: what else a reader may want to know.
     """
     if not mine.any():
         return None
-    table, us = found.table, found.chip.ghz * 1e3
+    table, us = schedule.table, schedule.chip.ghz * 1e3
     computing = mine & np.isin(table["op"], COMPUTING)
     working = computing if computing.any() else mine
-    begin, end = float(table["cycle"][working].min()), float(ends(found)[mine].max())
+    begin, end = float(table["cycle"][working].min()), float(ends(schedule)[mine].max())
     first = {"first_burst_us": float(table["cycle"][mine].min()) / us}
-    return Span(name, begin / us, end / us, {**told, **first})
+    return Span(name, begin / us, end / us, {**arguments, **first})
 
 
-def ends(found: Schedule) -> NDArray[np.int64]:
+def ends(schedule: Schedule) -> NDArray[np.int64]:
     """The cycle after each burst's last instruction."""
-    table = found.table
+    table = schedule.table
     lasting = (table["count"].astype(np.int64) - 1) * table["interval"] + 1
     return np.asarray(table["cycle"] + lasting)
 

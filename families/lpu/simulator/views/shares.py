@@ -19,29 +19,29 @@ def issues(schedule: Schedule) -> dict[str, int]:
     a link takes as long as it carries one."""
     table = schedule.table
     count = table["count"].astype(np.int64)
-    found = {}
+    cycles = {}
     for name, ops in _OPS.items():
         mine = np.isin(table["op"], ops)
-        found[name] = int(count[mine].sum())
+        cycles[name] = int(count[mine].sum())
     for row in np.flatnonzero(table["op"] == Op.MOVE).tolist():
         unit = schedule.units[int(table["unit"][row])]
         if unit.dtype == "float16":
             passes = schedule.chip.cycles_of_lanes(unit.first, unit.k)
-            found["mxm"] += int(count[row]) * (2 * passes - 1)
-    found["c2c"] = sum(_on_links(schedule).values())
-    return found
+            cycles["mxm"] += int(count[row]) * (2 * passes - 1)
+    cycles["c2c"] = sum(_on_links(schedule).values())
+    return cycles
 
 
 def _on_links(schedule: Schedule) -> dict[tuple[int, int], int]:
     """Cycles that every link which is used carries something, each way."""
-    table, found = schedule.table, dict[tuple[int, int], int]()
+    table, cycles = schedule.table, dict[tuple[int, int], int]()
     for row in np.flatnonzero(np.isin(table["op"], _OPS["c2c"])).tolist():
         unit, op = schedule.units[int(table["unit"][row])], int(table["op"][row])
         (group,) = unit.inputs or unit.outputs
         each = len(group.streams) * schedule.chip.link_cycles
         taken = int(table["count"][row]) * each
-        found[unit.link, op] = found.get((unit.link, op), 0) + taken
-    return found
+        cycles[unit.link, op] = cycles.get((unit.link, op), 0) + taken
+    return cycles
 
 
 def shares(schedule: Schedule) -> dict[str, float]:

@@ -110,8 +110,8 @@ def _find(make: SmallKernels, node: Node, work: Workload, target: Target) -> Non
         extreme = make.elementwise("", make.dtype(x), parts, f"to_{COMPUTED}(x0)", spread)
     first, missed, test = _test(work, width)
     same = [(x, flat), (extreme, (flat[0], 1)), (make.iota(width), (width,))]
-    found = make.elementwise("", COMPUTED, flat, test, same)
-    place = make.reduce("" if cut else node.outputs[0], found, flat, first)
+    marked = make.elementwise("", COMPUTED, flat, test, same)
+    place = make.reduce("" if cut else node.outputs[0], marked, flat, first)
     if cut:
         starts = make.constant("starts", np.arange(0, among, width, dtype=np.float32))
         nowhere = -1 if work.integer("last") else among
@@ -144,5 +144,5 @@ def _find_followed(
     extreme = make.reduce("", x, shape, work.text("kind"), axis=1)
     first, _, test = _test(work, among)
     places = [(x, dealt), (extreme, (before, 1, *dealt[2:])), (make.iota(among), (among, 1, 1))]
-    found = make.elementwise("", COMPUTED, dealt, test, places)
-    make.reduce(node.outputs[0], found, shape, first, axis=1)
+    marked = make.elementwise("", COMPUTED, dealt, test, places)
+    make.reduce(node.outputs[0], marked, shape, first, axis=1)

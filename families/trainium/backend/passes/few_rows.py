@@ -82,9 +82,9 @@ class FillPartitions(Pass):
                 continue
             if work.dtype not in FLOATS:
                 continue
-            made = _Cut(SmallKernels(rewriter), self.target, node, work).nodes()
-            if made:
-                rewriter.replace(node, *made)
+            nodes = _Cut(SmallKernels(rewriter), self.target, node, work).nodes()
+            if nodes:
+                rewriter.replace(node, *nodes)
         return rewriter.finish()
 
 
@@ -172,10 +172,10 @@ class _Cut:
     # -- pieces of rows -----------------------------------------------------------------------
     def reduce(self, rows: int, pieces: int, width: int) -> str:
         kind = self.work.text("kind")
-        found = self._part(self.x, rows, pieces, width, "sum" if kind == "mean" else kind)
+        partial = self._part(self.x, rows, pieces, width, "sum" if kind == "mean" else kind)
         if kind != "mean":
-            return self.make.reduce(self.result, found, (rows, pieces), kind)
-        total = self.make.reduce("", found, (rows, pieces), "sum")
+            return self.make.reduce(self.result, partial, (rows, pieces), kind)
+        total = self.make.reduce("", partial, (rows, pieces), "sum")
         share = 1 / (pieces * width)
         return self.make.elementwise(
             self.result, self.work.dtype, (rows,), f"multiply(x0,{share:.9g})", [(total, (rows,))]

@@ -81,16 +81,16 @@ class CutLongPools(Pass):
             return
         alone = _alone(work)
         if len(alone.epilogue) == len(work.epilogue):
-            if made := self._shorter(rewriter, node, work):
-                rewriter.replace(node, *made)
+            if nodes := self._shorter(rewriter, node, work):
+                rewriter.replace(node, *nodes)
             return
         if any(step.kind.operand not in _CUT or step.kind.dtype for step in work.epilogue):
             return
         shape = rewriter.info(node.outputs[0]).dims
         result = rewriter.add_tensor(node.outputs[0], work.dtype, shape)
-        made = self._shorter(rewriter, kernel(alone, node.inputs[:1], result, node.name), alone)
-        if made:
-            rewriter.replace(node, *made, *_behind(rewriter, node, work, result, shape))
+        nodes = self._shorter(rewriter, kernel(alone, node.inputs[:1], result, node.name), alone)
+        if nodes:
+            rewriter.replace(node, *nodes, *_behind(rewriter, node, work, result, shape))
 
     def _shorter(self, rewriter: Rewriter, node: Node, work: Workload) -> list[Node]:
         """Pools of pieces that run, and what joins them; none if no pieces do."""
@@ -105,9 +105,9 @@ class CutLongPools(Pass):
             return [kernel(channels, node.inputs, node.outputs[0], node.name)]
         count = 2
         while count <= min(MOST, windows[1].out):
-            made = _pieces(rewriter, node, windows, count)
-            if all(part.workload is not None and self.runs(part.workload) for part in made):
-                return made
+            nodes = _pieces(rewriter, node, windows, count)
+            if all(part.workload is not None and self.runs(part.workload) for part in nodes):
+                return nodes
             count *= 2
         return []
 
@@ -165,7 +165,7 @@ def _pieces(
     assert work is not None
     n, c, h, w = (work.integer(name) for name in ("n", "c", "h", "w"))
     edges = [across.out * piece // count for piece in range(count + 1)]
-    made, parts = list[Node](), list[str]()
+    nodes, parts = list[Node](), list[str]()
     for outputs in pairwise(edges):
         (start, stop), pads = _needed(across, outputs)
         sizes = {
@@ -176,7 +176,7 @@ def _pieces(
         words = {name: shape_text(value) for name, value in sizes.items()}
         piece = rewriter.add_tensor(node.inputs[0], work.dtype, sizes["sizes"])
         cut = Workload.of("slice", words, dtype=work.dtype)
-        made.append(kernel(cut, node.inputs[:1], piece, node.name))
+        nodes.append(kernel(cut, node.inputs[:1], piece, node.name))
         padding = (down.before, pads[0], reached(down), pads[1])
         own = {**dict(work.parameters), "w": stop - start, "ceil": 0, "pad": shape_text(padding)}
         parts.append(
@@ -185,8 +185,8 @@ def _pieces(
             )
         )
         pool = Workload.of("pool2d", own, dtype=work.dtype, epilogue=work.epilogue)
-        made.append(kernel(pool, (piece,), parts[-1], node.name))
-    return [*made, _joined(rewriter, node, work, parts)]
+        nodes.append(kernel(pool, (piece,), parts[-1], node.name))
+    return [*nodes, _joined(rewriter, node, work, parts)]
 
 
 def _needed(window: Window, outputs: Box) -> tuple[Box, Box]:

@@ -37,7 +37,7 @@ class EvenWindows(Pass):
     name = "even-windows"
 
     def run(self, graph: Graph) -> Graph:
-        rewritten = {node: found for node in graph.nodes if (found := _rewritten(node))}
+        rewritten = {node: other for node in graph.nodes if (other := _rewritten(node))}
         if not rewritten:
             return graph
         arrays = {name: array for _, name, array in rewritten.values()}
@@ -81,15 +81,15 @@ def _over_rows(workload: Workload, windows: tuple[Window, Window]) -> bool:
 
 def shares(window: Window, counted: bool) -> Array:
     """What each cell of a direction adds to each mean, shape (windows, extent)."""
-    found = np.zeros((window.out, window.extent), dtype=np.float32)
+    weights = np.zeros((window.out, window.extent), dtype=np.float32)
     low, high = window.limits(counted)
     for index in range(window.out):
         first = index * window.stride - window.before
         cells = [first + k * window.dilation for k in range(window.kernel)]
         count = sum(low <= cell <= high for cell in cells)
         inside = [cell for cell in cells if 0 <= cell < window.extent]
-        found[index, inside] = np.float32(1.0 / count)
-    return found
+        weights[index, inside] = np.float32(1.0 / count)
+    return weights
 
 
 def _product(node: Node, window: Window) -> tuple[Node, str, Array]:

@@ -41,9 +41,9 @@ def told(line: Line | None) -> str:
         return ""
     code, offset = line
     number = code.co_firstlineno
-    for start, stop, found in code.co_lines():
-        if start <= offset < stop and found is not None:
-            number = found
+    for start, stop, line_number in code.co_lines():
+        if start <= offset < stop and line_number is not None:
+            number = line_number
     path = Path(code.co_filename)
     if path.is_absolute() and path.is_relative_to(here := Path.cwd()):
         path = path.relative_to(here)

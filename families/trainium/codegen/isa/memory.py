@@ -83,13 +83,13 @@ def _indices(part: slice, count: int, what: str, axis: int) -> tuple[int, int, i
 
 def _axes(named: Sequence[int], first: int, count: int, what: str) -> list[int]:
     """Every axis once, counted from 0; `named` counts them from `first`, or from the end."""
-    found = [axis + count if axis < 0 else axis - first for axis in named]
-    if sorted(found) != list(range(count)):
+    axes = [axis + count if axis < 0 else axis - first for axis in named]
+    if sorted(axes) != list(range(count)):
         raise KernelError(
             f"{what} has the axes {first} to {first + count - 1}; permute takes each of them once, "
             f"not {tuple(named)}"
         )
-    return found
+    return axes
 
 
 @dataclass(frozen=True)

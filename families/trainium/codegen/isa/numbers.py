@@ -18,15 +18,15 @@ def whole(value: object, what: str, least: int = -LARGEST, most: int = LARGEST) 
         KernelError: it is something else, or out of range.
     """
     try:
-        found = operator.index(value)  # type: ignore[arg-type]
+        integer = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise KernelError(
             f"{what} is a whole number, not {value!r} of type {type(value).__name__}"
         ) from None
-    if not least <= found <= most:
+    if not least <= integer <= most:
         allowed = f"at least {least}" if most == LARGEST else f"{least} to {most}"
-        raise KernelError(f"{what} is {found}; {allowed} is expected")
-    return found
+        raise KernelError(f"{what} is {integer}; {allowed} is expected")
+    return integer
 
 
 def all_whole(values: object, what: str, least: int = -LARGEST, most: int = LARGEST) -> list[int]:

@@ -88,9 +88,9 @@ class Emitter(KernelMemory):
         for first in range(start, self.length, WINDOW):
             rows = range(first, min(first + WINDOW, self.length))
             if len(rows) > 2:
-                found = shortest(self.draft(rows), self._open(rows), INTERLEAVING)
-                order = (found.rows + first).tolist()
-                for row, queue, lock in zip(order, found.queue, found.lock, strict=True):
+                shorter = shortest(self.draft(rows), self._open(rows), INTERLEAVING)
+                order = (shorter.rows + first).tolist()
+                for row, queue, lock in zip(order, shorter.queue, shorter.lock, strict=True):
                     self._settle(row, int(queue), int(lock))
                 self._arrange(first, order)
 
@@ -105,12 +105,12 @@ class Emitter(KernelMemory):
 
     def _open(self, rows: range) -> Choices:
         """Engines that some instructions may run on beside the first named."""
-        found = [
+        open_rows = [
             (row - rows.start, engine, lock)
             for row in rows
             for engine, lock in self._choices[row][1:]
         ]
-        return Choices(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
+        return Choices(*np.array(open_rows, dtype=np.int64).reshape(-1, 3).T)
 
     def _settle(self, row: int, queue: int, lock: int) -> None:
         """Let instruction `row` run on one of the engines it may run on."""
@@ -260,13 +260,13 @@ def _table(keys: Sequence[Key]) -> dict[str, Ints]:
     flat = [(*key[:6], *key[6], *key[7]) for key in keys]
     table = np.array(flat, dtype=np.int64).reshape(-1, len(ACCESS_COLUMNS) + 1 + 2 * DIMENSIONS)
     first = len(ACCESS_COLUMNS) + 1
-    found = {
+    columns = {
         name: np.ascontiguousarray(table[:, i])
         for i, name in enumerate((*ACCESS_COLUMNS, "allocation"))
     }
-    found["count"] = np.ascontiguousarray(table[:, first : first + DIMENSIONS])
-    found["stride"] = np.ascontiguousarray(table[:, first + DIMENSIONS :])
-    return found
+    columns["count"] = np.ascontiguousarray(table[:, first : first + DIMENSIONS])
+    columns["stride"] = np.ascontiguousarray(table[:, first + DIMENSIONS :])
+    return columns
 
 
 def number_of(table: dict[str, int], name: str, what: str) -> int:
@@ -298,10 +298,10 @@ def fill_of(out: Tile, value: object) -> float:
     """A number that elements of a tile become; what is no tile is refused where it is emitted."""
     if not isinstance(out, Tile):
         return number(value)
-    found, kind = number(value), to_numpy(out.dtype)
-    if math.isnan(found) and kind.kind in "iu":
+    constant, kind = number(value), to_numpy(out.dtype)
+    if math.isnan(constant) and kind.kind in "iu":
         raise KernelError(f"tile '{out.name}' is of {out.dtype}, which holds no NaN")
-    return float(nearest(found, kind))
+    return float(nearest(constant, kind))
 
 
 def immediate(value: Scalar) -> float:

@@ -252,11 +252,11 @@ class KernelMemory:
         return self._number(key)
 
     def _number(self, key: Key) -> int:
-        found = self._accesses.get(key)
-        if found is None:
-            found = self._accesses[key] = len(self._keys)
+        number = self._accesses.get(key)
+        if number is None:
+            number = self._accesses[key] = len(self._keys)
             self._keys.append(key)
-        return found
+        return number
 
 
 def _extents(name: str, shape: Sequence[int], least: int) -> list[int]:

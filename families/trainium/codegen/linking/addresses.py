@@ -75,12 +75,12 @@ def place_tiles(draft: Draft, residents: Iterable[Resident], shared: bool = Fals
     for resident in residents:
         shifts[resident.allocation] = moved[resident.allocation][0]
     try:
-        found = _spread(draft, residents, moved)
+        shift_of = _spread(draft, residents, moved)
     except CodegenError:
         if shared:
             raise
-        found = _by_part(draft, residents, moved)
-    shifts[list(found)] = list(found.values())
+        shift_of = _by_part(draft, residents, moved)
+    shifts[list(shift_of)] = list(shift_of.values())
     _shift(draft, shifts)
 
 
@@ -127,16 +127,16 @@ def _starts(
 ) -> list[tuple[_Group, int]]:
     """Where the groups of a part in one memory begin: first fit, or else where the kernel alone has
     them, which is legal unless residents stand there."""
-    found: list[tuple[_Group, int]] = []
+    starts: list[tuple[_Group, int]] = []
     try:
         for group in sorted(groups, key=lambda g: g.start - g.stop):
-            own = [(start, start + one.stop - one.start) for one, start in found]
-            found.append((group, _find(draft, group, own, alive, homes)))
+            own = [(start, start + one.stop - one.start) for one, start in starts]
+            starts.append((group, _find(draft, group, own, alive, homes)))
     except CodegenError:
         if alive and groups[0].space == Space.SBUF:
             raise
         return [(group, group.start) for group in groups]
-    return found
+    return starts
 
 
 def tile_bytes(draft: Draft) -> Ints:
@@ -174,7 +174,7 @@ def _place_residents(draft: Draft, residents: tuple[Resident, ...]) -> dict[int,
 def byte_groups(draft: Draft, without: set[int]) -> list[list[_Group]]:
     """Tiles of every part, those that share bytes together; one that several parts use is of the
     first."""
-    found: list[set[int]] = [set() for _ in draft.parts]
+    tiles_of: list[set[int]] = [set() for _ in draft.parts]
     parts = np.full(len(draft.allocations) + 1, len(draft.parts), dtype=np.int64)
     for operand in OPERANDS:
         index = draft.rows[operand]
@@ -182,8 +182,8 @@ def byte_groups(draft: Draft, without: set[int]) -> list[list[_Group]]:
         np.minimum.at(parts, draft.accesses["allocation"][index[used]], draft.owners[used])
     for tile in np.flatnonzero(parts[:-1] < len(draft.parts)).tolist():
         if tile not in without:
-            found[parts[tile]].add(tile)
-    return [_merge(draft, part, tiles) for part, tiles in enumerate(found)]
+            tiles_of[parts[tile]].add(tile)
+    return [_merge(draft, part, tiles) for part, tiles in enumerate(tiles_of)]
 
 
 def _merge(draft: Draft, part: int, tiles: set[int]) -> list[_Group]:

@@ -28,10 +28,10 @@ def without_aliases(draft: Draft, residents: Sequence[Resident]) -> tuple[Reside
     gone: list[int] = []
     for alias in sorted(residents, key=lambda r: (r.first, r.allocation)):
         writers = _writers(draft, alias.allocation)
-        found = _source(draft, writers)
-        if found is None or found[0] not in left:
+        source = _source(draft, writers)
+        if source is None or source[0] not in left:
             continue
-        home, distance = found
+        home, distance = source
         mine = draft.accesses["allocation"] == alias.allocation
         draft.accesses["allocation"] = np.where(mine, home, draft.accesses["allocation"])
         draft.accesses["offset"] = draft.accesses["offset"] + np.where(mine, distance, 0)
@@ -56,7 +56,7 @@ def _source(draft: Draft, writers: Sequence[int]) -> tuple[int, int] | None:
     """The tile that all `writers` copy from, and how many bytes further its elements stand there;
     None unless they do nothing else."""
     table, rows = draft.accesses, draft.rows
-    found: set[tuple[int, int]] = set()
+    sources: set[tuple[int, int]] = set()
     for row in writers:
         out, source = int(rows["out"][row]), int(rows["in0"][row])
         alike = (table[name][out] == table[name][source] for name in ("dtype", "partition"))
@@ -65,10 +65,10 @@ def _source(draft: Draft, writers: Sequence[int]) -> tuple[int, int] | None:
         if table["count"][out, 0] != table["count"][source, 0]:
             return None
         apart = np.unique(_elements(draft, source) - _elements(draft, out))
-        found |= {(int(table["allocation"][source]), int(step)) for step in apart}
-    if len(found) != 1:
+        sources |= {(int(table["allocation"][source]), int(step)) for step in apart}
+    if len(sources) != 1:
         return None
-    ((home, elements),) = found
+    ((home, elements),) = sources
     return home, elements * element_bytes(draft, int(rows["out"][writers[0]]))
 
 

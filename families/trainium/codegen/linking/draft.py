@@ -141,19 +141,19 @@ class Draft:
 
     def transfers(self) -> dict[int, tuple[list[int], list[int]]]:
         """Rows that store to, and rows that load from, each HBM tensor that none gathers from."""
-        found: dict[int, tuple[list[int], list[int]]] = {}
+        rows_of: dict[int, tuple[list[int], list[int]]] = {}
         for op, operand, side in ((Op.STORE, "out", 0), (Op.LOAD, "in0", 1)):
             rows = np.flatnonzero(self.rows["op"] == op)
             tensors = self.accesses["tensor"][self.rows[operand][rows]]
             for row, tensor in zip(rows.tolist(), tensors.tolist(), strict=True):
-                found.setdefault(tensor, ([], []))[side].append(row)
+                rows_of.setdefault(tensor, ([], []))[side].append(row)
         gathered = self.rows["in0"][self.rows["op"] == Op.GATHER]
         between = self.rows["op"] == Op.COLLECTIVE  # those go from HBM to HBM
         fixed = [gathered, self.rows["in0"][between], self.rows["out"][between]]
         named = np.concatenate(fixed)
         for tensor in np.unique(self.accesses["tensor"][named[named >= 0]]).tolist():
-            found.pop(tensor, None)
-        return found
+            rows_of.pop(tensor, None)
+        return rows_of
 
     def stream(self) -> InstructionStream:
         """The draft as a stream without semaphores."""
@@ -223,12 +223,12 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
 
 def _merged(parts: Iterable[Part]) -> list[Range]:
     """Ranges of all tensors, those that share bytes as one, in order."""
-    found = sorted(
+    places = sorted(
         {place for part in parts for place in part.places if place is not None},
         key=lambda place: (place.region, place.offset, -place.nbytes),
     )
     merged: list[Range] = []
-    for place in found:
+    for place in places:
         if merged and merged[-1].meets(place):
             last = merged[-1]
             merged[-1] = replace(last, nbytes=max(last.stop, place.stop) - last.offset)
@@ -264,8 +264,8 @@ def _groups(
     """`function2` of a part's rows, with the groups of collectives as the whole numbers them."""
     places = np.array([groups.index(group) for group in stream.groups], dtype=np.int64)
     between = stream.rows["op"][order] == Op.COLLECTIVE
-    found: Ints = np.where(between, places[np.where(between, values, 0)], values)
-    return found
+    numbers: Ints = np.where(between, places[np.where(between, values, 0)], values)
+    return numbers
 
 
 def _queues(queue: Ints, number: int) -> Ints:

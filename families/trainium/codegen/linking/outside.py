@@ -19,14 +19,14 @@ from tilesmith.families.trainium.codegen.linking.draft import Part, Range, homes
 def given_spans(parts: Sequence[Part], ranges: Sequence[Range]) -> list[Span]:
     """Bytes that kernels read and none before them writes; tensors are numbers of `ranges`."""
     written: list[Span] = []
-    found: list[Span] = []
+    spans: list[Span] = []
     for part in parts:
         touched = _spans(part, ranges)
         for local, span in touched.items():
             if part.stream.tensors[local].role == "input":
-                found += _without(span, written)
+                spans += _without(span, written)
         written += [s for n, s in touched.items() if part.stream.tensors[n].role != "input"]
-    return found
+    return spans
 
 
 def wanted_spans(
@@ -45,13 +45,13 @@ def wanted_spans(
 
 def _spans(part: Part, ranges: Sequence[Range]) -> dict[int, Span]:
     """Where each tensor of a part lies."""
-    found = {}
+    spans = {}
     for local, home in homes(part, ranges).items():
         place = part.places[local]
         assert place is not None
         first = place.offset - ranges[home].offset
-        found[local] = Span(home, first, first + place.nbytes)
-    return found
+        spans[local] = Span(home, first, first + place.nbytes)
+    return spans
 
 
 def _without(span: Span, others: Sequence[Span]) -> list[Span]:

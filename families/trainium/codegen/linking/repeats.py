@@ -116,8 +116,13 @@ class _Numbering:
 
     def _value(self, tile: int, writers: Sequence[int]) -> Value:
         here = self.draft.allocations[tile]
-        made = tuple(self._instruction(row, tile) for row in writers)
-        return here.space, here.bytes, here.offset % 64 if here.space == Space.PSUM else 0, made
+        instructions = tuple(self._instruction(row, tile) for row in writers)
+        return (
+            here.space,
+            here.bytes,
+            here.offset % 64 if here.space == Space.PSUM else 0,
+            instructions,
+        )
 
     def _instruction(self, row: int, tile: int) -> Value:
         parameters = tuple(self.columns[name][row] for name in _PARAMETERS)

@@ -92,8 +92,8 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
         tensor: (stores, loads, tensor in outside)
         for tensor, (stores, loads) in draft.transfers().items()
     }
-    found = [planner.plan(tensor, *moved) for tensor, moved in transfers.items()]
-    wanted = [plan for plan in found if plan is not None]
+    plans = [planner.plan(tensor, *moved) for tensor, moved in transfers.items()]
+    wanted = [plan for plan in plans if plan is not None]
     wanted.sort(key=lambda plan: -plan.saved / (plan.nbytes * (plan.last - plan.first + 1)))
     room = policy.share * draft.core.sbuf_bytes - tile_bytes(draft)
     load = dict.fromkeys(COPIERS, 0)
@@ -353,8 +353,8 @@ def _redirect(
     for operand in ("out", "in0", "in1", "in2", "out2"):
         index = draft.rows[operand]
         draft.rows[operand] = np.where(index >= 0, table[index], index)
-    for row, found in pieces.items():
+    for row, several in pieces.items():
         pieces[row] = [
             replace(piece, out=int(table[piece.out]), source=int(table[piece.source]))
-            for piece in found
+            for piece in several
         ]

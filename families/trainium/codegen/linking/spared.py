@@ -55,7 +55,7 @@ def copies(
     inner = len(elements) // counts[axis]
     step = -(-counts[axis] // max(1, round(len(elements) / COPY_ELEMENTS)))
     identity: NDArray[np.int64] = np.arange(columns, dtype=np.int64)
-    found = []
+    pieces = []
     for start in range(0, counts[axis], step):
         count = min(step, counts[axis] - start)
         mine = elements[start * inner : (start + count) * inner]
@@ -72,8 +72,8 @@ def copies(
         draft.accesses["partition"][home] = partition
         engine = min(COPIERS, key=lambda name: load[name])
         load[engine] += len(mine)
-        found.append(Piece(engine, *((home, part) if stores else (part, home))))
-    return found
+        pieces.append(Piece(engine, *((home, part) if stores else (part, home))))
+    return pieces
 
 
 def merged(
@@ -85,7 +85,7 @@ def merged(
     ones fill, so the first takes the place of all. Those of stores, where they copy from another
     resident (`residents` are allocations), which stays as it is: the last does.
     """
-    found = {row: list(mine) for row, mine in pieces.items()}
+    copies_of = {row: list(mine) for row, mine in pieces.items()}
     table, ops = draft.accesses, draft.rows["op"]
     run: list[int] = []
     for row in sorted(pieces):
@@ -97,10 +97,10 @@ def merged(
         if like and _steps(draft, [pieces[r][0] for r in (*run, row)]) is not None:
             run.append(row)
             continue
-        _join(draft, found, run)
+        _join(draft, copies_of, run)
         run = [row] if joins else []
-    _join(draft, found, run)
-    return found
+    _join(draft, copies_of, run)
+    return copies_of
 
 
 def _steps(draft: Draft, run: Sequence[Piece]) -> tuple[int, int] | None:
@@ -122,11 +122,11 @@ def _steps(draft: Draft, run: Sequence[Piece]) -> tuple[int, int] | None:
     return steps[0], steps[1]
 
 
-def _join(draft: Draft, found: dict[int, list[Piece]], run: Sequence[int]) -> None:
+def _join(draft: Draft, copies: dict[int, list[Piece]], run: Sequence[int]) -> None:
     """Make one copy of those of a run of rows."""
     if len(run) < 2:
         return
-    copied = [found[row][0] for row in run]
+    copied = [copies[row][0] for row in run]
     steps = _steps(draft, copied)
     assert steps is not None
     table, wide = draft.accesses, []
@@ -139,9 +139,9 @@ def _join(draft: Draft, found: dict[int, list[Piece]], run: Sequence[int]) -> No
         wide.append((access, shape, offset, tile))
     out, source = (int(access) for access in draft.add_accesses(wide))
     for row in run:
-        found[row] = []
+        copies[row] = []
     place = run[0] if draft.rows["op"][run[0]] == Op.LOAD else run[-1]
-    found[place] = [Piece(copied[0].engine, out, source)]
+    copies[place] = [Piece(copied[0].engine, out, source)]
 
 
 def put(
@@ -154,12 +154,12 @@ def put(
     pieces = merged(draft, pieces, residents)
     counts = np.ones(len(draft.owners), dtype=np.int64)
     counts[np.array(gone, dtype=np.int64)] = 0
-    for row, found in pieces.items():
-        counts[row] = len(found)
+    for row, copies in pieces.items():
+        counts[row] = len(copies)
     firsts = draft.repeat(counts)
     rows = draft.rows
-    for row, found in pieces.items():
-        for at, piece in enumerate(found, int(firsts[row])):
+    for row, copies in pieces.items():
+        for at, piece in enumerate(copies, int(firsts[row])):
             shared = draft.core.exclusive_sbuf and piece.engine != "scalar"
             rows["op"][at], rows["queue"][at] = Op.COPY, ENGINES.index(piece.engine)
             rows["out"][at], rows["in0"][at] = piece.out, piece.source

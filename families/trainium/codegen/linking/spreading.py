@@ -87,18 +87,18 @@ def units(draft: Draft, groups: Sequence[tuple[Space, int, int, tuple[int, ...]]
     users = draft.users()
     known = draft.allocations
     early = loadable(draft)
-    found = []
+    units = []
     for space, start, stop, tiles in groups:
         apart = len(tiles) > 1 and all(stands_alone(draft, tile, users[tile]) for tile in tiles)
         if not apart:
             rows = int(first[list(tiles)].min()), int(last[list(tiles)].max())
-            found.append(_Unit(space, start, stop, tiles, *rows, early.issuperset(tiles)))
+            units.append(_Unit(space, start, stop, tiles, *rows, early.issuperset(tiles)))
             continue
         for tile in tiles:
             low, high = known[tile].offset, known[tile].offset + known[tile].bytes
             rows = int(first[tile]), int(last[tile])
-            found.append(_Unit(space, low, high, (tile,), *rows, tile in early))
-    return sorted(found, key=lambda unit: (unit.first, unit.start - unit.stop, unit.tiles))
+            units.append(_Unit(space, low, high, (tile,), *rows, tile in early))
+    return sorted(units, key=lambda unit: (unit.first, unit.start - unit.stop, unit.tiles))
 
 
 def loadable(draft: Draft) -> set[int]:
@@ -142,8 +142,8 @@ def stands_alone(draft: Draft, tile: int, users: Sequence[tuple[int, str]]) -> b
 
 def _stops(table: Mapping[str, Ints], accesses: Ints) -> Ints:
     """One past the last partition of each access."""
-    found: Ints = table["partition"][accesses] + table["count"][accesses, 0]
-    return found
+    stops: Ints = table["partition"][accesses] + table["count"][accesses, 0]
+    return stops
 
 
 @dataclass
@@ -180,19 +180,19 @@ def _window_maximum(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """The largest of each `size` neighbours."""
     if size > len(values):
         return values[:0]
-    found, width = values, 1
+    largest, width = values, 1
     while 2 * width <= size:
-        found = np.maximum(found[:-width], found[width:])
+        largest = np.maximum(largest[:-width], largest[width:])
         width *= 2
     rest = size - width
-    return np.maximum(found[: len(found) - rest], found[rest:]) if rest else found
+    return np.maximum(largest[: len(largest) - rest], largest[rest:]) if rest else largest
 
 
-def spread(draft: Draft, found: Sequence[_Unit], held: Sequence[Held]) -> dict[int, int]:
+def spread(draft: Draft, moving: Sequence[_Unit], held: Sequence[Held]) -> dict[int, int]:
     """How far each tile moves (bytes), by allocation.
 
     Args:
-        found: in the order of their first rows.
+        moving: in the order of their first rows.
         held: places of residents.
 
     Raises:
@@ -207,7 +207,7 @@ def spread(draft: Draft, found: Sequence[_Unit], held: Sequence[Held]) -> dict[i
     memories[Space.SBUF].held = list(held)
     bank = core.bank_bytes // ALIGNMENT
     shifts: dict[int, int] = {}
-    for unit in found:
+    for unit in moving:
         memory = memories[unit.space]
         psum = unit.space == Space.PSUM
         phase = unit.start // ALIGNMENT % bank if psum else 0

@@ -16,10 +16,10 @@ def visited(count: Ints, stride: Ints) -> Ints:
 
 @lru_cache(maxsize=4096)
 def _visited(counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
-    found = np.zeros(1, dtype=np.int64)
+    offsets = np.zeros(1, dtype=np.int64)
     for count, stride in zip(counts, strides, strict=True):
-        found = (found[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
-    return found
+        offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
+    return offsets
 
 
 def refactored(table: Ints, elements: Ints) -> list[tuple[int, int]] | None:
@@ -34,8 +34,8 @@ def refactored(table: Ints, elements: Ints) -> list[tuple[int, int]] | None:
     places = table[elements]
     if (places < 0).any():
         return None
-    found = _axes((places - places[0]).tobytes())
-    return None if found is None else list(found)
+    axes = _axes((places - places[0]).tobytes())
+    return None if axes is None else list(axes)
 
 
 @lru_cache(maxsize=4096)

@@ -80,8 +80,8 @@ class CopyNest:
     @property
     def accesses(self) -> tuple[CopyAccess, ...]:
         """Everything that is read or written, the result first."""
-        found = (self.write, self.source, self.otherwise)
-        return tuple(access for access in found if isinstance(access, CopyAccess))
+        accesses = (self.write, self.source, self.otherwise)
+        return tuple(access for access in accesses if isinstance(access, CopyAccess))
 
 
 def plan_copy(
@@ -110,9 +110,9 @@ def plan_copy(
     condition = value.condition if isinstance(value, Select) else ()
     inner = frozenset(loop.variable for loop in loops)
     accesses = [
-        _access(found, buffers, bounds, single)
-        for found in (block.write, then, otherwise)
-        if isinstance(found, Load)
+        _access(access, buffers, bounds, single)
+        for access in (block.write, then, otherwise)
+        if isinstance(access, Load)
     ]
     source: Source = accesses[1]
     other: Source = accesses[2] if len(accesses) > 2 else _number(otherwise)
@@ -139,10 +139,10 @@ def _number(value: Load | Const) -> float:
     return float(value.value)
 
 
-def _affine(found: Load, loops: tuple[Loop, ...]) -> bool:
+def _affine(load: Load, loops: tuple[Loop, ...]) -> bool:
     free = [loop.variable for loop in loops if loop.extent.constant != 1]
     bounds = bounds_of(loops)
-    for index in found.indices:
+    for index in load.indices:
         tidied = within(index, bounds)
         for name in free:
             factor = tidied.coefficient(name)
@@ -172,13 +172,13 @@ def _framed(
 
 
 def _access(
-    found: Load,
+    load: Load,
     buffers: Mapping[str, Buffer],
     bounds: Mapping[str, Expr],
     single: Mapping[str, int],
 ) -> CopyAccess:
-    buffer = buffers[found.buffer]
-    value = rewrite(found, lambda index: within(index, bounds).substitute(single))
+    buffer = buffers[load.buffer]
+    value = rewrite(load, lambda index: within(index, bounds).substitute(single))
     assert isinstance(value, Load)
     chip = buffer.scope in ("sbuf", "psum")
     step, offset = 1, ZERO
@@ -190,12 +190,12 @@ def _access(
 
 def _apart(parts: Iterable[Expr], extents: Mapping[str, int]) -> set[str]:
     """Loops to run outside, so that no part depends on two loops: the shorter ones."""
-    found: set[str] = set()
+    loops: set[str] = set()
     for part in parts:
-        names = [name for name in part.variables() if name in extents and name not in found]
+        names = [name for name in part.variables() if name in extents and name not in loops]
         names.sort(key=lambda name: (extents[name], name))
-        found.update(names[:-1])
-    return found
+        loops.update(names[:-1])
+    return loops
 
 
 # -- emission -------------------------------------------------------------------------------------
@@ -267,10 +267,10 @@ class Copies:
         tables = [compile_expression(e, True)(places) for e in (*flags, *offsets)]
         rows = np.stack([np.broadcast_to(t, (size,)) for t in tables]).astype(np.int64)
         rows[: len(flags)] = rows[: len(flags)] >= 0
-        found = cut(rows, len(flags))
-        if partition and any(p.count > 1 and p.step > 1 for p in found):
-            found = tuple(runs(rows, len(flags)))
-        return found
+        pieces = cut(rows, len(flags))
+        if partition and any(p.count > 1 and p.step > 1 for p in pieces):
+            pieces = tuple(runs(rows, len(flags)))
+        return pieces
 
     def _box(self, nest: CopyNest, source: Source, box: _Box, partition: str) -> None:
         """One box, cut to what one instruction takes."""
@@ -325,14 +325,14 @@ class Copies:
             first = self.tiles[nest.write.buffer.name].partition + int(rows)
             self.kernel.memset(from_reachable(out, first), source)
             return
-        found = self._operand(source, box, env, lead, free)
+        operand = self._operand(source, box, env, lead, free)
         if isinstance(out, HbmView):
-            assert isinstance(found, Tile)
-            self.kernel.store(out, found)
-        elif isinstance(found, HbmView):
-            self.kernel.load(out, found)
+            assert isinstance(operand, Tile)
+            self.kernel.store(out, operand)
+        elif isinstance(operand, HbmView):
+            self.kernel.load(out, operand)
         else:
-            self.kernel.copy(out, found, engine=nest.block.engine or "vector")
+            self.kernel.copy(out, operand, engine=nest.block.engine or "vector")
 
     def _operand(
         self,

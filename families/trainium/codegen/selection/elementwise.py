@@ -144,8 +144,8 @@ class Emission:
             return False
         if (factor := squared(value)) is not None and self.is_full(factor):
             function, argument, scale, bias = "square", *self.centred(factor)
-        elif (found := affine_argument(value, self.is_column, self.occurrences)) is not None:
-            function, argument, scale, bias = found
+        elif (affine := affine_argument(value, self.is_column, self.occurrences)) is not None:
+            function, argument, scale, bias = affine
         elif (simple := simplify(value)) is not None and simple[0] in UNARY:
             function, argument, scale, bias = UNARY[simple[0]], simple[1][0], _ONE, _ZERO
         elif self.engine == "scalar":
@@ -178,9 +178,9 @@ class Emission:
             return self.owner.tile_view(access, self.env, self.partition, dims, self.rows)
         return self.owner.stage(access, self.env, self.partition, dims, self.rows)
 
-    def read(self, found: Load) -> Tile:
+    def read(self, load: Load) -> Tile:
         """A load as a tile; a column [P, 1] if no free loop changes it."""
-        access = self.nest.reads[found]
+        access = self.nest.reads[load]
         if not any(n in access.strides for n, _ in self.dims):
             return self.view(access, [])
         return self.view(access, self.dims)
@@ -270,10 +270,10 @@ class Emission:
 
         None, and nothing emitted, where the value has another form.
         """
-        found = affine_argument(value, self.is_column, self.occurrences)
-        if found is None:
+        affine = affine_argument(value, self.is_column, self.occurrences)
+        if affine is None:
             return None
-        function, argument, scale, bias = found
+        function, argument, scale, bias = affine
         tile, by, plus = (self.value(part) for part in (argument, scale, bias))
         if isinstance(tile, float):
             raise CodegenError(f"{value} is a number; fold it before code generation")
@@ -293,19 +293,19 @@ class Emission:
 
         None, and nothing emitted, where the value has another form.
         """
-        found = combination(value, self.is_column, self.is_full, self.occurrences)
-        if found is None:
+        pair = combination(value, self.is_column, self.is_full, self.occurrences)
+        if pair is None:
             return None
-        tile, scalar, other = (self.value(v) for v in (found.tile, found.scalar, found.other))
+        tile, scalar, other = (self.value(v) for v in (pair.tile, pair.scalar, pair.other))
         assert isinstance(tile, Tile)
         out = out or self.owner.temporary(tile)
-        if isinstance(other, Tile) and self.is_full(found.other):
+        if isinstance(other, Tile) and self.is_full(pair.other):
             self.kernel.scalar_tensor_tensor(
-                out, tile, found.first, scalar, found.second, other, engine=self.vector
+                out, tile, pair.first, scalar, pair.second, other, engine=self.vector
             )
         else:
             self.kernel.tensor_scalar(
-                out, tile, found.first, scalar, found.second, other, engine=self.copier
+                out, tile, pair.first, scalar, pair.second, other, engine=self.copier
             )
         self.discard(tile, other)
         return out

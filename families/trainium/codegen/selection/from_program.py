@@ -144,9 +144,9 @@ class Generator:
 
     def run(self, statement: Statement, env: Environment) -> None:
         """Emit a statement."""
-        found = self.nest(statement)
-        if found is not None:
-            self.emit(found, env)
+        nest = self.nest(statement)
+        if nest is not None:
+            self.emit(nest, env)
             return
         match statement:
             case Loop():
@@ -205,8 +205,8 @@ class Generator:
     def part(self, allocations: list[Allocate], body: list[Statement], env: Environment) -> None:
         """One of the two parts of a pipelined loop's body; their instructions are merged."""
         with self.pointwise.beside("made" if allocations else "used"):
-            for found in allocations:
-                self.allocate(found, found.buffer)
+            for allocation in allocations:
+                self.allocate(allocation, allocation.buffer)
             for statement in body:
                 self.run(statement, env)
 
@@ -214,13 +214,13 @@ class Generator:
         """The instruction a statement is, on the engine it is assigned to, or None."""
         key = id(statement)
         if key not in self.nests:
-            found = self.plans.nest(statement, self.buffers)
-            if found is not None and isinstance(found.nest, Nest | CopyNest):
-                place = open_engine(found.nest.block.engine)
+            selected = self.plans.nest(statement, self.buffers)
+            if selected is not None and isinstance(selected.nest, Nest | CopyNest):
+                place = open_engine(selected.nest.block.engine)
                 if place is not None:
-                    block = replace(found.nest.block, engine=str(self.settings[place]))
-                    found = replace(found, nest=replace(found.nest, block=block))
-            self.nests[key] = found
+                    block = replace(selected.nest.block, engine=str(self.settings[place]))
+                    selected = replace(selected, nest=replace(selected.nest, block=block))
+            self.nests[key] = selected
         return self.nests[key]
 
     def number(self, number: int) -> int:
@@ -247,9 +247,9 @@ class Generator:
         self.operands.tiles[buffer.name] = tile
         self.operands.started[tile.allocation] = set()
 
-    def emit(self, found: Selected, env: Environment) -> None:
+    def emit(self, selected: Selected, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
-        match found.nest:
+        match selected.nest:
             case CopyNest() as nest:
                 for inner, sizes in self.boxes(nest, env):
                     self.copies.emit(nest, inner, sizes)
@@ -257,7 +257,7 @@ class Generator:
                 for inner, sizes in self.boxes(nest, env):
                     self.gathers.emit(nest, inner, sizes)
             case nest:
-                EMITTERS[found.spec.name](self, nest, env)
+                EMITTERS[selected.spec.name](self, nest, env)
 
     def fill(self, nest: Nest, env: Environment) -> None:
         """A tile of one number. What a sum in SBUF begins from is promised; in PSUM, the first
@@ -335,14 +335,14 @@ class Generator:
     def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
         """Loops that no single instruction runs over: those the schedule unrolls, those that skip
         partitions, and, where a border depends on several loops, all but the innermost of them."""
-        found = {loop.variable for loop in nest.loops if loop.kind == "unroll"}
+        outside = {loop.variable for loop in nest.loops if loop.kind == "unroll"}
         for access in (nest.write, *nest.reads.values()):
-            found |= {name for name, step in access.row_strides.items() if step != 1}
+            outside |= {name for name, step in access.row_strides.items() if step != 1}
         if isinstance(nest.block.value, Select):
             for expression in nest.block.value.condition:
                 names = set(expression.variables())
-                found |= set([n for n in sizes if n in names and sizes[n] > 1][:-1])
-        return [name for name in sizes if name in found and sizes[name] > 1]
+                outside |= set([n for n in sizes if n in names and sizes[n] > 1][:-1])
+        return [name for name in sizes if name in outside and sizes[name] > 1]
 
 
 EMITTERS: Mapping[str, Callable[[Generator, Nest, Environment], None]] = {
@@ -362,10 +362,10 @@ EMITTERS: Mapping[str, Callable[[Generator, Nest, Environment], None]] = {
 def _filled_in_parts(body: Statement) -> Iterator[str]:
     """Buffers that an unrolled nest frames: several transfers fill them."""
     for statement in walk(body):
-        found = match_nest(statement) if isinstance(statement, Loop) else None
-        unrolled = found and any(loop.kind == "unroll" for loop in found[0])
-        if found and unrolled and isinstance(found[1].value, Select):
-            yield found[1].buffer
+        matched = match_nest(statement) if isinstance(statement, Loop) else None
+        unrolled = matched and any(loop.kind == "unroll" for loop in matched[0])
+        if matched and unrolled and isinstance(matched[1].value, Select):
+            yield matched[1].buffer
 
 
 def _row_aligned(buffer: Buffer) -> Buffer:

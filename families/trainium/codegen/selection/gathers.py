@@ -170,9 +170,9 @@ class Gathers:
         kernel.tensor_scalar(wrap, value, "is_ge", 0.0, "multiply", -float(last + 1))
         kernel.scalar_tensor_tensor(value, wrap, "add", float(last + 1), "add", value)
         kernel.tensor_scalar(value, value, "max", 0.0, "min", float(last))
-        found = self._column("index.place", "int32", rows)
-        kernel.copy(found, value)
-        return found
+        column = self._column("index.place", "int32", rows)
+        kernel.copy(column, value)
+        return column
 
     def _column(self, name: str, dtype: str, rows: int) -> Tile:
         """A [rows, 1] tile in the next of two places."""

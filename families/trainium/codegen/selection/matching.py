@@ -48,10 +48,10 @@ def select(statement: Statement, buffers: Mapping[str, Buffer]) -> Selected | No
     Raises:
         CodegenError: no instruction does this, or none from there.
     """
-    found = match_nest(statement)
-    if found is None:
+    matched = match_nest(statement)
+    if matched is None:
         return None
-    loops, block = found
+    loops, block = matched
     nest = (
         plan_gather(loops, block, buffers)
         or plan_copy(loops, block, buffers)
@@ -82,10 +82,10 @@ def _stands(spec: IntrinsicSpec, nest: AnyNest) -> bool:
         return True
     places: dict[str, frozenset[str]] = {}
     for _, pattern, access in operands(spec, nest.block) or ():
-        found = nest.write if access == nest.block.write else nest.reads[access]
-        if not pattern.indices or found.buffer.scope not in ("sbuf", "psum"):
+        reached = nest.write if access == nest.block.write else nest.reads[access]
+        if not pattern.indices or reached.buffer.scope not in ("sbuf", "psum"):
             continue
-        loops = _on_partitions(found)
+        loops = _on_partitions(reached)
         if places.setdefault(str(pattern.indices[0]), loops) != loops:
             return False
     together = [name for loops in places.values() for name in loops]

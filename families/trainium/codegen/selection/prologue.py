@@ -151,11 +151,11 @@ class _Gather:
 
     def place(self, access: Load, values: Values, sizes: tuple[int, ...]) -> tuple[Any, ...]:
         shape = self.arrays[access.buffer].shape
-        found = []
+        indices = []
         for index, extent in zip(access.indices, shape, strict=True):
             at = np.clip(compile_expression(index, True)(values), 0, extent - 1)
-            found.append(np.broadcast_to(at, sizes) if sizes else at)
-        return tuple(found)
+            indices.append(np.broadcast_to(at, sizes) if sizes else at)
+        return tuple(indices)
 
     def holds(self, condition: Condition, values: Values) -> Any:
         keep: Any = True

@@ -56,26 +56,26 @@ def alike(loop: Loop, extent: int, buffers: Mapping[str, Buffer]) -> int:
 
 def _deciding(loop: Loop, buffers: Mapping[str, Buffer]) -> list[Expr] | None:
     """What decides the instructions of an iteration; None if its addresses do not move evenly."""
-    known, found = dict(buffers), []
+    known, deciding = dict(buffers), []
     for statement in walk(loop.body):
         match statement:
             case Loop(extent=extent):
-                found.append(extent)
+                deciding.append(extent)
             case If(condition=condition):
-                found += condition
+                deciding += condition
             case Allocate(buffer=buffer):
                 known[buffer.name] = buffer
-                found += buffer.shape
+                deciding += buffer.shape
             case Block():
-                found += [*statement.guard, *_chosen(statement.value)]
+                deciding += [*statement.guard, *_chosen(statement.value)]
                 for access, _ in statement.accesses():
                     chip = known[access.buffer].scope in ("sbuf", "psum")
-                    found += access.indices[: int(chip)]
+                    deciding += access.indices[: int(chip)]
                     if not all(_even(index, loop.variable) for index in access.indices):
                         return None
             case _:
                 pass
-    return found
+    return deciding
 
 
 def _even(index: Expr, name: str) -> bool:
@@ -157,8 +157,8 @@ class Iterations:
         operands, pointwise = self.operands, self.pointwise
         relative = self.kernel.relative
 
-        def tile(found: Tile) -> object:
-            return relative(found, self.since)
+        def tile(operand: Tile) -> object:
+            return relative(operand, self.since)
 
         def parts(number: int) -> tuple[object, ...]:
             return (
@@ -182,10 +182,10 @@ class Iterations:
         operands, pointwise = self.operands, self.pointwise
         numbers = {t.allocation for t in self._live() if t.allocation >= self.since}
 
-        def tile(found: Tile) -> Tile:
-            if found.allocation < self.since:
-                return found
-            return self.kernel.renewed(found, period, times)
+        def tile(operand: Tile) -> Tile:
+            if operand.allocation < self.since:
+                return operand
+            return self.kernel.renewed(operand, period, times)
 
         moved = {n: n + period.tiles * times for n in numbers}
         shift = {n: self.kernel.moved_by(n, period, times) for n in numbers}
@@ -202,11 +202,11 @@ class Iterations:
         begun = {moved[n]: set(map(tile, pointwise.begun[n])) for n in numbers
                  if n in pointwise.begun}  # fmt: skip
         pointwise.begun.update(begun)
-        for name, found in operands.tiles.items():
-            operands.tiles[name] = tile(found)
+        for name, handle in operands.tiles.items():
+            operands.tiles[name] = tile(handle)
         pointwise.idle[:] = map(tile, pointwise.idle)
-        lent = [tile(found) for found in pointwise.lent.values()]
+        lent = [tile(given) for given in pointwise.lent.values()]
         pointwise.lent.clear()
-        pointwise.lent.update((found.allocation, found) for found in lent)
+        pointwise.lent.update((given.allocation, given) for given in lent)
         for name, kept in pointwise.staged.items():
             pointwise.staged[name] = OrderedDict((key, tile(t)) for key, t in kept.items())

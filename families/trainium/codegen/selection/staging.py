@@ -53,11 +53,11 @@ class Staged:
 
     def arrange(self, constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The staged tensors, by their own names, from the constants by theirs."""
-        found = {}
+        staged = {}
         for name, blocks in self.blocks.items():
             flat = np.ascontiguousarray(constants[name]).reshape(-1)
-            found[name + SUFFIX] = np.concatenate([_gather(flat, *block) for block in blocks])
-        return found
+            staged[name + SUFFIX] = np.concatenate([_gather(flat, *block) for block in blocks])
+        return staged
 
 
 def _gather(

@@ -106,7 +106,7 @@ class _Generator(Generator):
         kernel.owner = -1
         block = nest[1]
         stands: dict[str, Tile | HbmView] = {**self.operands.views, **self.operands.tiles}
-        read = {found.buffer: stands[found.buffer] for found in loads(block.value)}
+        read = {load.buffer: stands[load.buffer] for load in loads(block.value)}
         self.instances.append(Instance(statement, dict(env), stands[block.buffer], read))
 
 

@@ -79,10 +79,10 @@ class Transfers:
         """
         (source,) = nest.reads.values()
         write = nest.write
-        found = self.shift(nest, source.strides, sizes, repeat)
-        if found is None:
+        shifted = self.shift(nest, source.strides, sizes, repeat)
+        if shifted is None:
             return False
-        row, shift = found
+        row, shift = shifted
         back = shift * env[repeat]
         (axis,) = (i for i, e in enumerate(nest.block.indices) if row in e.variables())
         index = nest.block.indices[axis]

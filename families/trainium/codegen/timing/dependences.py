@@ -94,18 +94,18 @@ class Found(NamedTuple):
 
 
 @compiled
-def _pair(i: int, row: int, flow: int, found: Found) -> None:
+def _pair(i: int, row: int, flow: int, pairs: Found) -> None:
     """Row `i` must follow `row`; the strongest reason counts."""
-    if found.seen[row] != i:
-        k = found.total[0]
-        found.seen[row] = i
-        found.place[row] = k
-        found.total[0] = k + 1
-        if k < found.capacity:
-            found.earlier[k] = row
-            found.flow[k] = flow
-    if found.place[row] < found.capacity:
-        found.flow[found.place[row]] = max(flow, found.flow[found.place[row]])
+    if pairs.seen[row] != i:
+        k = pairs.total[0]
+        pairs.seen[row] = i
+        pairs.place[row] = k
+        pairs.total[0] = k + 1
+        if k < pairs.capacity:
+            pairs.earlier[k] = row
+            pairs.flow[k] = flow
+    if pairs.place[row] < pairs.capacity:
+        pairs.flow[pairs.place[row]] = max(flow, pairs.flow[pairs.place[row]])
 
 
 @compiled
@@ -130,30 +130,28 @@ def _apart(one: int, two: int, feet: Footprints) -> int:
 
 
 @compiled
-def _meet_in_hbm(
-    i: int, access: int, slot: int, feet: Footprints, m: _Memory, found: Found
-) -> None:
+def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: _Memory, pairs: Found) -> None:
     """Pair row `i` with those whose bytes in HBM it touches, a read only with writes."""
     flow = int(slot < FIRST_WRITTEN)
     for chain in range(flow, 2):
         at = m.accessed[2 * feet.tensor[access] + chain]
         while at >= 0 and feet.first[access] < m.high[at] and m.low[at] < feet.stop[access]:
             if _apart(access, m.entry[3 * at + 2], feet) == 0:
-                _pair(i, m.entry[3 * at + 1], flow, found)
+                _pair(i, m.entry[3 * at + 1], flow, pairs)
             at = m.entry[3 * at]
 
 
 @compiled
-def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory, found: Found) -> None:
+def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory, pairs: Found) -> None:
     """Pair row `i` with the writers of cells `start` to `stop`, and a write with their readers."""
     flow = int(slot < FIRST_WRITTEN)
     for c in range(start, stop):
         if m.writer[c] >= 0:
-            _pair(i, m.writer[c], flow, found)
+            _pair(i, m.writer[c], flow, pairs)
         if flow == OVERWRITES:
             at = m.readers[c]
             while at >= 0:
-                _pair(i, m.entry[3 * at + 1], OVERWRITES, found)
+                _pair(i, m.entry[3 * at + 1], OVERWRITES, pairs)
                 at = m.entry[3 * at]
 
 
@@ -183,7 +181,7 @@ def _note_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory) -> None:
 
 
 @compiled
-def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, found: Found) -> None:
+def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, pairs: Found) -> None:
     """Row `i` uses a tile: it follows all that used the one before it in the same place, unless it
     reads what it follows already."""
     p = rows.place[access]
@@ -195,33 +193,33 @@ def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, foun
         at = m.former[p]
         while at >= 0:
             if m.entry[3 * at + 1] < i:
-                _pair(i, m.entry[3 * at + 1], PLACE, found)
+                _pair(i, m.entry[3 * at + 1], PLACE, pairs)
             at = m.entry[3 * at]
     m.users[p] = _remember(i, access, m.users[p], m)
 
 
 @compiled
-def _find(n: int, rows: _Rows, feet: Footprints, m: _Memory, found: Found) -> int:
-    """Fill `found`; how many pairs there are."""
+def _find(n: int, rows: _Rows, feet: Footprints, m: _Memory, pairs: Found) -> int:
+    """Fill `pairs`; how many pairs there are."""
     before = -1
     for i in range(n):
-        found.start[i] = found.total[0]
+        pairs.start[i] = pairs.total[0]
         if rows.ordered[i] == 1:
             if before >= 0:
-                _pair(i, before, OVERWRITES, found)
+                _pair(i, before, OVERWRITES, pairs)
             before = i
         for slot in range(TOUCHED):
             access = rows.touched[i * TOUCHED + slot]
             if access >= 0 and feet.tensor[access] >= 0:
                 if rows.stored[feet.tensor[access]] == 1:
-                    _meet_in_hbm(i, access, slot, feet, m, found)
+                    _meet_in_hbm(i, access, slot, feet, m, pairs)
             elif access >= 0:
                 for g in range(feet.group[access], feet.group_stop[access]):
                     start = g * feet.cells + feet.first[access]
                     stop = g * feet.cells + feet.stop[access]
-                    _meet_on_chip(i, start, stop, slot, m, found)
+                    _meet_on_chip(i, start, stop, slot, m, pairs)
                 if rows.place[access] >= 0:
-                    _meet_in_place(i, access, slot, rows, m, found)
+                    _meet_in_place(i, access, slot, rows, m, pairs)
         for slot in range(TOUCHED):
             access = rows.touched[i * TOUCHED + slot]
             if access >= 0 and feet.tensor[access] >= 0:
@@ -232,8 +230,8 @@ def _find(n: int, rows: _Rows, feet: Footprints, m: _Memory, found: Found) -> in
                     start = g * feet.cells + feet.first[access]
                     stop = g * feet.cells + feet.stop[access]
                     _note_on_chip(i, start, stop, slot, m)
-    found.start[n] = found.total[0]
-    return int(found.total[0])
+    pairs.start[n] = pairs.total[0]
+    return int(pairs.total[0])
 
 
 @dataclass(frozen=True)
@@ -298,7 +296,7 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
     )
     capacity = 16 * n + 64
     while True:
-        found = Found(
+        pairs = Found(
             capacity, _filled(1, 0), _filled(n + 1, 0), _filled(capacity), _filled(capacity),
             _filled(n, -1), _filled(n),
         )  # fmt: skip
@@ -308,10 +306,10 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
             _filled(places, -1), _filled(3 * entries), _filled(entries), _filled(entries),
             _filled(1, 0),
         )  # fmt: skip
-        total = _find(n, rows, feet, memory, found)
+        total = _find(n, rows, feet, memory, pairs)
         if total <= capacity:
-            later = np.repeat(np.arange(n, dtype=np.int64), np.diff(found.start))
-            return Dependences(found.start, found.earlier[:total], later, found.flow[:total])
+            later = np.repeat(np.arange(n, dtype=np.int64), np.diff(pairs.start))
+            return Dependences(pairs.start, pairs.earlier[:total], later, pairs.flow[:total])
         capacity = total
 
 
@@ -328,16 +326,16 @@ def _places(stream: InstructionStream, touched: Ints) -> Ints:
     reach = np.maximum.accumulate(stop[by_start])
     number = np.zeros(len(stream.allocations) + 1, dtype=np.int64)
     number[used[by_start[1:]]] = np.cumsum(start[by_start[1:]] >= reach[:-1])
-    found: Ints = np.where(np.isin(owner, used), number[owner], -1)
-    return found
+    places: Ints = np.where(np.isin(owner, used), number[owner], -1)
+    return places
 
 
 def _filled(length: int, value: int | None = None) -> Ints:
     """An array of one value, or of any."""
-    found = np.empty(length, dtype=np.int64)
+    array = np.empty(length, dtype=np.int64)
     if value is not None:
-        found.fill(value)
-    return found
+        array.fill(value)
+    return array
 
 
 class Waits(NamedTuple):
@@ -352,31 +350,31 @@ class Waits(NamedTuple):
 
 @compiled
 def _derive(
-    n: int, prune: int, queue: Ints, start: Ints, earlier: Ints, flow: Ints, found: Waits
+    n: int, prune: int, queue: Ints, start: Ints, earlier: Ints, flow: Ints, derived: Waits
 ) -> int:
-    """Fill `start` and `waits` of `found`; the number of waits."""
+    """Fill `start` and `waits` of `derived`; the number of waits."""
     total = 0
     for i in range(n):
         own = queue[i]
         for q in range(QUEUES):
-            found.latest[q] = -1
+            derived.latest[q] = -1
         for e in range(start[i], start[i + 1]):
             q = queue[earlier[e]]
             in_order = q == own and own < FIRST_DMA_QUEUE
             if (flow[e] >= OVERWRITES and not in_order) or (flow[e] == READS and own > 0):
-                found.latest[q] = max(found.latest[q], earlier[e])
-        found.start[i] = total
+                derived.latest[q] = max(derived.latest[q], earlier[e])
+        derived.start[i] = total
         for q in range(QUEUES):
-            w = found.latest[q]
-            if w >= 0 and not (prune == 1 and found.known[own * QUEUES + q] >= w):
-                found.known[own * QUEUES + q] = w
-                found.waits[total] = w
+            w = derived.latest[q]
+            if w >= 0 and not (prune == 1 and derived.known[own * QUEUES + q] >= w):
+                derived.known[own * QUEUES + q] = w
+                derived.waits[total] = w
                 total += 1
-    found.start[n] = total
+    derived.start[n] = total
     return total
 
 
-def required_waits(stream: InstructionStream, found: Dependences, prune: bool) -> tuple[Ints, Ints]:
+def required_waits(stream: InstructionStream, known: Dependences, prune: bool) -> tuple[Ints, Ints]:
     """(`wait_start`, `waits`) that the data demands, for the rows in their present order.
 
     Args:
@@ -384,18 +382,18 @@ def required_waits(stream: InstructionStream, found: Dependences, prune: bool) -
     """
     n = len(stream)
     waits = Waits(
-        _filled(n + 1), _filled(len(found.earlier)), _filled(QUEUES), _filled(QUEUES * QUEUES, -1)
+        _filled(n + 1), _filled(len(known.earlier)), _filled(QUEUES), _filled(QUEUES * QUEUES, -1)
     )
     total = _derive(
-        n, int(prune), stream.rows["queue"], found.start, found.earlier, found.flow, waits
+        n, int(prune), stream.rows["queue"], known.start, known.earlier, known.flow, waits
     )
     return waits.start, waits.waits[:total].copy()
 
 
 def with_semaphores(
-    stream: InstructionStream, found: Dependences | None = None
+    stream: InstructionStream, known: Dependences | None = None
 ) -> InstructionStream:
-    """The same stream with the waits that its data demands; `found`: its dependences, if known."""
-    found = dependences(stream) if found is None else found
-    wait_start, waits = required_waits(stream, found, prune=True)
+    """The same stream with the waits that its data demands; `known`: its dependences, if known."""
+    known = dependences(stream) if known is None else known
+    wait_start, waits = required_waits(stream, known, prune=True)
     return replace(stream, wait_start=wait_start, waits=waits)

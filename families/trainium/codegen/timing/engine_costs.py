@@ -130,11 +130,11 @@ def _lanes(stream: InstructionStream, core: Core, half: Mask, psum: list[Mask]) 
 
 def _any_operand(stream: InstructionStream, wrong: Mask) -> Mask:
     """Rows of which any tile operand's access is in `wrong`."""
-    found = np.zeros(len(stream), dtype=bool)
+    mask = np.zeros(len(stream), dtype=bool)
     for operand in ("out", "in0", "in1") if wrong.any() else ():
         index = stream.rows[operand]
-        found |= (index >= 0) & wrong[index]
-    return found
+        mask |= (index >= 0) & wrong[index]
+    return mask
 
 
 def _apart(stream: InstructionStream) -> Mask:
@@ -152,11 +152,11 @@ def _strided(stream: InstructionStream) -> Mask:
 def _all_of(stream: InstructionStream, *names: str) -> Mask:
     """Whether all tensor operands are of dtypes `names`."""
     wanted = [DTYPES.index(name) for name in names]
-    found = np.ones(len(stream), dtype=bool)
+    mask = np.ones(len(stream), dtype=bool)
     for operand in ("out", "in0", "in1"):
         other = ~np.isin(dtype_of(stream, operand), (-1, *wanted))
-        found &= ~(other & (elements(stream, operand) > 1))
-    return found
+        mask &= ~(other & (elements(stream, operand) > 1))
+    return mask
 
 
 def _gathered(stream: InstructionStream) -> Floats:

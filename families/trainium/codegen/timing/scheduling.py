@@ -93,15 +93,15 @@ def _begin(w: int, ways: Ways, machine: _Machine) -> float:
 @compiled
 def _way(i: int, ways: Ways, machine: _Machine) -> int:
     """The way of row `i` that shows its result first."""
-    found = i * WAYS
-    best = _begin(found, ways, machine) + ways.shown[found]
+    fastest = i * WAYS
+    best = _begin(fastest, ways, machine) + ways.shown[fastest]
     for w in range(i * WAYS + 1, i * WAYS + WAYS):
         if ways.queue[w] >= 0:
             time = _begin(w, ways, machine) + ways.shown[w]
             if time < best:
                 best = time
-                found = w
-    return found
+                fastest = w
+    return fastest
 
 
 @compiled
@@ -266,16 +266,16 @@ class Order:
     end: float
 
 
-def order(stream: InstructionStream, found: Dependences, ways: Ways, rule: Rule) -> Order:
+def order(stream: InstructionStream, known: Dependences, ways: Ways, rule: Rule) -> Order:
     """The order in which a greedy machine issues the rows of a stream."""
     n, semaphore = len(stream), float(stream.core.semaphore_ns)
     remaining = ways.busy[::WAYS].copy()
-    _longest(len(found.later), semaphore, found.earlier, found.later, found.flow, ways, remaining)
+    _longest(len(known.later), semaphore, known.earlier, known.later, known.flow, ways, remaining)
     start = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(found.earlier, minlength=n), out=start[1:])
-    by_earlier = np.argsort(found.earlier, kind="stable")
+    np.cumsum(np.bincount(known.earlier, minlength=n), out=start[1:])
+    by_earlier = np.argsort(known.earlier, kind="stable")
     graph = _Graph(
-        start, found.later[by_earlier], found.flow[by_earlier], np.diff(found.start),
+        start, known.later[by_earlier], known.flow[by_earlier], np.diff(known.start),
         remaining - rule.drift * np.arange(n),
     )  # fmt: skip
     machine = _Machine(
@@ -292,8 +292,8 @@ def order(stream: InstructionStream, found: Dependences, ways: Ways, rule: Rule)
 def shortest(stream: InstructionStream, choices: Choices, rules: Sequence[Rule]) -> Order:
     """The order that ends first, of those by some rules; where rows may go is given. Tiles that
     share a place stay apart."""
-    found, ways = dependences(stream, tiles=True), ways_of(stream, choices)
-    return min((order(stream, found, ways, rule) for rule in rules), key=lambda one: one.end)
+    known, ways = dependences(stream, tiles=True), ways_of(stream, choices)
+    return min((order(stream, known, ways, rule) for rule in rules), key=lambda one: one.end)
 
 
 def schedules(
@@ -301,18 +301,18 @@ def schedules(
 ) -> Iterator[InstructionStream]:
     """A stream, which needs no semaphores yet, as a greedy machine would issue it by each rule, and
     with them; `position` says what rows were written as."""
-    found = dependences(stream)
+    known = dependences(stream)
     ways = {
         kind: ways_of(stream, movable(stream) if kind else no_choices())
         for kind in {rule.movable for rule in rules}
     }
     for rule in rules:
-        one = order(stream, found, ways[rule.movable], rule)
+        one = order(stream, known, ways[rule.movable], rule)
         rows = {name: np.ascontiguousarray(c[one.rows]) for name, c in stream.rows.items()}
         rows["queue"], rows["lock"] = one.queue, one.lock
         immediates = np.ascontiguousarray(stream.immediates[one.rows])
         moved = replace(stream, rows=rows, immediates=immediates)
-        yield with_semaphores(moved, found.reordered(one.rows))
+        yield with_semaphores(moved, known.reordered(one.rows))
 
 
 def soonest(stream: InstructionStream, rules: Sequence[Rule] = RULES) -> InstructionStream:

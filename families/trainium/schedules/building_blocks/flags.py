@@ -161,7 +161,7 @@ def not_computed(compute: ComputeDefinition, target: Target) -> str | None:
                 f"'{unknown[0]}' of operator '{compute.name}' has no instruction on target "
                 f"'{target.name}'"
             )
-        dtypes = {stage.dtype, *(compute.dtype(found.buffer) for found in loads(stage.value))}
+        dtypes = {stage.dtype, *(compute.dtype(load.buffer) for load in loads(stage.value))}
         whole = sorted(d for d in dtypes if not is_floating(d) and d != "bool")
         if named and whole:
             return (

@@ -133,13 +133,13 @@ is in HBM is brought to SBUF first."""
 
 def memories(target: Target) -> dict[str, Memory]:
     """SBUF and PSUM."""
-    found = {}
+    memories = {}
     for name in _ON_CHIP:
         partitions = target.integer(f"{name}.partitions")
         size = target.integer(f"{name}.mib") * 2**20 // partitions
         bank = size // target.integer("psum.banks") if name == "psum" else 0
-        found[name] = Memory(partitions, size, bank, ALIGNMENT)
-    return found
+        memories[name] = Memory(partitions, size, bank, ALIGNMENT)
+    return memories
 
 
 def limits(target: Target) -> dict[str, int]:

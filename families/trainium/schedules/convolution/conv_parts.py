@@ -91,11 +91,11 @@ class PartsSpace(ConvSpace):
     def default(self) -> Config:
         """As many channels and rows as fit, two copies where they do."""
         space = self.space()
-        found = list(space)
-        if not found:
+        configs = list(space)
+        if not configs:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         return max(
-            found,
+            configs,
             key=lambda c: (
                 c["evacuate"] == EVACUATION[0], c.integer("rows"),
                 c.integer("copies"), min(c.integer("row_tiles"), 8), c.integer("c_block"), c.key,

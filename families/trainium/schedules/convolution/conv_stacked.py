@@ -269,9 +269,9 @@ def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefini
     n, y, d = last.axes[0], axis("y", form.height), axis("d", form.fold)
     old = compute.stage("conv")
 
-    def element(found: Load) -> Load:
-        if found.buffer != "conv":
-            return found
+    def element(load: Load) -> Load:
+        if load.buffer != "conv":
+            return load
         return Load("conv", (n.var, d.var * form.apart + o.var, y.var, x.var))
 
     value: Scalar = Load("conv", tuple(a.var for a in last.axes)) if last is old else last.value

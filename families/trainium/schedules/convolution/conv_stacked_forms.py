@@ -97,7 +97,7 @@ class Form:
 
 def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tuple[Form, ...]:
     """The forms worth trying, the one with the fewest matmuls first."""
-    found = []
+    candidates = []
     folds = [f for f in divisors(g.out_height, 8) if Form(g, 1, f, 1).columns <= cols]
     for fold in folds if g.dilation[0] == 1 else [1]:
         needed = g.kernel[0] + (fold - 1) * g.stride[0]
@@ -105,10 +105,10 @@ def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tupl
         stack = -(-needed // -(-needed // stack))
         move = fold * g.stride[0]
         most = move if stack == needed else math.gcd(move, stack * g.dilation[0])
-        found += [
+        candidates += [
             Form(g, stack, fold, step, across)
             for across in taps
             for step in sorted({1, most})
             if across * stack * g.channels <= rows
         ]
-    return tuple(sorted(found, key=lambda f: (f.blocks * f.height * f.across, f.step)))
+    return tuple(sorted(candidates, key=lambda f: (f.blocks * f.height * f.across, f.step)))

@@ -95,17 +95,17 @@ class MovementSpace:
     def leads(self) -> tuple[str, ...]:
         """What may stand on partitions: `fold`, or an axis by its number (of the longest box)."""
         stage = max(self.stages, key=lambda s: prod(extent_of(a) for a in s.axes))
-        found = [FOLD] if any(self._folds(s) for s in self.stages) else []
+        folding = [FOLD] if any(self._folds(s) for s in self.stages) else []
         outer = [i for i, a in enumerate(stage.axes[:-1]) if extent_of(a) > 1]
         steady = [i for i in outer if piece_of(stage, stage.axes, i, {}).affine(stage.axes[i].name)]
-        return (*found, *map(str, steady or ([] if found else outer))) or ("0",)
+        return (*folding, *map(str, steady or ([] if folding else outer))) or ("0",)
 
     def pieces(self, lead: str) -> tuple[Piece, ...]:
         """The boxes of every stage; the last is called as the output."""
-        found = [piece for stage in self.stages for piece in self._pieces(stage, lead)]
+        boxes = [piece for stage in self.stages for piece in self._pieces(stage, lead)]
         last = self.compute.output.name
-        names = [f"{last}.{i}" for i in range(len(found) - 1)] + [last]
-        return tuple(replace(p, name=n) for p, n in zip(found, names, strict=True))
+        names = [f"{last}.{i}" for i in range(len(boxes) - 1)] + [last]
+        return tuple(replace(p, name=n) for p, n in zip(boxes, names, strict=True))
 
     def _pieces(self, stage: Stage, lead: str) -> list[Piece]:
         partitions = self._folds(stage) if lead == FOLD else 0
@@ -118,19 +118,19 @@ class MovementSpace:
         width, rest = divmod(extent_of(last), partitions)
         p, f = axis(f"{last.name}.p", partitions), axis(f"{last.name}.f", width)
         values = {last.name: p.var * width + f.var}
-        found = [piece_of(stage, (*outer, p, f), len(outer), values)]
+        pieces = [piece_of(stage, (*outer, p, f), len(outer), values)]
         if rest:
             f = axis(f"{last.name}.r", rest)
             axes = (*outer, f)
             values = {last.name: f.var + partitions * width}
-            found.append(piece_of(stage, axes, longest(axes), values))
-        return found
+            pieces.append(piece_of(stage, axes, longest(axes), values))
+        return pieces
 
     def _folds(self, stage: Stage) -> int:
         """Partitions that the last axis is folded over; 0 if it is short or not contiguous."""
         last = stage.axes[-1]
         piece = piece_of(stage, stage.axes, 0, {})
-        factors = [found.indices[-1].coefficient(last.name) for found in piece.loads]
+        factors = [load.indices[-1].coefficient(last.name) for load in piece.loads]
         if not piece.affine(last.name) or any(f is None or f.constant != 1 for f in factors):
             return 0
         count = min(self.partitions, extent_of(last) * self.size // FOLDED_BYTES)
@@ -169,7 +169,7 @@ class MovementSpace:
     def _contiguous(self, piece: Piece) -> bool:
         """Whether the innermost run is the same in source and result, and long."""
         last = piece.axes[-1]
-        factors = [found.indices[-1].coefficient(last.name) for found in piece.loads]
+        factors = [load.indices[-1].coefficient(last.name) for load in piece.loads]
         together = piece.affine(last.name) and all(
             f is not None and f.constant == 1 for f in factors
         )
@@ -194,8 +194,8 @@ class MovementSpace:
         """The axis cut into blocks; on chip it must move the source by constant steps."""
         if at >= len(piece.free):
             return None
-        found = piece.free[at]
-        return found if way == "direct" or piece.affine(found.name) else None
+        free_axis = piece.free[at]
+        return free_axis if way == "direct" or piece.affine(free_axis.name) else None
 
     def _bytes(self, piece: Piece, way: str, at: int) -> Expr:
         """Bytes a partition of one piece's tiles."""
@@ -234,13 +234,13 @@ class MovementSpace:
         nearly as good, one that fills partitions best: so neighbours in a model keep their rows.
         """
         space = self.space()
-        found = list(space)
-        if not found:
+        configs = list(space)
+        if not configs:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         known = {lead: self.pieces(lead) for lead in self.leads()}
-        costs = {c: self.cost(known[c.text("rows")], c) for c in found}
+        costs = {c: self.cost(known[c.text("rows")], c) for c in configs}
         least = min(costs.values())
-        near = [c for c in found if costs[c] <= NEARLY * least]
+        near = [c for c in configs if costs[c] <= NEARLY * least]
         filled = {
             lead: min(self.partitions, *(extent_of(piece.lead) for piece in pieces))
             for lead, pieces in known.items()
@@ -330,22 +330,22 @@ class MovementSpace:
 
     def _stages(self, piece: Piece, way: str, output: str) -> list[Stage]:
         """(source rows,) the box in the result's order, and its store."""
-        found, value = [], piece.value
+        stages, value = [], piece.value
         if way != "direct":
-            found.append(self._source(piece))
+            stages.append(self._source(piece))
             value = rewrite(value, lambda index: index, lambda f: self._moved(piece, f))
             if isinstance(value, Load):
                 value = self._whole(piece, value)
-        found.append(Stage(f"{piece.name}.tile", piece.axes, value, dtype=piece.dtype))
+        stages.append(Stage(f"{piece.name}.tile", piece.axes, value, dtype=piece.dtype))
         element = Load(f"{piece.name}.tile", tuple(a.var for a in piece.axes))
         into = "" if piece.name == output else output
-        found.append(
+        stages.append(
             Stage(
                 piece.name, piece.axes, element, store=piece.store, shape=piece.shape,
                 dtype=piece.dtype, into=into,
             )
         )  # fmt: skip
-        return found
+        return stages
 
     def _source(self, piece: Piece) -> Stage:
         """Rows of the source as they lie in HBM, one for each partition."""
@@ -360,12 +360,12 @@ class MovementSpace:
         value = Load(access.buffer, tuple(indices))
         return Stage(name, (piece.lead, *others), value, dtype=piece.dtype)
 
-    def _moved(self, piece: Piece, found: Load) -> Load:
+    def _moved(self, piece: Piece, load: Load) -> Load:
         """The same element in the rows on chip; indices that a condition guards kept in range."""
         place = piece.partition_index()
         indices = []
         for d, (index, extent) in enumerate(
-            zip(found.indices, self.shapes[found.buffer], strict=True)
+            zip(load.indices, self.shapes[load.buffer], strict=True)
         ):
             if d == place:
                 continue
@@ -374,18 +374,18 @@ class MovementSpace:
             indices.append(index)
         return Load(f"{piece.name}.source", (piece.lead.var, *indices))
 
-    def _whole(self, piece: Piece, found: Load) -> Scalar:
+    def _whole(self, piece: Piece, load: Load) -> Scalar:
         """A strided load of rows on chip, with a second one beside it that is never taken: rows are
         loaded as far as either reaches, so that they are whole where strides leave out their ends.
         """
         skipped = piece.partition_index()
         extents = [e for d, e in enumerate(self.shapes[piece.loads[0].buffer]) if d != skipped]
-        reached = [found.indices[0]]
-        for index, extent in zip(found.indices[1:], extents, strict=True):
+        reached = [load.indices[0]]
+        for index, extent in zip(load.indices[1:], extents, strict=True):
             reached.append(index + missed(index, extent, {a.name: a for a in piece.free}))
-        if tuple(reached) == found.indices:
-            return found
-        return Select((piece.lead.var,), found, Load(found.buffer, tuple(reached)))
+        if tuple(reached) == load.indices:
+            return load
+        return Select((piece.lead.var,), load, Load(load.buffer, tuple(reached)))
 
     def _placed(self, schedule: Schedule, piece: Piece, way: str, at: int, copies: int) -> Schedule:
         name, lead = piece.name, piece.lead.name

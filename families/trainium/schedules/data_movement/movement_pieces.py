@@ -52,7 +52,7 @@ class Piece:
 
     def affine(self, name: str) -> bool:
         """Whether all indices read move by constant steps along an axis, unconditionally."""
-        factors = [index.coefficient(name) for found in self.loads for index in found.indices]
+        factors = [index.coefficient(name) for load in self.loads for index in load.indices]
         return not self.conditioned(name) and all(
             factor is not None and factor.constant is not None for factor in factors
         )
@@ -62,18 +62,22 @@ class Piece:
 
         None if there is none: then rows cannot be loaded whole and rearranged on chip.
         """
-        name, found = self.lead.name, set()
+        name, dimensions = self.lead.name, set()
         others = {a.name for a in self.free}
         for access in self.loads:
             places = [i for i, e in enumerate(access.indices) if name in e.variables()]
             if len(places) != 1 or access.indices[places[0]].variables() & others:
                 return None
-            found.add((places[0], access.indices[places[0]]))
-        return next(iter(found))[0] if len(found) == 1 and not self.conditioned(name) else None
+            dimensions.add((places[0], access.indices[places[0]]))
+        return (
+            next(iter(dimensions))[0]
+            if len(dimensions) == 1 and not self.conditioned(name)
+            else None
+        )
 
 
-def extent_of(found: Axis) -> int:
-    return found.extent.constant or 1
+def extent_of(axis: Axis) -> int:
+    return axis.extent.constant or 1
 
 
 def longest(axes: tuple[Axis, ...]) -> int:

@@ -57,15 +57,15 @@ class AttentionBlocks(AttentionSchedule):
     def blocks(self, turn: str, scores: str) -> list[Subspace]:
         """Schedules in blocks of keys: those that keep a head's keys and values in SBUF; where they
         do not fit, or there is one block of queries, those that keep a block's."""
-        found = []
+        subspaces = []
         for block in BLOCKS:
             if block >= self.n:
                 continue
             head, again = (self._subspace_of_blocks(turn, scores, block, hold) for hold in HOLDS)
-            found += [one for one in (head,) if one.size]
+            subspaces += [one for one in (head,) if one.size]
             if self.m <= self.cols or not head.size:
-                found.append(again)
-        return found
+                subspaces.append(again)
+        return subspaces
 
     def _subspace_of_blocks(self, turn: str, scores: str, block: int, hold: str) -> Subspace:
         what = "bytes of {} a partition that the tiles take"

@@ -154,7 +154,7 @@ class AttentionStages:
             result = guarded(self.workload, sums, result)
         stages.map("row", (h, m, e), result)
         stages.map("y", (h, m, e), at("row", h, m, e))
-        return ComputeDefinition("attention", self._tensors(), tuple(stages.found))
+        return ComputeDefinition("attention", self._tensors(), tuple(stages.written))
 
     def _strip(
         self, stages: _Stages, name: str, axes: tuple[Axis, Axis, Axis], pair: int, fold: int
@@ -213,7 +213,7 @@ class AttentionStages:
         row, cols = axis("i", size), axis("j", size)
         diagonal = (row.var - cols.var, cols.var - row.var)
         unit = Select(diagonal, Const(-1.0), Const(0.0))
-        stages.found.append(Stage("unit", (row, cols), unit, dtype=kind))
+        stages.written.append(Stage("unit", (row, cols), unit, dtype=kind))
         scores = at("s", h, m, n)
         if where == "sbuf":
             stages.map("t", (h, m, n), scores, kind)
@@ -238,7 +238,7 @@ class AttentionStages:
         if self.mask == "row":
             z = axis("z", 1)
             stages.map("mask.strip", (z, n), Load("mask", (b.var, n.var)))
-            stages.found.append(Stage("ones", (z, m), Const(-1.0), dtype=self.workload.dtype))
+            stages.written.append(Stage("ones", (z, m), Const(-1.0), dtype=self.workload.dtype))
             less = call("multiply", Load("ones", (z.var, m.var)), at("mask.strip", z, n))
             stages.total("s.masked", (m, n), less, z, "sum", onto="s")
             scores = at("s.masked", h, m, n)
@@ -293,7 +293,7 @@ class _Stages:
 
     def __init__(self, batch: int, heads: int, dtype: str, keys: int, block: int) -> None:
         self.b, self.h, self.dtype = axis("b", batch), axis("h", heads), dtype
-        self.found: list[Stage] = []
+        self.written: list[Stage] = []
         self.block = block
         self.lead: tuple[Axis, ...] = ()
         self.keys = axis("n", keys)
@@ -316,14 +316,14 @@ class _Stages:
         return Load(name, (self.b.var, *(a.var for a in axes)))
 
     def map(self, name: str, axes: tuple[Axis, ...], value: Scalar, dtype: str = "") -> None:
-        self.found.append(Stage(name, (self.b, *axes), value, dtype=dtype or self.dtype))
+        self.written.append(Stage(name, (self.b, *axes), value, dtype=dtype or self.dtype))
 
     def total(
         self, name: str, axes: tuple[Axis, ...], value: Scalar, over: Axis, how: str,
         dtype: str = "float32", onto: str = "",
     ) -> None:  # fmt: skip
         spatial = (self.b, self.h, *axes)
-        self.found.append(Stage(name, spatial, value, (over,), how, dtype=dtype, onto=onto))
+        self.written.append(Stage(name, spatial, value, (over,), how, dtype=dtype, onto=onto))
 
 
 @lru_cache(maxsize=64)

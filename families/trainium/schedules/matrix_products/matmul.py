@@ -393,5 +393,5 @@ class MatmulSpace:
         """The schedule of a structural configuration; tile sizes stay symbols."""
         group = structure.integer("group")
         wide = self.wide if group == 1 else self.n
-        made = ProductSchedule(self.workload, self.rows, self.cols, wide, self.tall, group)
-        return made.build(compute_of(self.workload), structure)
+        product = ProductSchedule(self.workload, self.rows, self.cols, wide, self.tall, group)
+        return product.build(compute_of(self.workload), structure)

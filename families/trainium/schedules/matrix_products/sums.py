@@ -28,10 +28,10 @@ ADDED = ("bias", "residual")
 def leading(workload: Workload, step: str) -> str | None:
     """The operand of the first `step` of an epilogue that only additions come before; None without
     one."""
-    for position, found in enumerate(workload.epilogue):
-        if found.name == step:
-            return operand_name(found, position)
-        if found.name not in ADDED:
+    for position, applied in enumerate(workload.epilogue):
+        if applied.name == step:
+            return operand_name(applied, position)
+        if applied.name not in ADDED:
             return None
     return None
 

@@ -64,13 +64,13 @@ class FoldedRowsSpace:
 
     def space(self) -> SearchSpace:
         """Copies and widths, for every number of rows to a partition that fits."""
-        found: list[Subspace] = []
+        subspaces_kept: list[Subspace] = []
         for n, space in self.spaces.items():
             subspaces = space.space().subspaces
-            found += [chosen(s, KNOB, n) for s in subspaces if n == 1 or s.size]
+            subspaces_kept += [chosen(s, KNOB, n) for s in subspaces if n == 1 or s.size]
         if self.psum.offered:
-            found += [chosen(s, KNOB, 1) for s in self.psum.space().subspaces if s.size]
-        return SearchSpace(tuple(found))
+            subspaces_kept += [chosen(s, KNOB, 1) for s in self.psum.space().subspaces if s.size]
+        return SearchSpace(tuple(subspaces_kept))
 
     def default(self) -> Config:
         """The number of rows to a partition for which transfers and engines take least."""
@@ -157,18 +157,18 @@ def _passes(stage: Stage) -> tuple[int, int]:
     A function of one argument is the scalar engine's, with an operation on its argument (a scale or
     a bias of the row) and with the sum of its results; all else is the vector engine's.
     """
-    found = simplify(stage.value)
-    last = found is not None and found[0] in UNARY
+    operation = simplify(stage.value)
+    last = operation is not None and operation[0] in UNARY
     vector, scalar = _instructions(stage.value)
     return vector + (bool(stage.reduce_axes) and not (last and stage.reducer == "sum")), scalar
 
 
 def _instructions(value: Scalar) -> tuple[int, int]:
     """Those of an expression: see `_passes`."""
-    found = simplify(value)
-    if found is None:
+    call = simplify(value)
+    if call is None:
         return 0, 0
-    function, arguments = found
+    function, arguments = call
     if function in UNARY:
         (argument,) = arguments
         inside = argument.arguments if isinstance(argument, Call) else ()
@@ -207,8 +207,8 @@ def folds(compute: ComputeDefinition, target: Target) -> tuple[int, ...]:
         return ()
     having = set(_with_rows(compute))
     for stage in compute.stages:
-        for found in loads(stage.value):
-            rest = found.indices[1:] if found.buffer in having else found.indices
+        for load in loads(stage.value):
+            rest = load.indices[1:] if load.buffer in having else load.indices
             if any(rows.name in index.variables() for index in rest):
                 return ()
     most = min(PIECE * 2 // longest(compute), extent)
@@ -219,10 +219,10 @@ def _with_rows(compute: ComputeDefinition) -> list[str]:
     """Names of the tensors and stages that are read by rows."""
     rows, *_ = compute.output.axes
     return [
-        found.buffer
+        load.buffer
         for stage in compute.stages
-        for found in loads(stage.value)
-        if found.indices[:1] == (rows.var,)
+        for load in loads(stage.value)
+        if load.indices[:1] == (rows.var,)
     ]
 
 
@@ -235,10 +235,10 @@ def beside(compute: ComputeDefinition, n: int) -> ComputeDefinition:
     outer, inner = axis(rows.name, extent // n), axis(f"{rows.name}.p", n)
     having = set(_with_rows(compute))
 
-    def access(found: Load) -> Load:
-        if found.buffer not in having:
-            return found
-        return Load(found.buffer, (outer.var, inner.var, *found.indices[1:]))
+    def access(load: Load) -> Load:
+        if load.buffer not in having:
+            return load
+        return Load(load.buffer, (outer.var, inner.var, *load.indices[1:]))
 
     def tensor(old: Tensor) -> Tensor:
         if old.name not in having:

@@ -63,25 +63,25 @@ class FollowedSpace:
         plain = all(
             (factor := index.coefficient(a.name)) is not None and factor.constant is not None
             for stage in stages
-            for found in loads(stage.value)
-            for index in found.indices
+            for load in loads(stage.value)
+            for index in load.indices
             for a in stage.axes
         )
         return divisors(self.behind, WIDEST) if known and plain and self.behind > 1 else ()
 
     def space(self) -> SearchSpace:
         """Widths and copies that fit."""
-        found = [self._subspace(width, copies) for width in self.widths for copies in (1, 2, 3)]
-        kept = [s for s in found if s.size]
+        subspaces = [self._subspace(width, copies) for width in self.widths for copies in (1, 2, 3)]
+        kept = [s for s in subspaces if s.size]
         if not kept:
-            found = [
+            subspaces = [
                 self._subspace(width, copies, piece)
                 for width in self.widths
                 for copies in (1, 2, 3)
                 for piece in PIECES
                 if piece < self.along
             ]
-            kept = [s for s in found if s.size]
+            kept = [s for s in subspaces if s.size]
         return SearchSpace(tuple(kept))
 
     def _subspace(self, width: int, copies: int, piece: int = 0) -> Subspace:
@@ -157,9 +157,9 @@ class FollowedSpace:
         element = Load(source.buffer, (b.var, c.var, r.var, w.var))
         rows = Stage(copy, (b, r, c, w), element, dtype=self._dtype(source.buffer))
 
-        def access(found: Load) -> Load:
-            same = found.indices == tuple(e.substitute(index) for e in whole)
-            return replace(found, indices=each) if same else found
+        def access(load: Load) -> Load:
+            same = load.indices == tuple(e.substitute(index) for e in whole)
+            return replace(load, indices=each) if same else load
 
         def stage(old: Stage) -> Stage:
             value = rewrite(old.value, lambda e: e.substitute(index), access)
@@ -174,12 +174,12 @@ class FollowedSpace:
                 return replace(old, extents=tuple(map(const, (shape[0], self.along, *shape[1:]))))
             return replace(old, extents=tuple(map(const, shape))) if old.extents == full else old
 
-        found = replace(
+        dealt = replace(
             self.compute,
             inputs=tuple(map(tensor, self.compute.inputs)),
             stages=(rows, reduced, *map(stage, self.compute.stages[1:])),
         )
-        return with_store(found, self.dtype)
+        return with_store(dealt, self.dtype)
 
     def _dtype(self, name: str) -> str:
         return next(t.dtype for t in self.compute.inputs if t.name == name)

@@ -59,19 +59,19 @@ class LongRows:
         """Elements of each axis beside the rows in a piece: the last ones whole as far as it goes,
         of the kept ones at most `kept`."""
         left = {True: structure.integer("piece"), False: structure.integer("kept")}
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         kept = prod(_extent(a) for a in self.axes if a.name not in self.cut)
         left[True] = max(1, left[True] // min(kept, left[False]))
         for a in reversed(self.axes):
-            found[a.name] = min(_extent(a), left[a.name in self.cut])
-            left[a.name in self.cut] //= found[a.name]
-            if found[a.name] < _extent(a):
+            sizes[a.name] = min(_extent(a), left[a.name in self.cut])
+            left[a.name in self.cut] //= sizes[a.name]
+            if sizes[a.name] < _extent(a):
                 left[a.name in self.cut] = 1
-        return found
+        return sizes
 
     def subspaces(self) -> list[Subspace]:
         """Pieces, kept elements and copies that fit."""
-        found = []
+        subspaces = []
         for piece in PIECES:
             for kept in KEPT:
                 for copies in (3, 2, 1):
@@ -86,8 +86,8 @@ class LongRows:
                         "bytes of SBUF a partition that the pieces of a row take",
                         "choose smaller pieces or fewer copies",
                     )
-                    found.append(Subspace(fixed, (), (limit,)))
-        return [subspace for subspace in found if subspace.size]
+                    subspaces.append(Subspace(fixed, (), (limit,)))
+        return [subspace for subspace in subspaces if subspace.size]
 
     def _bytes(self, structure: Config) -> int:
         """Bytes a partition, of 4 an element: pieces, parts; temporaries, and staged pieces of what
@@ -184,11 +184,11 @@ def _as_they_lie(compute: ComputeDefinition) -> tuple[Axis, ...]:
     known = {a.name: a for s in reversed(compute.stages) for a in (*s.axes, *s.reduce_axes)}
     copied = {s.name for s in compute.stages if s.name.endswith(".rows")}
     reads = [
-        found.indices
+        load.indices
         for s in compute.stages
         if s.name not in copied
-        for found in loads(s.value)
-        if found.buffer in copied or any(t.name == found.buffer for t in compute.inputs)
+        for load in loads(s.value)
+        if load.buffer in copied or any(t.name == load.buffer for t in compute.inputs)
     ]
     order: dict[str, None] = {}
     for indices in sorted(reads, key=len, reverse=True):
@@ -202,24 +202,24 @@ def _as_they_lie(compute: ComputeDefinition) -> tuple[Axis, ...]:
 
 def _clones(reader: Stage, wide: dict[str, Stage]) -> dict[str, Stage]:
     """The stages of whole rows that one reads, through others too, as its own, by their names."""
-    found: dict[str, Stage] = {}
+    clones: dict[str, Stage] = {}
 
     def visit(stage: Stage) -> None:
         for name in sorted(stage.reads & wide.keys()):
-            if name not in found:
+            if name not in clones:
                 visit(wide[name])
-                names = {old: new.name for old, new in found.items()}
+                names = {old: new.name for old, new in clones.items()}
                 own = replace(wide[name], name=f"{name}.{reader.name}")
-                found[name] = _reading(own, names)
+                clones[name] = _reading(own, names)
 
     visit(reader)
-    return found
+    return clones
 
 
 def _reading(stage: Stage, names: dict[str, str]) -> Stage:
     """A stage that reads others by new names."""
 
-    def access(found: Load) -> Load:
-        return Load(names.get(found.buffer, found.buffer), found.indices)
+    def access(load: Load) -> Load:
+        return Load(names.get(load.buffer, load.buffer), load.indices)
 
     return replace(stage, value=rewrite(stage.value, lambda index: index, access))

@@ -123,18 +123,18 @@ def _taken_out(compute: ComputeDefinition) -> tuple[ComputeDefinition, tuple[Sta
     row = compute.stage("row")
     taking = _Taking(row.axes)
     last = replace(row, value=taking.visit(row.value))
-    found = tuple(taking.found)
+    taken = tuple(taking.stages)
     stages = tuple(
-        new for old in compute.stages for new in ((*found, last) if old is row else (old,))
+        new for old in compute.stages for new in ((*taken, last) if old is row else (old,))
     )
-    return replace(compute, stages=stages), found
+    return replace(compute, stages=stages), taken
 
 
 class _Taking:
     """One walk over a row's expression, what is found in it in the order of computing."""
 
     def __init__(self, axes: tuple[Axis, ...]) -> None:
-        self.axes, self.found = axes, list[Stage]()
+        self.axes, self.stages = axes, list[Stage]()
 
     def visit(self, value: Scalar) -> Scalar:
         """A value with what is taken out of it read from there."""
@@ -152,14 +152,14 @@ class _Taking:
 
     def known(self, value: Scalar) -> Scalar:
         """What has been taken out before, where a value is that."""
-        same = next((stage for stage in self.found if stage.value == value), None)
+        same = next((stage for stage in self.stages if stage.value == value), None)
         return value if same is None else Load(same.name, tuple(a.var for a in self.axes))
 
     def one_taken(self, arguments: list[Scalar]) -> list[Scalar]:
         """Operands of an instruction of two tensors with one of them in PSUM, if that pays."""
         for place, argument in enumerate(arguments):
             if self.pays(argument):
-                self.found.append(Stage(f"row.{len(self.found)}", self.axes, argument))
+                self.stages.append(Stage(f"row.{len(self.stages)}", self.axes, argument))
                 return [*arguments[:place], self.known(argument), *arguments[place + 1 :]]
         return arguments
 
@@ -186,11 +186,11 @@ class _Taking:
     def is_full(self, value: Scalar) -> bool:
         """Whether a value changes along the row."""
         k = self.axes[-1].name
-        return any(k in index.variables() for found in loads(value) for index in found.indices)
+        return any(k in index.variables() for load in loads(value) for index in load.indices)
 
     def is_there(self, value: Scalar) -> bool:
         """Whether a value is read from PSUM."""
-        return isinstance(value, Load) and value.buffer in {stage.name for stage in self.found}
+        return isinstance(value, Load) and value.buffer in {stage.name for stage in self.stages}
 
 
 def _replaced(value: Scalar, old: Scalar, new: Scalar) -> Scalar:

@@ -140,13 +140,13 @@ class RowsSpace:
     def default(self) -> Config:
         """Two blocks under way, of chains three; about 2,048 columns at a time."""
         space = self.space()
-        found = list(space)
-        if not found:
+        configs = list(space)
+        if not configs:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         wanted = 3 if self.reduces else 2
         algorithm = WHOLE if self._pays_whole() else "rows"
         return min(
-            found,
+            configs,
             key=lambda c: (
                 c["algorithm"] != algorithm,
                 abs(c.integer("copies") - wanted),
@@ -201,10 +201,8 @@ def folded(compute: ComputeDefinition, target: Target) -> ComputeDefinition:
     width = widths[-1]
     r, k = axis("r", extent // width), axis("k", width)
 
-    def access(found: Load) -> Load:
-        return Load(
-            found.buffer, (r.var, k.var) if found.indices == (whole.var,) else found.indices
-        )
+    def access(load: Load) -> Load:
+        return Load(load.buffer, (r.var, k.var) if load.indices == (whole.var,) else load.indices)
 
     def fold(tensor: Tensor) -> Tensor:
         return (
@@ -231,7 +229,7 @@ def _elements(stage: Stage) -> int:
 
 
 def _reduced(stage: Stage) -> set[str]:
-    return {found.name for found in stage.reduce_axes}
+    return {axis.name for axis in stage.reduce_axes}
 
 
 def _columns(extent: int) -> list[int]:
@@ -254,9 +252,9 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
         element = Load(tensor.name, tuple(a.var for a in axes))
         copies[tensor.name] = Stage(f"{tensor.name}.rows", axes, element, dtype=tensor.dtype)
 
-    def access(found: Load) -> Load:
-        name = copies[found.buffer].name if found.buffer in copies else found.buffer
-        return Load(name, found.indices)
+    def access(load: Load) -> Load:
+        name = copies[load.buffer].name if load.buffer in copies else load.buffer
+        return Load(name, load.indices)
 
     stages = tuple(
         replace(s, value=rewrite(s.value, lambda index: index, access)) for s in compute.stages

@@ -207,31 +207,31 @@ class Analysis(Structure):
     def in_turns(self, loop: Loop, part: Estimate, values: Values) -> Array:
         """`further` where a loop's tiles have one place."""
         _, makers, users = self.split(loop.body)
-        made, used = self.halves(loop, values)
+        filling, used = self.halves(loop, values)
         count = self.sweeps(users[0], values)
-        produced = np.any(made.occupied[TENSOR] > 0) and not np.any(used.occupied[TENSOR] > 0)
+        produced = np.any(filling.occupied[TENSOR] > 0) and not np.any(used.occupied[TENSOR] > 0)
         if produced and count is None:
             tiles = self.sweeps(makers[-1], values)
-            return self.alone(part, made, used, 1 if tiles is None else tiles)
+            return self.alone(part, filling, used, 1 if tiles is None else tiles)
         if produced:  # sums leave tile by tile while the next block's are made, or loaded for
             left = used.repeated / count
             rounds, copies = self.chains(makers[-1], values)
-            loaded = made.occupied[DMA] * np.minimum(1.0, copies / rounds)
+            loaded = filling.occupied[DMA] * np.minimum(1.0, copies / rounds)
             left = np.maximum(left - loaded, 0.0)
-            return np.asarray(np.maximum(part.step, made.repeated + left))
+            return np.asarray(np.maximum(part.step, filling.repeated + left))
         sweep = used.repeated / (1 if count is None else count)
         several = 0.0 if count is None else np.asarray(count) > 1
-        turned = (made.occupied[TENSOR] > 0) * several
-        hidden, span = np.where(turned, TURNED_SWEEPS, SWEEPS) * sweep, made.span
+        turned = (filling.occupied[TENSOR] > 0) * several
+        hidden, span = np.where(turned, TURNED_SWEEPS, SWEEPS) * sweep, filling.span
         if count is None or np.any(count == 1):
             # one sweep frees a place bit by bit, as it was made
-            pieces = np.maximum(made.data[TRANSFERS] / len(makers), 1.0)
+            pieces = np.maximum(filling.data[TRANSFERS] / len(makers), 1.0)
             once = True if count is None else count == 1
             hidden = np.where(once, hidden * (1 - 1 / pieces), hidden)
             span = np.where(once, np.minimum(span, self.together(makers, values)), span)
         bare: Array = np.maximum(0.0, span - hidden)
-        chain = span - made.occupied[DMA] - self.core.dma_start_ns
-        bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
+        chain = span - filling.occupied[DMA] - self.core.dma_start_ns
+        bare = np.where(filling.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
 
     def halves(self, loop: Loop, values: Values) -> tuple[Estimate, Estimate]:
@@ -253,9 +253,9 @@ class Analysis(Structure):
     def ahead(self, loop: Loop, values: Values) -> Array:
         """ns by which use begins before all of the first tiles are made, which come in parts."""
         first = {**values, loop.variable: 0}
-        made, used = self.halves(loop, first)
+        filling, used = self.halves(loop, first)
         count = self.pieces(self.split(loop.body)[2][0], first)
-        return np.asarray(AHEAD * (1 - 1 / count) * np.minimum(made.span, used.span))
+        return np.asarray(AHEAD * (1 - 1 / count) * np.minimum(filling.span, used.span))
 
     def pieces(self, statement: Statement, values: Values) -> Any:
         """In how many pieces a statement takes what it uses: the iterations of its outermost loop
@@ -287,25 +287,25 @@ class Analysis(Structure):
                 count = count * np.maximum(self.value(loop.extent, known), 1)
         return count
 
-    def alone(self, part: Estimate, made: Estimate, used: Estimate, tiles: Any) -> Array:
+    def alone(self, part: Estimate, filling: Estimate, used: Estimate, tiles: Any) -> Array:
         """ns an iteration adds whose tiles have one place each: results are not written before the
         last are stored, nor inputs loaded before all is made. Products run ahead into PSUM, as far
         as `AHEAD_IN_PSUM` of their `tiles`."""
-        carried = np.maximum(made.occupied[VECTOR], made.occupied[SCALAR])
-        ahead = made.occupied[TENSOR] * np.minimum(1.0, AHEAD_IN_PSUM / tiles)
-        loads = made.occupied[DMA] > 0
-        behind = np.where(loads, made.occupied[TENSOR], made.span) - ahead
-        loaded = np.where(loads, made.span, 0.0)
+        carried = np.maximum(filling.occupied[VECTOR], filling.occupied[SCALAR])
+        ahead = filling.occupied[TENSOR] * np.minimum(1.0, AHEAD_IN_PSUM / tiles)
+        loads = filling.occupied[DMA] > 0
+        behind = np.where(loads, filling.occupied[TENSOR], filling.span) - ahead
+        loaded = np.where(loads, filling.span, 0.0)
         shown = used.span + np.maximum(carried, behind) + self.core.semaphore_ns
         return np.asarray(np.maximum(part.step, np.maximum(shown, loaded)))
 
     def total(self, statements: list[Statement], values: Values) -> Estimate:
         total, steady = Estimate.zero(self.n), np.zeros(self.n)
         for statement in statements:
-            found = self.statement(statement, values)
-            total.add(found)
-            total.span = total.span + found.span
-            steady = steady + found.repeated
+            cost = self.statement(statement, values)
+            total.add(cost)
+            total.span = total.span + cost.span
+            steady = steady + cost.repeated
         total.steady = np.minimum(steady, total.span)
         return total
 
@@ -346,10 +346,10 @@ class Analysis(Structure):
         """A rectangular nest, `apart` its unrolled loops, on the engines of each configuration."""
         engines = self.engines(block)
         ways = [engines] if isinstance(engines, str) else sorted(set(engines.tolist()))
-        found = [self.cost(loops, self.assigned(block, way), sizes, apart, values) for way in ways]
-        for way, other in zip(ways[1:], found[1:], strict=True):
-            found[0].replace(engines == way, other)
-        return found[0]
+        costs = [self.cost(loops, self.assigned(block, way), sizes, apart, values) for way in ways]
+        for way, other in zip(ways[1:], costs[1:], strict=True):
+            costs[0].replace(engines == way, other)
+        return costs[0]
 
     def cost(
         self,

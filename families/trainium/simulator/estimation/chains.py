@@ -30,18 +30,18 @@ class _Tile:
     """What is known of a tile: ns, each of shape (n,).
 
     Attributes:
-        made: what writes it takes; ready: when that is done; first, last: when its readers begin
+        writing: what writes it takes; ready: when that is done; first, last: when its readers begin
             and are done.
     """
 
-    made: Any = 0.0
+    writing: Any = 0.0
     ready: Any = 0.0
     first: Any = np.inf
     last: Any = 0.0
 
     @property
     def life(self) -> Any:
-        return self.made + np.maximum(self.last - np.minimum(self.first, self.last), 0.0)
+        return self.writing + np.maximum(self.last - np.minimum(self.first, self.last), 0.0)
 
 
 class Chains:
@@ -74,7 +74,7 @@ class Chains:
             if name in read:
                 tile.last = tile.last + more
             if name in written:
-                tile.made, tile.ready = tile.made + more, tile.ready + more
+                tile.writing, tile.ready = tile.writing + more, tile.ready + more
 
     def body(self, statement: Statement, values: Values, count: Any) -> None:
         """Statements run `count` times; the lives of the tiles they make count as waiting."""
@@ -106,5 +106,5 @@ class Chains:
             tile.first, tile.last = np.minimum(tile.first, start), np.maximum(tile.last, finish)
         for name in written & set(self.tiles):
             tile = self.tiles[name]
-            tile.made, tile.ready = tile.made + span, np.maximum(tile.ready, finish)
+            tile.writing, tile.ready = tile.writing + span, np.maximum(tile.ready, finish)
         self.chain = np.maximum(self.chain, finish)

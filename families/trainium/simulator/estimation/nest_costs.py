@@ -93,7 +93,7 @@ class NestCost(TransferCost):
         rest: Any = 1.0
         for name in set(apart) - set(stack):
             rest = rest * apart[name]
-        sources = {self.scope(found.buffer) for found in loads(self.block.value)}
+        sources = {self.scope(load.buffer) for load in loads(self.block.value)}
         copied = bool(self.block.engine and stack and self.is_dma(sources))
         total = Estimate.zero(self.n)
         total.add(one, rest if copied else rest * high)
@@ -147,7 +147,7 @@ class NestCost(TransferCost):
         pieces = np.maximum(self.boxes(), np.ceil(elements / MAX_ELEMENTS)) * present
         each = elements / np.maximum(pieces, 1)
         several = [_ENGINES.get(name, VECTOR) for name in block.engine.split("|")]
-        touched = {block.buffer, *(found.buffer for found in loads(block.value))}
+        touched = {block.buffer, *(load.buffer for load in loads(block.value))}
         psum = any(self.scope(name) == "psum" for name in touched)
         rate = 2.0 if self.strided() else 1.0
         for place, (engine, factor) in enumerate(self.instructions(block.value, several[0])):
@@ -174,16 +174,16 @@ class NestCost(TransferCost):
         again = isinstance(block.value, Call) and kept
         inner = kept if again or not summed else summed
         return bool(inner) and any(
-            self.apart(found, inner[-1])
-            for found in (block.write, *loads(block.value))
-            if self.scope(found.buffer) != "hbm"
+            self.apart(load, inner[-1])
+            for load in (block.write, *loads(block.value))
+            if self.scope(load.buffer) != "hbm"
         )
 
-    def apart(self, found: Load, name: str) -> bool:
+    def apart(self, load: Load, name: str) -> bool:
         """Whether one step of a loop moves an access by more than `FULL_RATE_BYTES`."""
-        buffer = self.buffers[found.buffer]
+        buffer = self.buffers[load.buffer]
         step = size_of(buffer.dtype)
-        for index, extent in reversed(list(zip(found.indices, buffer.shape, strict=True))[1:]):
+        for index, extent in reversed(list(zip(load.indices, buffer.shape, strict=True))[1:]):
             moved = index.coefficient(name)
             if moved is None:
                 return False
@@ -204,7 +204,7 @@ class NestCost(TransferCost):
         two = self.core.target.number("vector.tensor_tensor_factor")
         if self.block.reducer == "sum" and squared(value) is not None:
             return [(SCALAR, 1.0)]
-        found: list[tuple[int, float]] = []
+        instructions: list[tuple[int, float]] = []
         occurrences = calls(value)
         gone = absorbed(self.column, self.full, occurrences)
         for part in occurrences:
@@ -216,18 +216,18 @@ class NestCost(TransferCost):
                 continue
             if joined is not None:
                 full = self.full(joined.other)
-                found.append((VECTOR, self.pace(joined.tile, two)) if full else (own, 1.0))
+                instructions.append((VECTOR, self.pace(joined.tile, two)) if full else (own, 1.0))
             elif len(arguments) == 1:
                 own_engine = function in ("reciprocal", "negate")
-                found.append((own if own_engine else SCALAR, 1.0))
+                instructions.append((own if own_engine else SCALAR, 1.0))
             elif function == "where":
                 numbers = sum(isinstance(a, Const) for a in arguments[1:2])
-                found += [(own, 1.0)] * (1 + numbers) + [(VECTOR, two)]
+                instructions += [(own, 1.0)] * (1 + numbers) + [(VECTOR, two)]
             else:
                 both = all(self.full(a) for a in arguments)
                 pace = min(self.pace(a, two) for a in arguments)
-                found.append((VECTOR if both else own, pace if both else 1.0))
-        return found or [(own, 1.0)]
+                instructions.append((VECTOR if both else own, pace if both else 1.0))
+        return instructions or [(own, 1.0)]
 
     def pace(self, value: Scalar, two: float) -> float:
         """Cycles an element of an instruction of two tiles one of which is `value`."""

@@ -78,9 +78,9 @@ class Structure:
     def on(self, core: Core) -> Self:
         """The same program on a core that differs in how fast it is alone; what was found out of
         the program is shared, costs are not."""
-        found = copy(self)  # not made anew: the program is walked once
-        found.core, found.costs, found.settings = core, {}, ()
-        return found
+        other = copy(self)  # not made anew: the program is walked once
+        other.core, other.costs, other.settings = core, {}, ()
+        return other
 
     def variables(self, body: Statement) -> frozenset[str]:
         """Variables that extents inside a statement depend on."""
@@ -169,7 +169,7 @@ def _accesses(statement: Statement) -> tuple[bool, frozenset[str], frozenset[str
         makes |= isinstance(inner, Allocate)
         if isinstance(inner, Block):
             written.add(inner.buffer)
-            read |= {found.buffer for found in loads(inner.value)}
+            read |= {load.buffer for load in loads(inner.value)}
     return makes, frozenset(read), frozenset(written)
 
 
@@ -185,11 +185,11 @@ def _places(statement: Statement, depth: int) -> Iterator[tuple[Buffer, int]]:
 def _begun(statement: Statement) -> Iterator[str]:
     """Stages that single instructions reduce: what these begin from need not be written."""
     for inner in walk(statement):
-        found = match_nest(inner) if isinstance(inner, Loop) else None
-        if found and found[1].reducer is not None:
-            written = {name for index in found[1].write.indices for name in index.variables()}
-            if any(loop.variable not in written for loop in found[0]):
-                yield found[1].stage
+        nest = match_nest(inner) if isinstance(inner, Loop) else None
+        if nest and nest[1].reducer is not None:
+            written = {name for index in nest[1].write.indices for name in index.variables()}
+            if any(loop.variable not in written for loop in nest[0]):
+                yield nest[1].stage
 
 
 def _around(

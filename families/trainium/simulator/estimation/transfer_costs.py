@@ -65,8 +65,8 @@ class TransferCost:
         return not sources | {self.scope(self.block.buffer)} <= {"sbuf", "psum"}
 
     def scope(self, name: str) -> str:
-        found = self.buffers[name].scope
-        return found if found in ("sbuf", "psum") else "hbm"
+        scope = self.buffers[name].scope
+        return scope if scope in ("sbuf", "psum") else "hbm"
 
     def dtype(self, name: str) -> str:
         return self.buffers[name].dtype
@@ -77,11 +77,11 @@ class TransferCost:
             result = result * self.sizes[name]
         return result
 
-    def partition(self, found: Load) -> set[str]:
-        return set(found.indices[0].variables()) & set(self.sizes)
+    def partition(self, load: Load) -> set[str]:
+        return set(load.indices[0].variables()) & set(self.sizes)
 
-    def used(self, found: Load) -> set[str]:
-        return {n for index in found.indices for n in index.variables()} & set(self.sizes)
+    def used(self, load: Load) -> set[str]:
+        return {n for index in load.indices for n in index.variables()} & set(self.sizes)
 
     def elements(self) -> Any:
         """Elements a partition that the nest writes or goes over."""
@@ -163,7 +163,7 @@ class TransferCost:
     def scattered(self, chip: Load, hbm: Load) -> bool:
         """Whether elements that follow each other in HBM lie apart on chip."""
         for name in hbm.indices[-1].variables() & set(self.sizes):
-            step, other = (found.indices[-1].coefficient(name) for found in (hbm, chip))
+            step, other = (load.indices[-1].coefficient(name) for load in (hbm, chip))
             moves = step is not None and step.constant == 1 and np.all(self.sizes[name] > 1)
             if moves and name not in self.partition(chip):
                 return other is None or other.constant != 1
@@ -200,17 +200,17 @@ class TransferCost:
     def staged(self, total: Estimate, value: Scalar, rows: set[str]) -> Estimate:
         """Operands that an epilogue reads straight from HBM."""
         core = self.core
-        for found in dict.fromkeys(loads(value)):
-            if self.scope(found.buffer) != "hbm":
+        for load in dict.fromkeys(loads(value)):
+            if self.scope(load.buffer) != "hbm":
                 continue
-            size = size_of(self.dtype(found.buffer))
-            elements = self.product(self.used(found) | rows)
-            run = self.run(found, rows)
-            if found.buffer in self.constants:
-                run = self.laid_out(found, elements, size, rows)
-            loaded = self.loaded(found)
-            if self.used(found) & rows and self.used(found) <= rows:  # a column of a vector
-                elements = prod(e.constant or 1 for e in self.buffers[found.buffer].shape)
+            size = size_of(self.dtype(load.buffer))
+            elements = self.product(self.used(load) | rows)
+            run = self.run(load, rows)
+            if load.buffer in self.constants:
+                run = self.laid_out(load, elements, size, rows)
+            loaded = self.loaded(load)
+            if self.used(load) & rows and self.used(load) <= rows:  # a column of a vector
+                elements = prod(e.constant or 1 for e in self.buffers[load.buffer].shape)
                 loaded, run = 1, elements
             engines, time = _vector_transfer(elements / run, run * size, core)
             share = loaded / prod(self.turns.values())
@@ -223,10 +223,10 @@ class TransferCost:
         """Whether instructions read operands from HBM, which may be loaded less often than read."""
         return any(self.scope(f.buffer) == "hbm" for f in loads(self.block.value))
 
-    def loaded(self, found: Load) -> Any:
+    def loaded(self, load: Load) -> Any:
         """How often what is read from HBM is loaded: a few pieces stay staged, each once."""
         every: Any = prod(self.turns.values())
-        moving = {name for index in found.indices for name in index.variables()} - set(self.sizes)
+        moving = {name for index in load.indices for name in index.variables()} - set(self.sizes)
         if not moving <= set(self.turns):
             return every
         pieces: Any = prod(self.turns[name] for name in moving)

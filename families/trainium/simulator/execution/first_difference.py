@@ -41,7 +41,7 @@ class Difference:
         among: rows one of which it is, in order, `row` first; alone if it is certain.
         instance: the nest it is for.
         buffer, index: the first element that is wrong.
-        found, wanted: what stands there, and what should.
+        computed, wanted: what stands there, and what should.
         repair: a change of the instruction that makes the nest right; "" if none is known.
     """
 
@@ -50,7 +50,7 @@ class Difference:
     instance: Instance
     buffer: str
     index: tuple[int, ...]
-    found: float
+    computed: float
     wanted: float
     repair: str = ""
 
@@ -111,13 +111,13 @@ class _Search:
 
     def meanings(self) -> dict[Key, Written]:
         """What each nest leaves behind."""
-        found: dict[Key, Written] = {}
+        meanings: dict[Key, Written] = {}
 
         def told(statement: Statement, around: Mapping[str, int], written: Written) -> None:
-            found[id(statement), tuple(sorted(around.items()))] = written
+            meanings[id(statement), tuple(sorted(around.items()))] = written
 
         run(self.program, self.arrays, self.traced.is_nest, told)
-        return found
+        return meanings
 
     def within(self, owner: int, known: Written) -> Difference:
         """The row of a wrong nest at which the error arises."""
@@ -133,8 +133,8 @@ class _Search:
         replay.keep()
         stretch = self.rows[mine[0] : mine[-1] + 1]
         sources = self.sources(replay, stretch, set(mine))
-        found = replay.at(instance.where, known.places)
-        wrong = np.flatnonzero(differs(found, known.values))
+        values = replay.at(instance.where, known.places)
+        wrong = np.flatnonzero(differs(values, known.values))
         authors = replay.authors_at(instance.where, known.places)[wrong]
         inside = [int(a) for a in np.unique(authors) if int(a) in sources]
         among = closure(sources, inside[0]) if inside else mine
@@ -155,7 +155,7 @@ class _Search:
         among = [number for number, _ in repaired] or among
         return Difference(
             among[0], tuple(among), instance, known.block.buffer,
-            tuple(int(place[at]) for place in known.places), float(found[at]),
+            tuple(int(place[at]) for place in known.places), float(values[at]),
             float(known.values[at]), repair,
         )  # fmt: skip
 
@@ -163,7 +163,7 @@ class _Search:
         self, replay: Replay, stretch: Sequence[Instruction], mine: set[int]
     ) -> dict[int, set[int]]:
         """Of each row of a nest, those of the nest that it reads from; executes the stretch."""
-        found: dict[int, set[int]] = {}
+        sources: dict[int, set[int]] = {}
         for row in stretch:
             if row.index in mine:
                 read = [a for name, a in row.operands.items() if name not in RESULTS]
@@ -171,9 +171,9 @@ class _Search:
                     read.append(row.operands["out"])
                 authors = [np.unique(replay.bytes_of(access)) for access in read]
                 known = {int(a) for part in authors for a in part}
-                found[row.index] = known & found.keys()
+                sources[row.index] = known & sources.keys()
             replay.step(row)
-        return found
+        return sources
 
     def spoilt(self, instance: Instance, replay: Replay) -> Difference | None:
         """Who wrote over what a nest reads, after it was right."""
@@ -192,16 +192,16 @@ class _Search:
             if array is None or not array.size:
                 continue
             places = tuple(part.reshape(-1) for part in np.indices(array.shape))
-            wanted, found = array.reshape(-1), replay.at(stands, places)
+            wanted, values = array.reshape(-1), replay.at(stands, places)
             authors = replay.authors_at(stands, places)
-            wrong = np.flatnonzero(differs(found, wanted) & (authors >= 0))
+            wrong = np.flatnonzero(differs(values, wanted) & (authors >= 0))
             for at in wrong[:1].tolist():
                 author = int(authors[at])
                 owner = self.owners[author]
                 block = self.traced.instances[owner]
                 return Difference(
                     author, (author,), block, name, tuple(int(place[at]) for place in places),
-                    float(found[at]), float(wanted[at]),
+                    float(values[at]), float(wanted[at]),
                     "it writes over what is still to be read",
                 )  # fmt: skip
         return None
@@ -209,10 +209,10 @@ class _Search:
 
 def closure(sources: Mapping[int, set[int]], row: int) -> list[int]:
     """A row and those of its nest that it depends on, in order."""
-    found, waiting = {row}, [row]
+    closure, waiting = {row}, [row]
     while waiting:
         for source in sources[waiting.pop()]:
-            if source not in found:
-                found.add(source)
+            if source not in closure:
+                closure.add(source)
                 waiting.append(source)
-    return sorted(found)
+    return sorted(closure)

@@ -62,7 +62,7 @@ def repairs(
 ) -> list[tuple[int, str]]:
     """The rows of `among` that a change makes right, in order, with the change in words."""
     replay, right, _ = looks
-    found: dict[int, str] = {}
+    changes: dict[int, str] = {}
     left = TRIES
     for number in among:
         place = next(i for i, row in enumerate(stretch) if row.index == number)
@@ -70,16 +70,16 @@ def repairs(
         for changed, words in _changes(stream, stretch[place], block, (place, stretch, looks)):
             left -= 1
             if left <= 0:
-                return list(found.items())
+                return list(changes.items())
             whole[place] = changed
             try:
                 replay.again(whole)
             except (ValueError, KeyError, IndexError):  # outside its memory, or no such operation
                 continue
             if right():
-                found[number] = words
+                changes[number] = words
                 break
-    return list(found.items())
+    return list(changes.items())
 
 
 def _changes(
@@ -158,10 +158,10 @@ def _places(stream: InstructionStream, row: Instruction, access: Access) -> list
             other = int(rows[name][number])
             if other < 0:
                 continue
-            found = stream.access(other)
-            alike = found.shape == access.shape and found.dtype == access.dtype
-            if alike and found.space == access.space and found != access:
-                known[found] = None
+            operand = stream.access(other)
+            alike = operand.shape == access.shape and operand.dtype == access.dtype
+            if alike and operand.space == access.space and operand != access:
+                known[operand] = None
         if len(known) >= PLACES:
             break
     return list(known)[:PLACES]
@@ -169,7 +169,7 @@ def _places(stream: InstructionStream, row: Instruction, access: Access) -> list
 
 def _between(stream: InstructionStream, row: Instruction, access: Access) -> list[Access]:
     """Where an operand would lie if it went on as in the instructions beside it."""
-    name = next(name for name, found in row.operands.items() if found == access)
+    name = next(name for name, operand in row.operands.items() if operand == access)
     column = stream.rows[name]
     alike = [
         number
@@ -181,10 +181,10 @@ def _between(stream: InstructionStream, row: Instruction, access: Access) -> lis
         n - at: stream.access(int(column[alike[n]])).offset
         for n in range(max(0, at - 2), min(len(alike), at + 3))
     }
-    found = []
+    accesses = []
     for one, two, times in ((-1, 1, 0.5), (-2, -1, 2.0), (2, 1, 2.0)):
         if one in offsets and two in offsets:
             place = offsets[one] + times * (offsets[two] - offsets[one])
             if place >= 0 and place == int(place) and place != access.offset:
-                found.append(replace(access, offset=int(place)))
-    return found
+                accesses.append(replace(access, offset=int(place)))
+    return accesses

@@ -123,16 +123,16 @@ class Replay:
     def _addresses(self, stands: Stands, places: Sequence[Array], size: int) -> tuple[int, Array]:
         """The tensor (-1: on chip), and the first byte of each element."""
         shape = np.broadcast_shapes(*(np.shape(place) for place in places)) if places else ()
-        found = np.zeros(shape, np.int64)
+        offset = np.zeros(shape, np.int64)
         if isinstance(stands, HbmView):
             for place, (_, stride) in zip(places, stands.dims, strict=False):
-                found = found + place * stride
-            return stands.tensor, (found + stands.offset) * size
+                offset = offset + place * stride
+            return stands.tensor, (offset + stands.offset) * size
         pitch = self.machine.chip[stands.space].shape[1]
         for place, (_, stride) in zip(places[1:], stands.dims, strict=False):
-            found = found + place * stride
+            offset = offset + place * stride
         row = (places[0] if places else 0) + np.int64(stands.partition)
-        return -1, row * pitch + stands.offset + found * size
+        return -1, row * pitch + stands.offset + offset * size
 
 
 def tensor_arrays(tensors: Sequence[HbmTensor], hbm: Sequence[Array]) -> Mapping[str, Array]:

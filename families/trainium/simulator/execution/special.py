@@ -63,9 +63,9 @@ def match_replace8(a: Array, values: Array, fill: float) -> Array:
     """The rows with the first place of each value replaced, one value after the other."""
     result = a.copy()
     for column in values.T:
-        found = result == column[:, None]
-        rows = np.flatnonzero(found.any(axis=1))
-        result[rows, found[rows].argmax(axis=1)] = fill
+        matches = result == column[:, None]
+        rows = np.flatnonzero(matches.any(axis=1))
+        result[rows, matches[rows].argmax(axis=1)] = fill
     return result
 
 

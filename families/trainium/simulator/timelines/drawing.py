@@ -17,14 +17,14 @@ from tilesmith.families.trainium.simulator.timelines.trace import write_trace
 
 
 def span_of(
-    played: Timeline, mine: NDArray[np.bool_], name: str, told: Mapping[str, Any]
+    played: Timeline, mine: NDArray[np.bool_], name: str, arguments: Mapping[str, Any]
 ) -> Span | None:
     """When an operator is worked on: from its first instruction on an engine to its last result;
     where it only moves data, its transfers. Weights may be loaded long before.
 
     Args:
         mine: of every instruction whether it is the operator's; None comes of none.
-        told: what else a reader may want to know.
+        arguments: what else a reader may want to know.
     """
     if not mine.any():
         return None
@@ -32,7 +32,7 @@ def span_of(
     working = engines if engines.any() else mine
     begin, end = float(played.start[working].min()), float(played.end[mine].max())
     first = {"first_transfer_us": float(played.start[mine].min()) / 1e3}
-    return Span(name, begin / 1e3, end / 1e3, {**told, **first})
+    return Span(name, begin / 1e3, end / 1e3, {**arguments, **first})
 
 
 def draw(played: Timeline, path: Path, operators: Sequence[Span]) -> tuple[str, ...]:

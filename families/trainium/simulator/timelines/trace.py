@@ -75,11 +75,11 @@ def cut_notice(count: int, maximum: int) -> str:
     return f"the trace shows the first {maximum} of {count} instructions"
 
 
-def _stream(out: TextIO, found: Iterator[dict[str, Any]], notice: str) -> None:
+def _stream(out: TextIO, events: Iterator[dict[str, Any]], notice: str) -> None:
     out.write('{"displayTimeUnit": "ns", "otherData": ')
     out.write(json.dumps({"notice": notice}))
     out.write(', "traceEvents": [\n')
-    for number, event in enumerate(found):
+    for number, event in enumerate(events):
         out.write(",\n" if number else "")
         out.write(json.dumps(event, separators=(",", ":")))
     out.write("\n]}\n")

@@ -130,7 +130,7 @@ def test_a_perceptron_by_columns_and_rows(cores: int) -> None:
     assert found.played is not None and found.streams is not None
     linked = found.streams.linked
     assert isinstance(linked, LinkedChips)
-    flight_us = linked.made.flight / linked.made.schedule.chip.ghz / 1e3
+    flight_us = linked.program.flight / linked.program.schedule.chip.ghz / 1e3
     hops = 1 if cores == 2 else 2
     assert hops * flight_us < found.played.makespan_us < hops * flight_us + 3
     assert found.played.collectives == 1

@@ -158,7 +158,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, _Layout]:
     homes = dict.fromkeys(_kept_twice(flow, chip, moving - weights - indices - tables - written), 2)
     homes |= dict.fromkeys(_read_often(flow, chip) - weights - indices - tables, OFTEN_HOMES)
     touched = _touched(flow, weights & written)
-    found = {}
+    layouts = {}
     for name, given in flow.tensors.items():
         tensor = replace(given, copies=max(given.copies, homes.get(name, 1)))
         stripes = tensor.stripes
@@ -176,11 +176,11 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, _Layout]:
         multiplied = name not in others | indices | tables | written or (
             name in touched and _shared_blocks(touched[name], block)
         )
-        found[name] = _Layout(
+        layouts[name] = _Layout(
             tensor, block, stripes, multiplied, name in sums | indices, name in tables,
             name in weights and tensor.role == "constant", name in indices,
         )  # fmt: skip
-    return found
+    return layouts
 
 
 def _kept_twice(flow: Dataflow, chip: Chip, moving: set[str]) -> set[str]:
@@ -281,12 +281,12 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
 
 def _touched(flow: Dataflow, names: set[str]) -> dict[str, list[tuple[Ints, bool]]]:
     """The rows that chains touch of some tensors, and whether they write them (`accessed`)."""
-    found: dict[str, list[tuple[Ints, bool]]] = {name: [] for name in names}
+    touched: dict[str, list[tuple[Ints, bool]]] = {name: [] for name in names}
     for chain in flow.chains if names else ():
         for tensor, rows, write in accessed(chain):
-            if tensor in found:
-                found[tensor].append((rows, write))
-    return found
+            if tensor in touched:
+                touched[tensor].append((rows, write))
+    return touched
 
 
 def _shared_blocks(touched: Iterable[tuple[Ints, bool]], block: int) -> bool:
@@ -306,18 +306,18 @@ def _written(flow: Dataflow) -> set[str]:
 
 def accessed(chain: Chain) -> list[tuple[str, Ints, bool]]:
     """(tensor, rows, written) of all that a chain touches at its own pace: not its weights."""
-    found = []
+    accesses = []
     for step in chain.steps:
         match step:
             case Read():
-                found += [(tensor, rows, False) for tensor, rows, _ in read_parts(step)]
+                accesses += [(tensor, rows, False) for tensor, rows, _ in read_parts(step)]
             case Write(rows=rows):
-                found.append((rows.tensor, rows.numbers, True))
+                accesses.append((rows.tensor, rows.numbers, True))
             case Gather(table=table, first=first, rows=count):
-                found.append((table, Rows.of(table, first, (count, 1)).numbers, False))
+                accesses.append((table, Rows.of(table, first, (count, 1)).numbers, False))
             case _:
                 pass
-    return found
+    return accesses
 
 
 def _partners(flow: Dataflow, layouts: dict[str, _Layout]) -> dict[Block, set[Block]]:

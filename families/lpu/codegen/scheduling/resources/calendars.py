@@ -67,20 +67,20 @@ def any_of(
     lines: Sequence[Line], start: int, length: int, count: int, without: Iterable[int] = ()
 ) -> tuple[list[int], int]:
     """The first `count` lines that are free, and `start`; or none, and a later start to try."""
-    found: list[int] = []
+    numbers: list[int] = []
     later: list[int] = []
     for number, line in enumerate(lines):
         if number in without:
             continue
         free = line.next_free(start, length)
         if free == start:
-            found.append(number)
-            if len(found) == count:
-                return found, start
+            numbers.append(number)
+            if len(numbers) == count:
+                return numbers, start
         else:
             later.append(free)
     later.sort()
-    missing = count - len(found)
+    missing = count - len(numbers)
     return [], later[missing - 1] if missing <= len(later) else start + 1
 
 
@@ -118,7 +118,7 @@ class Streams:
         Args:
             taken: streams x `STRETCHES` + stretches that may not be used, of this direction.
         """
-        found: list[int] = []
+        numbers: list[int] = []
         later: list[int] = []
         for number, lines in enumerate(self.lines[east]):
             if taken and any(number * STRETCHES + stretch in taken for stretch in way):
@@ -127,13 +127,13 @@ class Streams:
             for stretch in way:
                 free = max(free, lines[stretch].next_free(tau, length))
             if free == tau:
-                found.append(number)
-                if len(found) == count:
-                    return found, tau
+                numbers.append(number)
+                if len(numbers) == count:
+                    return numbers, tau
             else:
                 later.append(free)
         later.sort()
-        missing = count - len(found)
+        missing = count - len(numbers)
         return [], later[missing - 1] if missing <= len(later) else tau + 1
 
     def add(self, east: bool, stream: int, way: range, tau: int, length: int) -> None:

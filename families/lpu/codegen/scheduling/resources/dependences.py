@@ -22,18 +22,18 @@ from tilesmith.families.lpu.codegen.dataflow import (
 
 def reads_of(chain: Chain) -> list[tuple[str, Ints]]:
     """All rows a chain reads: operands, weights, tables."""
-    found = []
+    reads = []
     for step in chain.steps:
         match step:
             case Read():
-                found += [(tensor, rows) for tensor, rows, _ in read_parts(step)]
+                reads += [(tensor, rows) for tensor, rows, _ in read_parts(step)]
             case Product(weights=rows):
-                found.append((rows.tensor, rows.numbers))
+                reads.append((rows.tensor, rows.numbers))
             case Gather(table=table, rows=count, first=first):
-                found.append((table, Rows.of(table, first, (count, 1)).numbers))
+                reads.append((table, Rows.of(table, first, (count, 1)).numbers))
             case _:
                 pass
-    return found
+    return reads
 
 
 def read_parts(step: Read) -> list[tuple[str, Ints, Ints | None]]:
@@ -67,7 +67,7 @@ def predecessors(flow: Dataflow) -> list[list[int]]:
     written = {tensor for chain in flow.chains for tensor, _ in writes_of(chain)}
     writer = {name: np.full(flow.tensors[name].rows, -1, np.int64) for name in written}
     readers: dict[str, list[tuple[int, Ints]]] = defaultdict(list)
-    found: list[list[int]] = []
+    predecessors: list[list[int]] = []
     for number, chain in enumerate(flow.chains):
         before: set[int] = set()
         for tensor, rows in reads_of(chain):
@@ -86,8 +86,8 @@ def predecessors(flow: Dataflow) -> list[list[int]]:
         senders = (s.sender for s in chain.steps if isinstance(s, Receive) and s.sender)
         before.update(map(numbers.__getitem__, senders))
         before -= {-1, number}
-        found.append(sorted(before))
-    return found
+        predecessors.append(sorted(before))
+    return predecessors
 
 
 def _distinct(numbers: Ints) -> list[int]:
@@ -126,8 +126,8 @@ def heights(flow: Dataflow, before: list[list[int]], durations: list[int]) -> li
 def progress(chain: Chain, flow: Dataflow) -> float:
     """How far down its tensor a chain writes: of equals the upper ones come first, so that whoever
     reads a part of the rows may soon begin."""
-    found = [rows.mean() / flow.tensors[name].rows for name, rows in writes_of(chain)]
-    return float(min(found, default=0.0))
+    places = [rows.mean() / flow.tensors[name].rows for name, rows in writes_of(chain)]
+    return float(min(places, default=0.0))
 
 
 def touched(chain: Chain) -> set[str]:

@@ -78,13 +78,13 @@ class _Bank:
 
 def _joined(free: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Stretches joined with whatever lies beside them."""
-    found: list[tuple[int, int, int]] = []
+    stretches: list[tuple[int, int, int]] = []
     for address, words, since in free:
-        if found and found[-1][0] + found[-1][1] == address:
-            before = found.pop()
+        if stretches and stretches[-1][0] + stretches[-1][1] == address:
+            before = stretches.pop()
             address, words, since = before[0], before[1] + words, max(before[2], since)
-        found.append((address, words, since))
-    return found
+        stretches.append((address, words, since))
+    return stretches
 
 
 def _both_free(port: Line, bank: Line, start: int, length: int) -> int:
@@ -149,10 +149,10 @@ class Memory:
         Returns:
             The places, and how many cycles later to try if there are none (0: no room at all).
         """
-        found: list[Words] = []
+        places: list[Words] = []
         later = NEVER
         for number in slices:
-            cycles = when(len(found), number)
+            cycles = when(len(places), number)
             taken = used(number)
             if taken == 3:
                 continue
@@ -170,10 +170,10 @@ class Memory:
                 if wait:
                     later = min(later, wait)
                     continue
-                found.append(place)
+                places.append(place)
                 break
-            if len(found) == count:
-                return found, 0
+            if len(places) == count:
+                return places, 0
         return [], 0 if later == NEVER else later
 
     def take(self, places: Iterable[Words], sums: bool = False) -> None:

@@ -52,7 +52,7 @@ def _pieces(numbers: bytes, block: int, stripes: int, vectors: bytes | None) -> 
     blocks, inside = np.divmod(rows, block)
     words, lanes = np.divmod(inside, stripes)
     keys = blocks * stripes + lanes
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     first = keys[0]
     groups = [np.arange(len(rows))]
     if (keys != first).any():
@@ -61,8 +61,8 @@ def _pieces(numbers: bytes, block: int, stripes: int, vectors: bytes | None) -> 
     for group in groups:
         key = int(keys[group[0]])
         at = divmod(key, stripes)
-        found += [Piece(w, n, e, *at, a, s) for w, n, e, a, s in runs(turns[group], words[group])]
-    return tuple(sorted(found))
+        pieces += [Piece(w, n, e, *at, a, s) for w, n, e, a, s in runs(turns[group], words[group])]
+    return tuple(sorted(pieces))
 
 
 def runs(when: Ints, words: Ints) -> list[tuple[int, int, int, int, int]]:
@@ -72,7 +72,7 @@ def runs(when: Ints, words: Ints) -> list[tuple[int, int, int, int, int]]:
         return [(int(when[0]), 1, 1, int(words[0]), 0)]
     gaps = np.stack((np.diff(when), np.diff(words)))
     turns = np.flatnonzero((np.diff(gaps, axis=1) != 0).any(axis=0)) + 1
-    found = []
+    stretches = []
     begin = 0
     bounds = [*turns.tolist(), count - 1]
     for bound in bounds:  # a gap `bound` differs from the one before it
@@ -82,6 +82,6 @@ def runs(when: Ints, words: Ints) -> list[tuple[int, int, int, int, int]]:
         if length == 1 and bound < count - 1:
             continue
         every, step = (int(gaps[n, begin]) if length > 1 else 1 - n for n in (0, 1))
-        found.append((int(when[begin]), length, every, int(words[begin]), step))
+        stretches.append((int(when[begin]), length, every, int(words[begin]), step))
         begin = bound + 1
-    return found
+    return stretches

@@ -16,16 +16,16 @@ from tilesmith.families.lpu.codegen.dataflow import Dataflow, Operation, Rows, S
 
 def likeness(flow: Dataflow) -> bytes:
     """A digest of tensors and chains without their names, and of operations without immediates."""
-    found = blake2b()
+    digest = blake2b()
     numbers = {name: number for number, name in enumerate(flow.tensors)}
     for tensor in flow.tensors.values():
-        found.update(repr(astuple(replace(tensor, name=""))).encode())
+        digest.update(repr(astuple(replace(tensor, name=""))).encode())
     for chain in flow.chains:
-        found.update(repr((chain.count, chain.not_before, chain.turned)).encode())
+        digest.update(repr((chain.count, chain.not_before, chain.turned)).encode())
         for step in chain.steps:
             for part in _parts(step, numbers):
-                found.update(part)
-    return found.digest()
+                digest.update(part)
+    return digest.digest()
 
 
 def _parts(step: Step, numbers: dict[str, int]) -> Iterator[bytes]:

@@ -59,7 +59,9 @@ def merged(
     Returns:
         Chains in order, each with the number that it had; a joined one with that of the first.
     """
-    found: dict[int, tuple[int, Chain]] = {n: (n, chain) for n, chain in enumerate(chains)}
+    chains_by_number: dict[int, tuple[int, Chain]] = {
+        n: (n, chain) for n, chain in enumerate(chains)
+    }
     touching: dict[str, list[int]] = defaultdict(list)
     for number, chain in enumerate(chains):
         for name in _touched(chain):
@@ -67,19 +69,21 @@ def merged(
     for name, tensor in [*tensors.items()]:
         whole = tensor.role == "temporary" and tensor.parts == 1
         numbers = touching[name] if whole else []
-        for first, second in _pairs(name, {n: found[n][1] for n in numbers}):
-            one, other = found[first][1], found[second][1]
+        for first, second in _pairs(name, {n: chains_by_number[n][1] for n in numbers}):
+            one, other = chains_by_number[first][1], chains_by_number[second][1]
             inputs = {tensor for tensor, _ in reads_of(one)}
             between = {n for name in inputs for n in touching[name] if first < n < second}
-            if any(n in found and inputs & _written(found[n][1]) for n in between):
+            if any(
+                n in chains_by_number and inputs & _written(chains_by_number[n][1]) for n in between
+            ):
                 continue
             both = _joined(tensors, name, one, other)
             if both is None or _operations(both := shorten(both)) > MOST_OPERATIONS:
                 continue
-            found[second] = found.pop(first)[0], both
+            chains_by_number[second] = chains_by_number.pop(first)[0], both
             for touched in _touched(one):
                 touching[touched] = [second if n == first else n for n in touching[touched]]
-    return [found[number] for number in sorted(found)]
+    return [chains_by_number[number] for number in sorted(chains_by_number)]
 
 
 def _touched(chain: Chain) -> set[str]:

@@ -72,22 +72,22 @@ def simplified(flow: Dataflow, content: Content, apart: bool = False) -> Simplif
     Args:
         apart: leave chains as they are cut.
     """
-    made = _Made(flow.tensors, content)
+    derived = _DerivedConstants(flow.tensors, content)
 
     def shorten(chain: Chain) -> Chain:
-        return _chain(chain, made)
+        return _chain(chain, derived)
 
-    tensors = ChainMap(made.tensors, dict(flow.tensors))
+    tensors = ChainMap(derived.tensors, dict(flow.tensors))
     shorter = [shorten(chain) for chain in flow.chains]
     numbered = [*enumerate(shorter)] if apart else merged(tensors, shorter, shorten)
     numbers, chains = zip(*numbered, strict=True) if numbered else ((), ())
     kept = {name for chain in chains for name, _ in (*reads_of(chain), *writes_of(chain))}
     left = {n: t for n, t in tensors.items() if t.role != "temporary" or n in kept}
-    return Simplified(Dataflow(flow.name, left, chains), made.contents, numbers)
+    return Simplified(Dataflow(flow.name, left, chains), derived.contents, numbers)
 
 
 @dataclass
-class _Made:
+class _DerivedConstants:
     """Constants that are made of others."""
 
     known: Mapping[str, Tensor]
@@ -115,14 +115,14 @@ class _Made:
         return name
 
 
-def _chain(chain: Chain, made: _Made) -> Chain:
+def _chain(chain: Chain, derived: _DerivedConstants) -> Chain:
     if not any(isinstance(step, Compute) for step in chain.steps):
         return chain
     reads: list[Step] = []
     steps = list(chain.steps)
     for number, step in enumerate(steps):
         if isinstance(step, Compute) and len(step.outputs) == 1:
-            expression = _Expression(step, chain.steps, made, reads)
+            expression = _Expression(step, chain.steps, derived, reads)
             expression.shorten()
             steps[number] = expression.step()
     return replace(chain, steps=_without_unread([*reads, *_behind(steps, len(reads))]))
@@ -166,7 +166,7 @@ class _Expression:
 
     given: Compute
     steps: tuple[Step, ...]
-    made: _Made
+    derived: _DerivedConstants
     reads: list[Step]
     inputs: dict[int, Value] = field(init=False)
     operations: dict[int, Operation] = field(init=False)
@@ -185,8 +185,8 @@ class _Expression:
             rounds.another()
 
     def readers(self, number: int) -> int:
-        found = sum(o.operands.count(number) for o in self.operations.values())
-        return found + (number == self.last)
+        uses = sum(o.operands.count(number) for o in self.operations.values())
+        return uses + (number == self.last)
 
     def own(self, number: int) -> Operation | None:
         """The operation behind an operand that nothing else reads."""
@@ -291,9 +291,9 @@ class _Expression:
         factor = _factor(before)
         assert factor is not None, "all have one"
         self.absorb(number, factor)
-        for other, found in others:
-            ratio = float(np.float32((_factor(found) or 0.0) / factor))
-            self.operations[other] = replace(found, immediate=ratio)
+        for other, product in others:
+            ratio = float(np.float32((_factor(product) or 0.0) / factor))
+            self.operations[other] = replace(product, immediate=ratio)
         return self.put(first, number)
 
     def late(self, number: int, operation: Operation) -> bool:
@@ -335,7 +335,7 @@ class _Expression:
         for place, operand in enumerate(operation.operands):
             if operand in self.inputs:
                 step = self.read(operand)
-                if step is not None and self.made.rows(step.rows.tensor) is not None:
+                if step is not None and self.derived.rows(step.rows.tensor) is not None:
                     return place
         return None
 
@@ -360,7 +360,7 @@ class _Expression:
         operands = list(operation.operands)
         step = self.read(operands[place])
         assert step is not None, "constants are read"
-        name = self.made.scaled(step.rows.tensor, factor)
+        name = self.derived.scaled(step.rows.tensor, factor)
         assert name is not None, "its content is known"
         self.reads.append(replace(step, rows=Rows(name, step.rows.numbers)))
         operands[place] = NEW + len(self.inputs)

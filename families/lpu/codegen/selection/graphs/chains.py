@@ -94,9 +94,9 @@ class Chains:
         lanes (0: all of them, blocked as the scheduler likes)."""
         self.names[name] += 1
         block = block_of(places, dtype) if places else 0
-        found = Tensor(f"{name}.{self.names[name]}", rows, dtype, block=block)
-        self.tensors[found.name] = found
-        return found
+        tensor = Tensor(f"{name}.{self.names[name]}", rows, dtype, block=block)
+        self.tensors[tensor.name] = tensor
+        return tensor
 
     def literal(self, name: str, rows: NDArray[Any], dtype: str) -> str:
         """A constant tensor of these rows, shape (rows, up to `LANES`); one of equal content."""
@@ -107,10 +107,10 @@ class Chains:
             if same and np.array_equal(content, whole, equal_nan=dtype.startswith("float")):
                 return known
         self.names[name] += 1
-        found = f"{name}.{self.names[name]}"
-        self.tensors[found] = Tensor(found, len(whole), dtype, "constant")
-        self.literals[found] = whole
-        return found
+        literal = f"{name}.{self.names[name]}"
+        self.tensors[literal] = Tensor(literal, len(whole), dtype, "constant")
+        self.literals[literal] = whole
+        return literal
 
     def number(self, value: float, dtype: str) -> str:
         """A constant row of one number, saturated to its type."""
@@ -229,13 +229,13 @@ def _together(node: Vectors) -> Iterator[Vectors]:
     first."""
     seen: set[int] = set()
 
-    def visit(found: Vectors) -> Iterator[Vectors]:
-        if id(found) in seen:
+    def visit(node: Vectors) -> Iterator[Vectors]:
+        if id(node) in seen:
             return
-        seen.add(id(found))
-        for operand in found.operands if isinstance(found, Applied) else ():
+        seen.add(id(node))
+        for operand in node.operands if isinstance(node, Applied) else ():
             yield from visit(operand)
-        yield found
+        yield node
 
     yield from visit(node)
 
@@ -266,21 +266,21 @@ def weight(node: Vectors) -> tuple[int, int]:
 def at_once(nodes: Iterable[Vectors]) -> dict[str, list[Stored]]:
     """What is read at once, by tensor: the same rows once for all functions and once for all moves
     of lanes, but again for each other step that takes them."""
-    found: dict[str, list[Stored]] = {}
+    operands: dict[str, list[Stored]] = {}
     known: set[tuple[type, str, bytes]] = set()
     for node in nodes:
         for operand in operands_of(node):
             if not isinstance(operand, Stored):
                 continue
-            group = found.setdefault(operand.tensor, [])
+            group = operands.setdefault(operand.tensor, [])
             rows = type(node), operand.tensor, operand.numbers.tobytes()
             if not isinstance(node, Applied | Moved) or rows not in known:
                 group.append(operand)
             known.add(rows)
             if operand.frame:
                 border = replace(operand, tensor=operand.frame, numbers=operand.numbers * 0)
-                found.setdefault(operand.frame, []).append(border)
-    return found
+                operands.setdefault(operand.frame, []).append(border)
+    return operands
 
 
 def block_of(rows: int, dtype: str) -> int:
@@ -298,13 +298,13 @@ class _Emission:
 
     chains: Chains
     builder: ChainBuilder
-    made: dict[int, Value] = field(default_factory=dict)
+    values: dict[int, Value] = field(default_factory=dict)
 
     def value(self, node: Vectors) -> Value:
         """The step that makes a node; made once."""
-        if id(node) not in self.made:
-            self.made[id(node)] = self._step(node)
-        return self.made[id(node)]
+        if id(node) not in self.values:
+            self.values[id(node)] = self._step(node)
+        return self.values[id(node)]
 
     def _step(self, node: Vectors) -> Value:
         match node:
@@ -361,10 +361,10 @@ class _Emission:
 
     def _with_one_number(self, node: Applied) -> Applied:
         """An ALU has one immediate: other numbers come as rows."""
-        operands, found = list(node.operands), False
+        operands, immediate = list(node.operands), False
         for place, operand in enumerate(operands):
             if isinstance(operand, Number):
-                if found:
+                if immediate:
                     operands[place] = self.chains.spread(operand, self.builder.count)
-                found = True
+                immediate = True
         return replace(node, operands=tuple(operands))

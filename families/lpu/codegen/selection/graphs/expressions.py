@@ -321,17 +321,17 @@ def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vecto
             *_COMPARISONS,
             *_UNARY,
         ):
-            made = [build(g, argument, leaf) for argument in arguments]
+            operands = [build(g, argument, leaf) for argument in arguments]
             if name in _BINARY:
-                return g.binary(name, *made)
+                return g.binary(name, *operands)
             if name in _COMPARISONS:
-                return _COMPARISONS[name](g, *made)
+                return _COMPARISONS[name](g, *operands)
             if name in _UNARY:
-                return _UNARY[name](g, *made)
+                return _UNARY[name](g, *operands)
             if name in _DIRECT:
-                kind = WIDE if is_floating(made[0].dtype) else "int32"
-                return g.apply(_DIRECT[name], made[0], dtype=kind)
-            return g.apply(name, g.floating(made[0]))
+                kind = WIDE if is_floating(operands[0].dtype) else "int32"
+                return g.apply(_DIRECT[name], operands[0], dtype=kind)
+            return g.apply(name, g.floating(operands[0]))
         case Call(name):
             raise CodegenError(f"VXM has no function '{name}'")
         case _:

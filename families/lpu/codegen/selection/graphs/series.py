@@ -49,9 +49,9 @@ def logarithm(g: _Algebra, x: Vectors) -> Vectors:
     above = g.apply("subtract", root, one)
     t = g.apply("multiply", above, g.reciprocal(g.apply("add", root, one), positive=True))
     total = _series(g, t, [1 / n for n in (9, 7, 5, 3, 1)])
-    found = g.apply("multiply", total, g.number(2.0 ** (_ROOTS + 1), WIDE))
+    logarithm = g.apply("multiply", total, g.number(2.0 ** (_ROOTS + 1), WIDE))
     nothing = g.compare("equal", x, g.number(0, WIDE))
-    return g.select(nothing, g.number(-math.inf, WIDE), found)
+    return g.select(nothing, g.number(-math.inf, WIDE), logarithm)
 
 
 def power(g: _Algebra, x: Vectors, exponent: float) -> Vectors:
@@ -83,13 +83,13 @@ def sine(g: _Algebra, x: Vectors, quarters: bool = False) -> Vectors:
     rest = g.apply("subtract", _without(g, near, away, _PI[:1]), little)
     rest = _without(g, rest, away, _PI[1:])
     factors = [(-1) ** n / math.factorial(2 * n + 1) for n in range(5, -1, -1)]
-    found = _series(g, rest, factors)
+    sine = _series(g, rest, factors)
     pairs = _rounded(g, g.apply("multiply", whole, half))
     odd = g.apply("subtract", whole, g.apply("add", pairs, pairs))  # 0, or 1 or -1
     negative = g.compare("equal", g.apply("abs", odd), g.number(1, WIDE))
-    found = g.select(negative, g.apply("negate", found), found)
+    sine = g.select(negative, g.apply("negate", sine), sine)
     within = g.compare("greater", g.number(_FARTHEST, WIDE), g.apply("abs", x))
-    return g.select(within, found, g.number(math.nan, WIDE))
+    return g.select(within, sine, g.number(math.nan, WIDE))
 
 
 def _without(g: _Algebra, x: Vectors, count: Vectors, parts: Sequence[float]) -> Vectors:

@@ -26,11 +26,11 @@ def on_the_way(value: Spread, places: Ints) -> Vectors | None:
 
 def spread_rows(chains: Chains, name: str, value: Spread) -> Stored:
     """All rows, written."""
-    made = chains.temporary(name, -(-value.count // SUPERLANE) * SUPERLANE, value.dtype)
-    chains.tensors[made.name] = replace(made, stripes=SUPERLANE, block=made.rows)
+    tensor = chains.temporary(name, -(-value.count // SUPERLANE) * SUPERLANE, value.dtype)
+    chains.tensors[tensor.name] = replace(tensor, stripes=SUPERLANE, block=tensor.rows)
     for turn in range(min(SUPERLANE, value.count)):
         rows = np.arange(turn, value.count, SUPERLANE, dtype=np.int64)
         moved = on_the_way(value, rows)
         assert moved is not None, "these are every sixteenth row"
-        chains.write(name, moved, Rows(made.name, rows))
-    return Stored(made.name, np.arange(value.count, dtype=np.int64), value.dtype)
+        chains.write(name, moved, Rows(tensor.name, rows))
+    return Stored(tensor.name, np.arange(value.count, dtype=np.int64), value.dtype)

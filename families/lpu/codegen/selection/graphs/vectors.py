@@ -128,13 +128,13 @@ def nodes_of(node: Vectors) -> Iterator[Vectors]:
     """Every node of a graph once, operands first."""
     seen: set[int] = set()
 
-    def visit(found: Vectors) -> Iterator[Vectors]:
-        if id(found) in seen:
+    def visit(node: Vectors) -> Iterator[Vectors]:
+        if id(node) in seen:
             return
-        seen.add(id(found))
-        for operand in operands_of(found):
+        seen.add(id(node))
+        for operand in operands_of(node):
             yield from visit(operand)
-        yield found
+        yield node
 
     yield from visit(node)
 

@@ -32,10 +32,10 @@ Environment = Mapping[str, int]
 @lru_cache(maxsize=65536)
 def shape_of(buffer: Buffer) -> tuple[int, ...]:
     """A bound buffer's shape; of no dimensions: one element."""
-    found = tuple(extent.constant for extent in buffer.shape)
-    if None in found:
+    extents = tuple(extent.constant for extent in buffer.shape)
+    if None in extents:
         raise CodegenError(f"buffer '{buffer.name}' has a symbolic shape; bind every symbol first")
-    return tuple(extent or 0 for extent in found) or (1,)
+    return tuple(extent or 0 for extent in extents) or (1,)
 
 
 def places_of(buffer: Buffer) -> int:
@@ -78,7 +78,7 @@ class Grid:
             again = np.repeat(np.arange(grid.count), extent)
             starts = np.cumsum(extent) - extent
             value = np.arange(len(again), dtype=np.int64) - np.repeat(starts, extent)
-            grid.values = {name: found[again] for name, found in grid.values.items()}
+            grid.values = {name: numbers[again] for name, numbers in grid.values.items()}
             grid.values[loop.variable], grid.count = value, len(again)
         return grid
 
@@ -100,8 +100,8 @@ class Grid:
 
     def numbers(self, index: Expr, more: Mapping[str, Any] | None = None) -> Ints:
         """The same, shape (count,)."""
-        found = self.evaluate(index, more)
-        return np.ascontiguousarray(np.broadcast_to(found, (self.count,)), np.int64)
+        numbers = self.evaluate(index, more)
+        return np.ascontiguousarray(np.broadcast_to(numbers, (self.count,)), np.int64)
 
     def by_extent(self, index: Expr) -> Iterator[tuple[int, Grid]]:
         """Parts of the rows on which a loop goes equally far, and how far that is."""
@@ -113,15 +113,15 @@ class Grid:
         """Some of the rows, by a mask (count,)."""
         if wanted.all():
             return self
-        values = {name: found[wanted] for name, found in self.values.items()}
+        values = {name: numbers[wanted] for name, numbers in self.values.items()}
         return Grid(self.around, values, int(wanted.sum()))
 
     def holds(self, condition: Condition, more: Mapping[str, Any] | None = None) -> Any:
         """Where all of a condition is >= 0."""
-        found: Any = np.True_
+        inside: Any = np.True_
         for expression in condition:
-            found = found & (self.evaluate(expression, more) >= 0)
-        return found
+            inside = inside & (self.evaluate(expression, more) >= 0)
+        return inside
 
 
 @dataclass(frozen=True)
@@ -173,15 +173,15 @@ def place(access: Load, buffer: Buffer, grid: Grid, lanes: str) -> Place:
             raise CodegenError(f"{access}: loop '{lanes}' does not go lane by lane")
     lane = grid.evaluate(last, zero) if last is not None else 0
 
-    def spread(found: Any) -> Ints:
-        return np.ascontiguousarray(np.broadcast_to(found, (grid.count,)), np.int64)
+    def spread(numbers: Any) -> Ints:
+        return np.ascontiguousarray(np.broadcast_to(numbers, (grid.count,)), np.int64)
 
     return Place(buffer, spread(rows), spread(lane), moves)
 
 
-def in_bounds(found: Place, extent: int) -> Any:
+def in_bounds(place: Place, extent: int) -> Any:
     """Rows on which an access lies in its buffer, over `extent` lanes."""
-    shape = shape_of(found.buffer)
-    most = places_of(found.buffer)
-    last = found.lane + (extent - 1 if found.moves else 0)
-    return (found.lead >= 0) & (found.lead < most) & (found.lane >= 0) & (last < shape[-1])
+    shape = shape_of(place.buffer)
+    most = places_of(place.buffer)
+    last = place.lane + (extent - 1 if place.moves else 0)
+    return (place.lead >= 0) & (place.lead < most) & (place.lane >= 0) & (last < shape[-1])

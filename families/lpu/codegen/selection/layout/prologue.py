@@ -103,8 +103,8 @@ def _value(value: Scalar, arrays: dict[str, Array], grid: Grid) -> Any:
                 np.clip(grid.evaluate(index), 0, extent - 1)
                 for index, extent in zip(indices, array.shape, strict=False)
             )
-            found = array[places or (0,)]
-            return found.astype(np.float64) if is_floating(str(found.dtype)) else found
+            element = array[places or (0,)]
+            return element.astype(np.float64) if is_floating(str(element.dtype)) else element
         case Select(condition, then, otherwise):
             return np.where(
                 grid.holds(condition), _value(then, arrays, grid), _value(otherwise, arrays, grid)

@@ -63,20 +63,20 @@ def verify_collectives(stream: InstructionStream) -> None:
                 f"{o} is in {Space(int(s[r])).name}; collectives go from HBM to HBM"
             ),
         )
-    given, made = _elements(stream, "in0"), _elements(stream, "out")
+    given, received = _elements(stream, "in0"), _elements(stream, "out")
     kind = np.where(mine, rows["function"], 0)
     members = np.array([len(group) for group in stream.groups], dtype=np.int64)
     p = np.where(mine, members[np.where(mine, rows["function2"], 0)], 1)
     number = {name: i for i, name in enumerate(COLLECTIVES)}
-    smaller = np.where(kind == number["reduce_scatter"], made, given)
-    larger = np.where(kind == number["reduce_scatter"], given, made)
+    smaller = np.where(kind == number["reduce_scatter"], received, given)
+    larger = np.where(kind == number["reduce_scatter"], given, received)
     parts = np.isin(kind, [number["all_gather"], number["reduce_scatter"]])
     both = (rows["in0"] >= 0) & (rows["out"] >= 0)
     fail(
         stream,
         mine & both & (larger != smaller * np.where(parts, p, 1)),
         lambda r: (
-            f"makes {made[r]} elements of {given[r]} over {p[r]} cores; "
+            f"makes {received[r]} elements of {given[r]} over {p[r]} cores; "
             + ("the one must be a core's part of the other" if parts[r] else "they must be equal")
         ),
     )
@@ -110,7 +110,7 @@ def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, 
         for core, stream in streams.items()
     }
     at = dict.fromkeys(streams, 0)
-    found: list[Meeting] = []
+    meetings: list[Meeting] = []
     waiting = list(streams)
     while waiting:
         core = waiting.pop()
@@ -124,14 +124,14 @@ def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, 
         ]
         if not _same(streams, group, here):
             continue
-        found.append(Meeting(COLLECTIVES[_said(streams[core], row)[0]], group, tuple(here)))
+        meetings.append(Meeting(COLLECTIVES[_said(streams[core], row)[0]], group, tuple(here)))
         for member in group:
             at[member] += 1
         waiting += group
     stuck = [core for core in streams if at[core] < len(ahead[core])]
     if stuck:
         raise VerificationError(_deadlock(streams, ahead, at, stuck[0]))
-    return tuple(found)
+    return tuple(meetings)
 
 
 def _group(stream: InstructionStream, row: int) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ def verify_dataflow(
     there: dict[int, list[Span]] = {}
     for span in given:
         there.setdefault(tiles + span.tensor, []).append(span)
-    found = []
+    faults = []
     for area, start, stop in _stories(whole, events, unit, tiles):
         size = int(unit[area])
         mask = np.zeros(int(whole.size[area]) // size, dtype=bool)
@@ -103,9 +103,9 @@ def verify_dataflow(
         if byte >= 0 and area < tiles:
             event, byte = _kept(stream, whole, events, area)
         if byte >= 0:
-            found.append((int(events.row[event]), event, byte))
-    if found:
-        row, event, byte = min(found)
+            faults.append((int(events.row[event]), event, byte))
+    if faults:
+        row, event, byte = min(faults)
         raise breach(stream, row, _unwritten(stream, events, event, byte))
     for span in wanted:
         size = int(unit[tiles + span.tensor])
@@ -182,15 +182,15 @@ def _stories(
 ) -> Iterator[tuple[int, int, int]]:
     """(area, first event, one past its last) of each tensor, and of tiles that differ."""
     block = unit[events.area]
-    told = np.column_stack([
+    events_told = np.column_stack([
         events.kind, whole.size[events.area] // block, whole.offset[events.access] // block,
         whole.run[events.access] // block, whole.count[events.access],
         whole.stride[events.access] // block[:, None],
     ])  # fmt: skip
     starts = np.flatnonzero(np.diff(events.area, prepend=-1)).tolist()
     known: set[bytes] = set()
-    for start, stop in pairwise([*starts, len(told)]):
-        area, story = int(events.area[start]), told[start:stop].tobytes()
+    for start, stop in pairwise([*starts, len(events_told)]):
+        area, story = int(events.area[start]), events_told[start:stop].tobytes()
         if area >= tiles or story not in known:
             known.add(story)
             yield area, start, stop
@@ -234,7 +234,7 @@ def _kept(stream: InstructionStream, whole: Areas, events: _Events, area: int) -
         if foreign[event]:
             _overwrite(stream, whole, events, event, place, mask, taken, unit)
             continue
-        found, byte = _play(whole, events, (event,), mask, unit)
+        event_missing, byte = _play(whole, events, (event,), mask, unit)
         if byte >= 0 and taken[byte // unit] >= 0:
             raise breach(
                 stream,
@@ -243,7 +243,7 @@ def _kept(stream: InstructionStream, whole: Areas, events: _Events, area: int) -
                 "written there once",
             )
         if byte >= 0:
-            return found, byte
+            return event_missing, byte
     return -1, -1
 
 

@@ -90,10 +90,10 @@ def verify_products(stream: InstructionStream) -> None:
 def _tensor_places(stream: InstructionStream, either: Mask) -> None:
     """Operands of the tensor engine in SBUF, results in one bank of PSUM."""
     for operand, space in (("out", Space.PSUM), ("in0", Space.SBUF), ("in1", Space.SBUF)):
-        found = column(stream, operand, "space", missing=int(space))
+        spaces = column(stream, operand, "space", missing=int(space))
         fail(
             stream,
-            either & (found != space),
+            either & (spaces != space),
             lambda r, o=operand, s=space: (  # type: ignore[misc]
                 f"{o} of the tensor engine must be in {s.name}"
             ),

@@ -82,8 +82,8 @@ def _suspects(stream: InstructionStream, operand: str, low: Ints, high: Ints) ->
     first, count = stream.accesses["partition"], stream.accesses["count"][:, 0]
     last = first + count
     meets &= (first[out] < last[other]) & (first[other] < last[out])
-    found: Mask = meets & ((stream.access_elements[other] > 1) | (operand == "out2"))
-    return found
+    suspects: Mask = meets & ((stream.access_elements[other] > 1) | (operand == "out2"))
+    return suspects
 
 
 def _clash(stream: InstructionStream, operand: str, op: int, out: int, other: int) -> bool:
@@ -117,8 +117,8 @@ def _among(
     stream: InstructionStream, operand: str, meets: Mask, wrong: set[tuple[int, int, int]]
 ) -> Mask:
     """Rows of `meets` whose operation and accesses are in `wrong`."""
-    found = np.zeros(len(stream), dtype=bool)
+    mask = np.zeros(len(stream), dtype=bool)
     for row in np.flatnonzero(meets) if wrong else ():
         key = (stream.rows["op"][row], stream.rows["out"][row], stream.rows[operand][row])
-        found[row] = tuple(map(int, key)) in wrong
-    return found
+        mask[row] = tuple(map(int, key)) in wrong
+    return mask

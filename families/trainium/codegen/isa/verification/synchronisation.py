@@ -97,9 +97,9 @@ def _ports(stream: InstructionStream) -> None:
     core, rows = stream.core, stream.rows
     touches = {space: np.zeros(len(stream), dtype=bool) for space in (Space.SBUF, Space.PSUM)}
     for operand in OPERANDS:
-        found = column(stream, operand, "space")
+        spaces = column(stream, operand, "space")
         for space, mask in touches.items():
-            mask |= found == space
+            mask |= spaces == space
     pairs = (
         (core.exclusive_sbuf, Space.SBUF, (1, 3), LOCK_SBUF, "vector and gpsimd"),
         (core.exclusive_psum, Space.PSUM, (1, 2), LOCK_PSUM, "vector and scalar"),

@@ -84,6 +84,8 @@ def _inside(stream: InstructionStream) -> None:
 
 
 def _place(stream: InstructionStream, tile: int) -> str:
-    found = stream.allocations[tile]
-    stop = found.offset + found.bytes
-    return f"tile '{found.name}' (bytes {found.offset} to {stop} of {found.space.name})"
+    allocation = stream.allocations[tile]
+    stop = allocation.offset + allocation.bytes
+    return (
+        f"tile '{allocation.name}' (bytes {allocation.offset} to {stop} of {allocation.space.name})"
+    )

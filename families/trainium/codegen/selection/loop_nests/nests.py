@@ -47,8 +47,8 @@ def compile_expression(value: Expr, arrays: bool = False) -> Evaluate:
     if constant is not None:
         return lambda _: constant
     names = {"min": np.minimum, "max": np.maximum} if arrays else {"min": min, "max": max}
-    found: Evaluate = eval(f"lambda e: {_source(value)}", names)
-    return found
+    evaluate: Evaluate = eval(f"lambda e: {_source(value)}", names)
+    return evaluate
 
 
 def _source(value: Expr) -> str:
@@ -72,14 +72,14 @@ def integer(value: Expr, what: str) -> int:
     """A number; `CodegenError` for an expression that is still symbolic."""
     constant = value.constant
     if constant is None:
-        found = (
+        number = (
             value.evaluate(dict.fromkeys(value.variables(), 0)) if not value.variables() else None
         )
-        if found is None:
+        if number is None:
             raise CodegenError(
                 f"{what} is {value}; every symbol must be bound before code generation"
             )
-        return int(found)
+        return int(number)
     return constant
 
 
@@ -158,7 +158,7 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
         tuple(compile_expression(loop.extent) for loop in loops),
         fixed,
         _access(block.write, buffers, free, single),
-        {found: _access(found, buffers, free, single) for found in loads(block.value)},
+        {load: _access(load, buffers, free, single) for load in loads(block.value)},
     )
 
 
@@ -176,19 +176,19 @@ def _limit(extent: Expr) -> int | None:
     if factor != 1 or len(monomial) != 1 or monomial[0].kind != "min":
         return None
     operands = (monomial[0].left, monomial[0].right)
-    found = [_limit(operand) for operand in operands if operand is not None]
-    return min((limit for limit in found if limit is not None), default=None)
+    limits = [_limit(operand) for operand in operands if operand is not None]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _access(
-    found: Load,
+    load: Load,
     buffers: Mapping[str, Buffer],
     free: tuple[str, ...],
     single: Mapping[str, int],
 ) -> NestAccess:
     """Plan one access; loops of one iteration (`single`) stay at zero and need not be affine."""
-    buffer = buffers[found.buffer]
-    indices = [index.substitute(single) for index in found.indices]
+    buffer = buffers[load.buffer]
+    indices = [index.substitute(single) for index in load.indices]
     chip = buffer.scope in ("sbuf", "psum")
     shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
     steps = [1] * len(shape)
@@ -203,19 +203,19 @@ def _access(
     return NestAccess(
         buffer,
         compile_expression(row.substitute(zero)),
-        _strides(row, free, found),
+        _strides(row, free, load),
         compile_expression(offset.substitute(zero)),
-        _strides(offset, free, found),
+        _strides(offset, free, load),
     )
 
 
-def _strides(index: Expr, free: tuple[str, ...], found: Load) -> dict[str, int]:
+def _strides(index: Expr, free: tuple[str, ...], load: Load) -> dict[str, int]:
     strides = {}
     for name in free:
         factor = index.coefficient(name)
         constant = None if factor is None else factor.constant
         if constant is None:
-            raise CodegenError(f"access {found} is not affine in loop '{name}'")
+            raise CodegenError(f"access {load} is not affine in loop '{name}'")
         if constant:
             strides[name] = constant
     return strides
@@ -260,7 +260,7 @@ def split_pipeline(
     statements: list[Statement] = [body]
     if isinstance(body, Sequence):
         statements = list(body.statements)
-    own = {found.buffer.name for found in allocations}
+    own = {allocation.buffer.name for allocation in allocations}
     inner = own | {
         s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)
     }

@@ -104,10 +104,10 @@ def combination(
         return None
     second, (a, b) = outer
     for inner, other, name in ((a, b, second), (b, a, REVERSED[second])):
-        found = _operation(inner)
-        if found is None or occurrences[inner] > 1 or not (is_column(other) or is_full(other)):
+        operation = _operation(inner)
+        if operation is None or occurrences[inner] > 1 or not (is_column(other) or is_full(other)):
             continue
-        first, (x, y) = found
+        first, (x, y) = operation
         if is_column(x) != is_column(y):
             tile, scalar, first = (x, y, first) if is_column(y) else (y, x, REVERSED[first])
             if is_full(tile):
@@ -158,16 +158,16 @@ def squared(value: Scalar) -> Scalar | None:
 
 def calls(value: Scalar) -> Counter[Scalar]:
     """How often each call occurs in an expression whose repeated parts are computed once."""
-    found: Counter[Scalar] = Counter()
+    counts: Counter[Scalar] = Counter()
 
     def visit(part: Scalar) -> None:
         simple = simplify(part)
         if simple is None:
             return
-        found[part] += 1
-        if found[part] == 1:
+        counts[part] += 1
+        if counts[part] == 1:
             for argument in simple[1]:
                 visit(argument)
 
     visit(value)
-    return found
+    return counts
