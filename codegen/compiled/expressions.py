@@ -308,10 +308,10 @@ class Expressions:
         ended = self.at.block
         self.at.branch(after)
         self.at.position_at_end(after)
-        found = self.at.phi(BOOL)
-        found.add_incoming(BOOL(int(not both)), begun)
-        found.add_incoming(second, ended)
-        return found
+        phi = self.at.phi(BOOL)
+        phi.add_incoming(BOOL(int(not both)), begun)
+        phi.add_incoming(second, ended)
+        return phi
 
     # -- calls --------------------------------------------------------------------------------
     def call(self, node: ast.Call) -> Any:

@@ -61,8 +61,8 @@ class Compiled(Generic[P, R]):
     def helpers(self) -> dict[str, Compiled[..., Any]]:
         """The compiled functions that this one calls, by name."""
         known = self.function.__globals__
-        found = {name: known.get(name) for name in self.function.__code__.co_names}
-        return {name: value for name, value in found.items() if isinstance(value, Compiled)}
+        referenced = {name: known.get(name) for name in self.function.__code__.co_names}
+        return {name: value for name, value in referenced.items() if isinstance(value, Compiled)}
 
     @property
     def python(self) -> Callable[P, R]:
@@ -110,7 +110,7 @@ def _passed(value: Any, kind: str, name: str) -> Any:
     return value.ctypes.data
 
 
-def translate(found: Compiled[..., Any]) -> Translator:
+def translate(function: Compiled[..., Any]) -> Translator:
     """A function as one of an LLVM module of its own.
 
     Raises:
@@ -118,14 +118,14 @@ def translate(found: Compiled[..., Any]) -> Translator:
     """
     from llvmlite import ir
 
-    return _translate(found, ir.Module(found.name), {})
+    return _translate(function, ir.Module(function.name), {})
 
 
-def _build(found: Compiled[..., Any]) -> tuple[Signature, frozenset[int], Callable[..., Any]]:
+def _build(function: Compiled[..., Any]) -> tuple[Signature, frozenset[int], Callable[..., Any]]:
     """(signature, places of the arrays that are written, native code) of a function."""
     import llvmlite.binding as llvm
 
-    translator = translate(found)
+    translator = translate(function)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=3, jit=True)
@@ -155,27 +155,27 @@ def _object(text: str, machine: Any) -> bytes:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
-    made = bytes(machine.emit_object(parsed))
-    object_cache.store(key, made)
-    return made
+    content = bytes(machine.emit_object(parsed))
+    object_cache.store(key, content)
+    return content
 
 
 def _translate(
-    found: Compiled[..., Any], module: Any, known: dict[Any, Translator | None]
+    function: Compiled[..., Any], module: Any, known: dict[Any, Translator | None]
 ) -> Translator:
     """Add a function to an LLVM module, its helpers first; `known` are those already there."""
     from tilesmith.codegen.compiled.translator import Translator
 
-    source = Source.of(found.function)
-    known[found] = None
+    source = Source.of(function.function)
+    known[function] = None
     helpers = {}
-    for name, helper in found.helpers.items():
+    for name, helper in function.helpers.items():
         if helper not in known:
-            known[helper] = made = _translate(helper, module, known)
-            made.function.linkage = "internal"
-            made.function.attributes.add("alwaysinline")
+            known[helper] = translated = _translate(helper, module, known)
+            translated.function.linkage = "internal"
+            translated.function.attributes.add("alwaysinline")
         if known[helper] is None:
             raise source.refusal(source.tree, f"it calls itself, by way of '{name}'")
         helpers[name] = known[helper]
-    number = f"{found.name}.{len(known)}"
-    return Translator(source, module, number, found.function.__globals__, helpers)
+    number = f"{function.name}.{len(known)}"
+    return Translator(source, module, number, function.function.__globals__, helpers)

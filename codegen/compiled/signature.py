@@ -134,12 +134,12 @@ def _fields(table: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(table, type):
         return ()
     if is_dataclass(table) and table.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        found = {field.name: field.type for field in fields(table)}
+        types = {field.name: field.type for field in fields(table)}
     elif issubclass(table, tuple):
-        found = dict(table.__annotations__)
+        types = dict(table.__annotations__)
     else:
         return ()
-    return tuple((name, _kind(kind)) for name, kind in found.items() if _kind(kind))
+    return tuple((name, _kind(kind)) for name, kind in types.items() if _kind(kind))
 
 
 def _kind(annotation: Any) -> str:

@@ -102,8 +102,8 @@ class Translator(Expressions):
             self.assign(target, self.arithmetic(node, operator, old, self.value(given)))
             return
         pointer = self.element(target, written=True)
-        found = self.arithmetic(node, operator, self.at.load(pointer), self.value(given))
-        self.at.store(self.as_element(node, found, pointer), pointer)
+        total = self.arithmetic(node, operator, self.at.load(pointer), self.value(given))
+        self.at.store(self.as_element(node, total, pointer), pointer)
 
     def as_element(self, node: ast.AST, value: Any, pointer: Any) -> Any:
         """A value as an array's element: numpy rounds it to float32, or widens it from there."""

@@ -84,15 +84,15 @@ def host_instruction_sets() -> tuple[str, ...]:
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
-    return tuple(found.name for found in _had(triple, host_features()))
+    return tuple(instruction_set.name for instruction_set in _had(triple, host_features()))
 
 
 def _had(triple: str, features: Mapping[str, bool]) -> Iterator[InstructionSet]:
     known = sorted(map(instruction_set, instruction_set_files), key=lambda s: s.host_order)
-    for found in known:
-        wanted = all(features.get(name) for name in found.host_features)
-        if found.fits(triple) and wanted and has_length(found, triple):
-            yield found
+    for candidate in known:
+        wanted = all(features.get(name) for name in candidate.host_features)
+        if candidate.fits(triple) and wanted and has_length(candidate, triple):
+            yield candidate
 
 
 def has_length(wanted: InstructionSet, triple: str) -> bool:
@@ -102,8 +102,8 @@ def has_length(wanted: InstructionSet, triple: str) -> bool:
     """
     if not wanted.vscale_bytes:
         return True
-    found = _vscale(triple, wanted.features) * wanted.vscale_bytes
-    return wanted.vector_bytes <= found <= wanted.longest
+    vector_bytes = _vscale(triple, wanted.features) * wanted.vscale_bytes
+    return wanted.vector_bytes <= vector_bytes <= wanted.longest
 
 
 @cache
@@ -172,10 +172,10 @@ def _read(fact: Fact, value: int) -> Fact:
 
 def _seen() -> dict[str, int]:
     """What the operating system tells of this machine."""
-    found = {"threads": os.cpu_count() or 1}
+    counts = {"threads": os.cpu_count() or 1}
     for level in _ASSUMED_KIB:
-        found[f"l{level}.kib"], found[f"l{level}.ways"] = _cache(level)
-    return found
+        counts[f"l{level}.kib"], counts[f"l{level}.ways"] = _cache(level)
+    return counts
 
 
 def _cache(level: int) -> tuple[int, int]:

@@ -35,10 +35,10 @@ def machine_bytes() -> int:
     """What this machine can hold at once, in memory and swapped out; a terabyte where unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found = {
+        kibibytes = {
             name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
         }
-        return (found["MemTotal"] + found.get("SwapTotal", 0)) << 10
+        return (kibibytes["MemTotal"] + kibibytes.get("SwapTotal", 0)) << 10
     except (OSError, ValueError, KeyError, IndexError):
         return 1 << 40
 

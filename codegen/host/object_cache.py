@@ -34,10 +34,10 @@ def load(key: str) -> bytes | None:
         with _path(key).open("rb") as stream:
             if not _is_ours(os.fstat(stream.fileno())):
                 return None
-            found = stream.read()
+            stored = stream.read()
     except (OSError, RuntimeError):  # RuntimeError: no home
         return None
-    digest, content = found[:_DIGEST], found[_DIGEST:]
+    digest, content = stored[:_DIGEST], stored[_DIGEST:]
     return content if _digest(key, content) == digest else None
 
 

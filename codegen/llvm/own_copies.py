@@ -17,17 +17,17 @@ def copied_whole(statement: Statement, program: Program) -> tuple[Buffer, Buffer
     """(source, target) of a statement that does nothing but copy one parameter into another, each
     element to its own place; else None."""
     parameters = {buffer.name: buffer for buffer in program.parameters}
-    found: set[tuple[str, str]] = set()
+    copies: set[tuple[str, str]] = set()
     for block in blocks(statement):
         value = block.value
         if block.reducer is not None or not isinstance(value, Load):
             return None
         if value.indices != block.indices:
             return None
-        found.add((value.buffer, block.buffer))
-    if len(found) != 1:
+        copies.add((value.buffer, block.buffer))
+    if len(copies) != 1:
         return None
-    source, target = (parameters.get(name) for name in found.pop())
+    source, target = (parameters.get(name) for name in copies.pop())
     if source is None or target is None or (source.shape, source.dtype) != (
         target.shape, target.dtype
     ):  # fmt: skip

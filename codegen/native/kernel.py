@@ -102,12 +102,12 @@ def _code(program: Program, target: Target) -> _Code:
     """The body of a program, compiled or from the cache on disk."""
     module = emit_module(program, target)
     key = toolchain.content_key(module.text, target)
-    found = object_cache.load(key)
-    if found is None:
+    content = object_cache.load(key)
+    if content is None:
         verify_sizes(program, target)
-        found = toolchain.emit_object(module.text, target)
-        object_cache.store(key, found)
-    return _Code(found, module.shared_bytes, module.local_bytes)
+        content = toolchain.emit_object(module.text, target)
+        object_cache.store(key, content)
+    return _Code(content, module.shared_bytes, module.local_bytes)
 
 
 @lru_cache(maxsize=64)
@@ -214,8 +214,8 @@ class NativeKernel:
         """Argument pointers in parameter order; parameters not given are null (raw weights). The
         values of sizes, where they vary, are among the arrays under the name `SIZES`."""
         names = [*(b.name for b in self.code.parameters), *((SIZES,) if self.code.sizes else ())]
-        found = [arrays[name].ctypes.data if name in arrays else 0 for name in names]
-        return (ctypes.c_void_p * len(found))(*found)
+        addresses = [arrays[name].ctypes.data if name in arrays else 0 for name in names]
+        return (ctypes.c_void_p * len(addresses))(*addresses)
 
     def run(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Run on one thread; `arrays` holds inputs, prepared buffers and the output by name."""

@@ -111,10 +111,10 @@ def emit_assembly(text: str, target: Target) -> str:
 
 def check_loadable(content: bytes) -> None:
     """Raise `CodegenError` for an ELF object of another machine than this process's."""
-    found, own = _elf_machine(content), _own_machine()
-    if found not in (None, own):
+    machine, own = _elf_machine(content), _own_machine()
+    if machine not in (None, own):
         raise CodegenError(
-            f"code for {_architecture(found)} cannot be loaded on {_architecture(own)}; "
+            f"code for {_architecture(machine)} cannot be loaded on {_architecture(own)}; "
             "compile it for this CPU"
         )
 

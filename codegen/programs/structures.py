@@ -82,10 +82,10 @@ def others_of(workload: Workload, target: Target, config: Config) -> Iterator[Co
     template, space = template_of(workload.operator), space_of(workload, target)
     step = -(-len(space.subspaces) // MOST_TRIED)
     for subspace in space.subspaces[::step]:
-        found = next(iter(SearchSpace((subspace,))), config)
-        same = template.layouts(workload, found) == template.layouts(workload, config)
-        if found != config and same:
-            yield found
+        first = next(iter(SearchSpace((subspace,))), config)
+        same = template.layouts(workload, first) == template.layouts(workload, config)
+        if first != config and same:
+            yield first
 
 
 def first_that_works(

@@ -76,8 +76,8 @@ def verify_sizes(program: Program, target: Target) -> None:
     if not program.sizes:
         verify(program, target)
         return
-    whole, found = replace(program, prologue=None), list(samples(program.sizes))
-    for values in found[:: -(-len(found) // CHECKED)]:
+    whole, sizes = replace(program, prologue=None), list(samples(program.sizes))
+    for values in sizes[:: -(-len(sizes) // CHECKED)]:
         at = whole.bind(values)
         verify(replace(at, body=simplify(at.body)), target)
         verify(finish(whole).bind(values), target)

@@ -51,7 +51,7 @@ class Geometry:
         extent: Any = workload.extent
         depthwise = workload.operator == "depthwise_conv2d"
         channels = number("c")
-        found = cls(
+        geometry = cls(
             extent("n"),
             channels,
             extent("h"),
@@ -63,17 +63,17 @@ class Geometry:
             pair_of(workload, "dilation"),
             channels if depthwise else number("groups"),
         )
-        if found.channels % found.groups or found.out_channels % found.groups:
+        if geometry.channels % geometry.groups or geometry.out_channels % geometry.groups:
             raise WorkloadError(
-                f"'{workload.operator}': groups={found.groups} must divide c={found.channels} "
-                f"and oc={found.out_channels}"
+                f"'{workload.operator}': groups={geometry.groups} must divide "
+                f"c={geometry.channels} and oc={geometry.out_channels}"
             )
-        if any(isinstance(e, int) and e < 1 for e in (found.out_height, found.out_width)):
+        if any(isinstance(e, int) and e < 1 for e in (geometry.out_height, geometry.out_width)):
             raise WorkloadError(
-                f"'{workload.operator}': a {found.kernel[0]}x{found.kernel[1]} kernel does not fit "
-                f"the padded {found.padded_height}x{found.padded_width} input"
+                f"'{workload.operator}': a {geometry.kernel[0]}x{geometry.kernel[1]} kernel does "
+                f"not fit the padded {geometry.padded_height}x{geometry.padded_width} input"
             )
-        return found
+        return geometry
 
     @property
     def padded_height(self) -> int:

@@ -162,12 +162,12 @@ class Expr:
 
     @cached_property
     def _variables(self) -> frozenset[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for atom in self.atoms():
-            found.add(atom.name) if atom.kind == "var" else found.update(
+            names.add(atom.name) if atom.kind == "var" else names.update(
                 atom.operands[0].variables() | atom.operands[1].variables()
             )
-        return frozenset(found)
+        return frozenset(names)
 
     def atoms(self) -> Iterator[Atom]:
         """The atoms at its top level."""
@@ -195,8 +195,10 @@ class Expr:
                     bent.add(atom.name)
                 else:
                     rests.setdefault(atom.name, []).append((rest, factor))
-        found: dict[str, Expr | None] = {name: _of(collected(rest)) for name, rest in rests.items()}
-        return {**found, **dict.fromkeys(bent, None)}
+        coefficients: dict[str, Expr | None] = {
+            name: _of(collected(rest)) for name, rest in rests.items()
+        }
+        return {**coefficients, **dict.fromkeys(bent, None)}
 
     # -- rewriting and evaluation -------------------------------------------------------------
     def substitute(self, values: Mapping[str, ExprLike]) -> Expr:
@@ -207,13 +209,13 @@ class Expr:
 
     def tensors(self) -> frozenset[str]:
         """Names of the tensors that indices are read from."""
-        found: set[str] = set()
+        names: set[str] = set()
         for atom in self.atoms():
             if atom.kind != "var":
                 left, right = atom.operands
-                found |= left.tensors() | right.tensors()
-                found |= {atom.name} if atom.kind == "element" else set()
-        return frozenset(found)
+                names |= left.tensors() | right.tensors()
+                names |= {atom.name} if atom.kind == "element" else set()
+        return frozenset(names)
 
     def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
         """The same polynomial of other factors: `change(atom)` for each atom at its top level."""
@@ -259,9 +261,9 @@ def total(summands: Iterable[Expr]) -> Expr:
 def _of(terms: tuple[tuple[Monomial, int], ...]) -> Expr:
     """`Expr(terms)`, in half the time: programs take millions, and a frozen class sets its fields
     one by one through `object`."""
-    made = object.__new__(Expr)
-    made.__dict__["terms"] = terms
-    return made
+    expression = object.__new__(Expr)
+    expression.__dict__["terms"] = terms
+    return expression
 
 
 def _atom_variables(atom: Atom) -> frozenset[str]:
@@ -396,5 +398,5 @@ def _evaluate_element(tensor: Any, index: Any, extent: Any) -> Any:
     """The element, if `values` hold the tensor under its name, else zero (any place will do)."""
     if tensor is None:
         return index * 0
-    found = tensor[index]
-    return numpy.clip(numpy.where(found < 0, found + extent, found), 0, extent - 1)
+    element = tensor[index]
+    return numpy.clip(numpy.where(element < 0, element + extent, element), 0, extent - 1)

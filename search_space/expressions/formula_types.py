@@ -60,21 +60,21 @@ def type_of(formula: Scalar, dtypes: Sequence[str]) -> str:
 
 
 def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> str:
-    found = [type_of(argument, dtypes) for argument in arguments]
+    types = [type_of(argument, dtypes) for argument in arguments]
     if name in CONVERSIONS:
         return NUMBER if name == "to_float32" else CONVERSIONS[name]
     if name == "ordinal":
-        return _of_ordinal(found[0])
+        return _of_ordinal(types[0])
     if name in _LOGIC:
-        if wrong := [dtype for dtype in found if dtype not in ("bool", NUMBER)]:
+        if wrong := [dtype for dtype in types if dtype not in ("bool", NUMBER)]:
             raise WorkloadError(f"'{name}' is not for dtype={wrong[0]}; it takes bool")
         return "bool"
     if name == "where":
-        return _one(name, arguments[1:], found[1:])
+        return _one(name, arguments[1:], types[1:])
     if name in FLAGS:
-        _one(name, arguments, found)
+        _one(name, arguments, types)
         return "bool"
-    numbers = [_as_number(name, *pair) for pair in zip(arguments, found, strict=True)]
+    numbers = [_as_number(name, *pair) for pair in zip(arguments, types, strict=True)]
     dtype = _one(name, arguments, numbers)
     whole = dtype not in ("", "bool") and not is_floating(dtype)
     if whole and name not in INTEGER_FUNCTIONS:

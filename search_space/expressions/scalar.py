@@ -217,7 +217,7 @@ def expressions(value: Scalar) -> Iterator[Expr]:
 def rewrite(
     value: Scalar,
     index: Callable[[Expr], Expr],
-    access: Callable[[Load], Scalar] = lambda found: found,
+    access: Callable[[Load], Scalar] = lambda load: load,
 ) -> Scalar:
     """Rebuild a scalar: every index expression mapped by `index`, then every load by `access`."""
     match value:

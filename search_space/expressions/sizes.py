@@ -94,14 +94,14 @@ def parse_extent(text: str) -> Expr:
     """
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
-        found = _of_tree(ast.parse(inner, mode="eval").body)
+        extent = _of_tree(ast.parse(inner, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        found = None
-    if found is None:
+        extent = None
+    if extent is None:
         raise WorkloadError(
             f"'{text}' is no extent; numbers, sizes, + - * // %, min(a,b) and max(a,b) are allowed"
         )
-    return found
+    return extent
 
 
 def extent_parts(text: str) -> list[str]:

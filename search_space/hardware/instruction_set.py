@@ -225,9 +225,11 @@ def has_features(target: Target, features: str) -> bool:
 def dot_product(target: Target, left: str, right: str) -> DotProduct | None:
     """The instruction of a CPU target that multiplies elements of two dtypes, in either order, and
     adds neighbours; None where it has none."""
-    for found in instruction_set_of(target).dot_products:
-        if sorted(found.inputs) == sorted((left, right)) and has_features(target, found.features):
-            return found
+    for instruction in instruction_set_of(target).dot_products:
+        if sorted(instruction.inputs) == sorted((left, right)) and has_features(
+            target, instruction.features
+        ):
+            return instruction
     return None
 
 
@@ -240,7 +242,7 @@ def parse_instruction_set(name: str, text: str) -> InstructionSet:
     vector, host, assembly = (table.table(part) for part in ("vector", "host", "assembly"))
     architectures = table.texts("architectures")
     size = vector.integer("bytes", minimum=8, maximum=8192)
-    found = InstructionSet(
+    instruction_set = InstructionSet(
         name,
         table.text("doc"),
         table.text("source"),
@@ -265,19 +267,23 @@ def parse_instruction_set(name: str, text: str) -> InstructionSet:
     )
     for part in (table, vector, host, assembly):
         part.finish()
-    unit = found.vscale_bytes or 1
-    if size & (size - 1) or size % unit or (found.vscale_bytes and found.longest < size):
+    unit = instruction_set.vscale_bytes or 1
+    if (
+        size & (size - 1)
+        or size % unit
+        or (instruction_set.vscale_bytes and instruction_set.longest < size)
+    ):
         raise TargetError(
             f"instruction set '{name}': vector.bytes = {size} must be a power of two, a multiple "
-            f"of vector.vscale_bytes = {found.vscale_bytes} and at most vector.longest = "
-            f"{found.longest} where registers are scalable"
+            f"of vector.vscale_bytes = {instruction_set.vscale_bytes} and at most vector.longest = "
+            f"{instruction_set.longest} where registers are scalable"
         )
-    return found
+    return instruction_set
 
 
 def _intrinsic(table: _Table) -> TargetIntrinsic:
     operation = table.choice("operation", tuple(OPERATIONS))
-    found = TargetIntrinsic(
+    intrinsic = TargetIntrinsic(
         operation,
         table.choice("dtype", NAMES),
         table.integer("lanes", minimum=1),
@@ -285,15 +291,15 @@ def _intrinsic(table: _Table) -> TargetIntrinsic:
         table.texts("arguments"),
     )
     operands = OPERATIONS[operation]
-    for argument in found.arguments:
+    for argument in intrinsic.arguments:
         if argument not in operands and not re.fullmatch(r"(\d+ x )?i\d+ \d+", argument):
             raise table.error("arguments", argument, f"{', '.join(operands)} or 'i32 4'")
     table.finish()
-    return found
+    return intrinsic
 
 
 def _dot_product(table: _Table) -> DotProduct:
-    found = DotProduct(
+    product = DotProduct(
         table.text("instruction"),
         table.text("intrinsic"),
         table.texts("inputs"),
@@ -302,23 +308,23 @@ def _dot_product(table: _Table) -> DotProduct:
         table.text("features", ""),
         table.truth("accumulates", True),
     )
-    if len(found.inputs) != 2 or not set(found.inputs) <= set(NAMES):
-        raise table.error("inputs", list(found.inputs), f"two of {', '.join(NAMES)}")
+    if len(product.inputs) != 2 or not set(product.inputs) <= set(NAMES):
+        raise table.error("inputs", list(product.inputs), f"two of {', '.join(NAMES)}")
     table.finish()
-    return found
+    return product
 
 
 def _tiles(table: _Table) -> Tiles | None:
     if not table.entries:
         return None
-    found = Tiles(
+    tiles = Tiles(
         table.integer("count", minimum=3),
         table.integer("rows", minimum=1),
         table.integer("bytes", minimum=4),
         table.text("features", ""),
     )
     table.finish()
-    return found
+    return tiles
 
 
 class _Table:
@@ -330,60 +336,60 @@ class _Table:
         self.entries = dict(entries)
         self._known: list[str] = []
 
-    def error(self, key: str, found: object, expected: str) -> TargetError:
+    def error(self, key: str, given: object, expected: str) -> TargetError:
         return TargetError(
-            f"instruction set '{self._name}': {self._prefix}{key} = {found!r}; "
+            f"instruction set '{self._name}': {self._prefix}{key} = {given!r}; "
             f"{expected} is expected"
         )
 
     def _take(self, key: str, default: Any, kind: type, expected: str) -> Any:
         self._known.append(key)
-        found = self.entries.pop(key, default)
-        if found is None:
+        entry = self.entries.pop(key, default)
+        if entry is None:
             raise TargetError(
                 f"instruction set '{self._name}' lacks {self._prefix}{key}, {expected}"
             )
-        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-            raise self.error(key, found, expected)
-        return found
+        if not isinstance(entry, kind) or (isinstance(entry, bool) and kind is not bool):
+            raise self.error(key, entry, expected)
+        return entry
 
     def text(self, key: str, default: str | None = None) -> str:
         return str(self._take(key, default, str, "a text"))
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        found = self.text(key)
-        if found not in allowed:
-            raise self.error(key, found, f"one of {', '.join(allowed)}")
-        return found
+        text = self.text(key)
+        if text not in allowed:
+            raise self.error(key, text, f"one of {', '.join(allowed)}")
+        return text
 
     def integer(
         self, key: str, default: int | None = None, minimum: int = 0, maximum: int = 1 << 30
     ) -> int:
         expected = f"a whole number from {minimum} to {maximum}"
-        found = int(self._take(key, default, int, expected))
-        if not minimum <= found <= maximum:
-            raise self.error(key, found, expected)
-        return found
+        number = int(self._take(key, default, int, expected))
+        if not minimum <= number <= maximum:
+            raise self.error(key, number, expected)
+        return number
 
     def truth(self, key: str, default: bool) -> bool:
         return bool(self._take(key, default, bool, "true or false"))
 
     def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
         given = None if default is None else list(default)
-        found = self._take(key, given, list, "a list of texts")
-        if not all(isinstance(item, str) for item in found):
-            raise self.error(key, found, "a list of texts")
-        return tuple(found)
+        items = self._take(key, given, list, "a list of texts")
+        if not all(isinstance(item, str) for item in items):
+            raise self.error(key, items, "a list of texts")
+        return tuple(items)
 
     def table(self, key: str) -> _Table:
-        found = self._take(key, {}, dict, "a table")
-        return _Table(self._name, f"{self._prefix}{key}.", found)
+        entries = self._take(key, {}, dict, "a table")
+        return _Table(self._name, f"{self._prefix}{key}.", entries)
 
     def tables(self, key: str) -> list[_Table]:
-        found = self._take(key, [], list, "a list of tables")
-        if not all(isinstance(item, dict) for item in found):
-            raise self.error(key, found, "a list of tables")
-        return [_Table(self._name, f"{key}[{i}].", item) for i, item in enumerate(found)]
+        entries = self._take(key, [], list, "a list of tables")
+        if not all(isinstance(item, dict) for item in entries):
+            raise self.error(key, entries, "a list of tables")
+        return [_Table(self._name, f"{key}[{i}].", item) for i, item in enumerate(entries)]
 
     def finish(self) -> None:
         """Raise `TargetError` for a key that nobody took."""

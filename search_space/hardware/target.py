@@ -126,8 +126,8 @@ class Target:
         """A fact by dotted name; `TargetError` if the target lacks it."""
         if name not in self._by_name:
             all_of_them = f"'tilesmith targets' with its name lists all {len(self._by_name)}"
-            told = instead(name, self._by_name, "it has", all_of_them)
-            raise TargetError(f"target '{self.name}' has no '{name}'{told}")
+            hint = instead(name, self._by_name, "it has", all_of_them)
+            raise TargetError(f"target '{self.name}' has no '{name}'{hint}")
         return self._by_name[name]
 
     def __contains__(self, name: str) -> bool:

@@ -102,14 +102,14 @@ def match(spec: IntrinsicSpec, statement: Intrinsic, buffers: Mapping[str, Buffe
                 f"{scope}; allowed: {', '.join(spec.scopes[name])}"
             )
         _assign(spec, block, pattern, access, {loop.variable for loop in loops}, dimensions)
-    found: dict[str, list[Loop]] = {str(d): [] for d in spec.limits}
+    groups: dict[str, list[Loop]] = {str(d): [] for d in spec.limits}
     for loop in loops:
         if loop.variable in dimensions:
-            found.setdefault(dimensions[loop.variable], []).append(loop)
+            groups.setdefault(dimensions[loop.variable], []).append(loop)
     return Match(
         block,
         tuple((name, access) for name, _, access in pairs),
-        {name: tuple(group) for name, group in found.items()},
+        {name: tuple(group) for name, group in groups.items()},
     )
 
 
@@ -129,13 +129,13 @@ def _nest(statement: Intrinsic) -> tuple[list[Loop], Block]:
 
 def _operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]]:
     """`operands` of a block that must be the instruction."""
-    found = operands(spec, block)
-    if found is None:
+    matched = operands(spec, block)
+    if matched is None:
         raise VerificationError(
             f"intrinsic '{spec.name}' computes {spec}, not {block.write} "
             f"{'=' if block.reducer is None else block.reducer + '='} {block.value}"
         )
-    return found
+    return matched
 
 
 def operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]] | None:
@@ -144,24 +144,24 @@ def operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]] 
     """
     if block.reducer != spec.body.reducer and block.reducer not in spec.reducers:
         return None
-    found = [("out", spec.body.write, block.write)]
+    matched = [("out", spec.body.write, block.write)]
     if spec.pointwise:
         source = next(loads(spec.body.value))
-        found += [(source.buffer, source, access) for access in loads(block.value)]
-        return found if _plain(block.value) else None
+        matched += [(source.buffer, source, access) for access in loads(block.value)]
+        return matched if _plain(block.value) else None
     if not _same(spec.body.value, block.value):
         return None
     pairs = zip(loads(spec.body.value), loads(block.value), strict=True)
-    return found + [(pattern.buffer, pattern, access) for pattern, access in pairs]
+    return matched + [(pattern.buffer, pattern, access) for pattern, access in pairs]
 
 
 def fits(spec: IntrinsicSpec, block: Block, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a block computes what an instruction does, of operands where it reaches them."""
     if buffers[block.buffer].scope not in spec.scopes.get("out", ()):
         return False
-    found = operands(spec, block)
-    return found is not None and all(
-        buffers[access.buffer].scope in spec.scopes[name] for name, _, access in found
+    matched = operands(spec, block)
+    return matched is not None and all(
+        buffers[access.buffer].scope in spec.scopes[name] for name, _, access in matched
     )
 
 

@@ -139,10 +139,10 @@ def _stepped(atom: Atom, bounds: Bounds) -> Expr:
 
 def _apart(statement: Statement, variable: str, registers: Set[str]) -> bool:
     """Whether a variable moves some access by other than one element at a time, and no register."""
-    found = [a for block in blocks(statement) for a in (block.write, *loads(block.value))]
-    if any(a.buffer in registers and _inside(a.indices, variable) for a in found):
+    accesses = [a for block in blocks(statement) for a in (block.write, *loads(block.value))]
+    if any(a.buffer in registers and _inside(a.indices, variable) for a in accesses):
         return False
-    return any(_moves(access.indices, variable) for access in found)
+    return any(_moves(access.indices, variable) for access in accesses)
 
 
 def _inside(indices: tuple[Expr, ...], variable: str) -> bool:

@@ -83,8 +83,8 @@ class Block:
     def accesses(self) -> Iterator[tuple[Load, bool]]:
         """Every access as (access, is_write)."""
         yield self.write, True
-        for found in loads(self.value):
-            yield found, False
+        for load in loads(self.value):
+            yield load, False
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class Program:
         def index(expression: Expr) -> Expr:
             return expression.substitute(values)
 
-        def buffer(found: Buffer) -> Buffer:
-            return replace(found, shape=tuple(index(e) for e in found.shape))
+        def buffer(allocated: Buffer) -> Buffer:
+            return replace(allocated, shape=tuple(index(e) for e in allocated.shape))
 
         return replace(
             self,
@@ -185,7 +185,7 @@ class Program:
 def transform(
     statement: Statement,
     index: Callable[[Expr], Expr],
-    buffer: Callable[[Buffer], Buffer] = lambda found: found,
+    buffer: Callable[[Buffer], Buffer] = lambda allocated: allocated,
 ) -> Statement:
     """Rebuild a statement with every index expression mapped by `index`; trivial parts drop out."""
     match statement:
@@ -199,8 +199,8 @@ def transform(
             return simplify_if(
                 tuple(index(e) for e in condition), transform(then, index, buffer), other
             )
-        case Allocate(found, body):
-            return Allocate(buffer(found), transform(body, index, buffer))
+        case Allocate(allocated, body):
+            return Allocate(buffer(allocated), transform(body, index, buffer))
         case Intrinsic(name, body):
             return Intrinsic(name, transform(body, index, buffer))
         case Block():
@@ -256,11 +256,11 @@ def walk(statement: Statement) -> Iterator[Statement]:
     """The statement and everything inside, outermost first."""
     pending = [statement]
     while pending:
-        found = pending.pop()
-        yield found
-        pending += reversed(children(found))
+        inner = pending.pop()
+        yield inner
+        pending += reversed(children(inner))
 
 
 def blocks(statement: Statement) -> Iterator[Block]:
     """Every block, in program order."""
-    return (found for found in walk(statement) if isinstance(found, Block))
+    return (inside for inside in walk(statement) if isinstance(inside, Block))

@@ -134,13 +134,13 @@ class Mesh:
         Raises:
             TargetError: a fact is missing or no mesh can be like that.
         """
-        found: list[Level] = []
+        levels: list[Level] = []
         sizes = {_CORE: 1}
         for name in self.order:
             level = self._level(name, sizes)
             sizes[name] = level.cores
-            found.append(level)
-        return tuple(found)
+            levels.append(level)
+        return tuple(levels)
 
     def _level(self, name: str, sizes: Mapping[str, int]) -> Level:
         inside, data = list(sizes)[-1], self.data

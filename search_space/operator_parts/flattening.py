@@ -125,13 +125,13 @@ def _zero(value: ExprLike) -> bool:
 
 def merge(spans: Sequence[Span]) -> tuple[Span, ...]:
     """Merge each axis that is copied whole into the one before it, and drop axes of one element."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for span in spans:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and span.whole and last.step == 1:
             t = span.extent
-            found[-1] = Span(last.extent * t, last.start * t, last.size * t)
+            merged[-1] = Span(last.extent * t, last.start * t, last.size * t)
         else:
-            found.append(span)
-    kept = [s for s in found if not (s.whole and s.extent == 1)]
+            merged.append(span)
+    kept = [s for s in merged if not (s.whole and s.extent == 1)]
     return tuple(kept) or (Span(1, 0, 1),)

@@ -214,21 +214,25 @@ def _call(text: str, name: str, arguments: Sequence[Scalar]) -> Call:
 
 def uses(formula: Scalar, index: int) -> int:
     """How often operand number `index` stands in it."""
-    return sum(found == operand(index) for found in loads(formula))
+    return sum(access == operand(index) for access in loads(formula))
 
 
 def operand_count(formula: Scalar) -> int:
     """One more than the highest operand number in it."""
-    return max((_index(found) + 1 for found in loads(formula)), default=0)
+    return max((_index(access) + 1 for access in loads(formula)), default=0)
 
 
-def _index(found: Load) -> int:
-    return int(found.buffer[1:])
+def _index(access: Load) -> int:
+    return int(access.buffer[1:])
 
 
 def substituted(formula: Scalar, operands: Mapping[int, Scalar]) -> Scalar:
     """The formula with formulas in the places of operands, by number; the others stay."""
-    return rewrite(formula, lambda index: index, lambda found: operands.get(_index(found), found))
+    return rewrite(
+        formula,
+        lambda index: index,
+        lambda access: operands.get(_index(access), access),
+    )
 
 
 def expanded(formula: Scalar, operands: Sequence[Scalar]) -> Scalar:

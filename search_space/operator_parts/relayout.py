@@ -35,22 +35,26 @@ class Relayout:
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents as numbers: only where they do not vary."""
-        found = tuple(as_expr(extent).constant for extent in self.extents)
-        assert None not in found, self.extents
-        return tuple(extent or 0 for extent in found)
+        extents = tuple(as_expr(extent).constant for extent in self.extents)
+        assert None not in extents, self.extents
+        return tuple(extent or 0 for extent in extents)
 
     @classmethod
     def of(cls, shape: Sequence[ExprLike], source: Layout, target: Layout) -> Relayout:
         """Drop axes of one element and merge neighbours that both layouts keep together."""
-        found = cls(tuple(shape), source, target)
+        relayout = cls(tuple(shape), source, target)
         for position in reversed(range(len(shape))):
-            if found.extents[position] == 1 and len(found.extents) > 1 and found._whole(position):
-                found = found._without(position)
-        pair = found._neighbours()
+            if (
+                relayout.extents[position] == 1
+                and len(relayout.extents) > 1
+                and relayout._whole(position)
+            ):
+                relayout = relayout._without(position)
+        pair = relayout._neighbours()
         while pair is not None:
-            found = found._merged(*pair)
-            pair = found._neighbours()
-        return found
+            relayout = relayout._merged(*pair)
+            pair = relayout._neighbours()
+        return relayout
 
     def _whole(self, position: int) -> bool:
         return all(

@@ -84,11 +84,11 @@ class ArgExtreme(Template):
         turned = np.flip(x, position) if last else x
         if x.dtype.kind == "f":
             turned = np.where(np.isnan(turned), -np.inf if largest else np.inf, turned)
-        found = (np.argmax if largest else np.argmin)(turned, axis=position)
-        found = x.shape[position] - 1 - found if last else found
+        places = (np.argmax if largest else np.argmin)(turned, axis=position)
+        places = x.shape[position] - 1 - places if last else places
         first = np.take(x, 0, axis=position)
-        found = np.where(first != first, 0, found)
-        return np.expand_dims(found, position) if workload.integer("keepdims") else found
+        places = np.where(first != first, 0, places)
+        return np.expand_dims(places, position) if workload.integer("keepdims") else places
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages m, p (int32) and y over rows o, elements k (and neighbours t)."""
@@ -106,13 +106,13 @@ class ArgExtreme(Template):
         reached = call("greater_equal" if kind == "max" else "less_equal", x, load("m", *one))
         last = workload.integer("last")
         place = call("where", reached, call("to_int32", Index(k.var)), -1 if last else _MOST)
-        found: Scalar = load("p", *one)
+        index: Scalar = load("p", *one)
         if is_floating(workload.dtype):
-            found = call("where", call("is_nan", first), 0, found)
+            index = call("where", call("is_nan", first), 0, index)
         stages = (
             Stage("m", row, number, (k,), kind, dtype=workload.dtype),
             Stage("p", row, place, (k,), "max" if last else "min", dtype="int32"),
-            Stage("y", row, call("to_int64", found), dtype="int64"),
+            Stage("y", row, call("to_int64", index), dtype="int64"),
         )
         whole = (before, shape[position], *((behind,) if rest else ()))
         return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), stages)

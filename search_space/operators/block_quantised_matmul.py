@@ -193,7 +193,7 @@ class _Parts:
         self.s = axis("s", self.bytes * self.halves)
 
     def _at(self, name: str, *axes: Axis) -> Load:
-        return Load(name, tuple(found.var for found in axes))
+        return Load(name, tuple(axis.var for axis in axes))
 
     @property
     def _word(self) -> Expr:
@@ -247,8 +247,8 @@ class _Parts:
         return call("to_int32", float(1 << self.bits - 1))
 
     def _scale(self) -> Scalar:
-        found = self._at("scale", self.j, self.b)
-        return found if self.workload.text("scales") == "float32" else call("to_float32", found)
+        scale = self._at("scale", self.j, self.b)
+        return scale if self.workload.text("scales") == "float32" else call("to_float32", scale)
 
     def floats(self) -> tuple[Stage, ...]:
         """s[i, j, B] = sum of x times codes less their zero point; c the sum of those scaled."""

@@ -63,11 +63,11 @@ class CumulativeSum(Template):
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         x, position = inputs["x"], workload.integer("axis")
         turned = np.flip(x, position) if workload.integer("reverse") else x
-        found = np.cumsum(turned, axis=position, dtype=x.dtype)
+        sums = np.cumsum(turned, axis=position, dtype=x.dtype)
         if workload.integer("exclusive"):
-            found = np.roll(found, 1, axis=position)
-            found[(slice(None),) * position + (0,)] = 0
-        return np.flip(found, position) if workload.integer("reverse") else found
+            sums = np.roll(sums, 1, axis=position)
+            sums[(slice(None),) * position + (0,)] = 0
+        return np.flip(sums, position) if workload.integer("reverse") else sums
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y`, a scan over elements k of rows o (and neighbours t)."""

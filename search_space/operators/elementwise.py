@@ -104,13 +104,15 @@ class Elementwise(Template):
                 f"operands; expression={workload.text('expression')} reads {operand_count(formula)}"
             )
         try:
-            found = type_of(formula, [check_dtype(dtype) for dtype in dtypes])
+            formula_type = type_of(formula, [check_dtype(dtype) for dtype in dtypes])
         except WorkloadError as error:
             raise WorkloadError(f"operator 'elementwise': {error}") from error
-        if found != wanted and not (found in (NUMBER, "bool") and is_floating(wanted)):
+        if formula_type != wanted and not (
+            formula_type in (NUMBER, "bool") and is_floating(wanted)
+        ):
             raise WorkloadError(
                 f"operator 'elementwise': expression={workload.text('expression')} gives "
-                f"{found or 'float32'}, not dtype={wanted}; convert it with to_{wanted}(...)"
+                f"{formula_type or 'float32'}, not dtype={wanted}; convert it with to_{wanted}(...)"
             )
 
     def dtypes(self, workload: Workload) -> tuple[str, ...]:

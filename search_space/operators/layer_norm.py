@@ -82,13 +82,13 @@ class LayerNorm(Template):
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         shape = workload.extents("shape")
         inner = shape[len(shape) - workload.integer("axes") :]
-        found = [Operand("x", shape, workload.dtype)]
-        found += [
+        operands = [Operand("x", shape, workload.dtype)]
+        operands += [
             Operand(name, inner, workload.dtype)
             for name in ("scale", "bias")
             if self._has(workload, name)
         ]
-        return tuple(found)
+        return tuple(operands)
 
     def _has(self, workload: Workload, name: str) -> bool:
         """Whether the operator has an operand of this name, and the workload asks for it."""

@@ -43,8 +43,8 @@ class PackedAttention(Attention):
         )
 
     def output(self, workload: Workload) -> Operand:
-        found = super().output(workload)
-        return replace(found, extents=_packed(found.extents))
+        operand = super().output(workload)
+        return replace(operand, extents=_packed(operand.extents))
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         heads = workload.integer("heads")
@@ -53,12 +53,12 @@ class PackedAttention(Attention):
             for name, array in inputs.items()
             if name in "qkv"
         }
-        found = super().reference(workload, {**inputs, **apart}).swapaxes(1, 2)
-        return np.ascontiguousarray(found).reshape(self.output(workload).shape)
+        heads_last = super().reference(workload, {**inputs, **apart}).swapaxes(1, 2)
+        return np.ascontiguousarray(heads_last).reshape(self.output(workload).shape)
 
     def compute(self, workload: Workload, turn: str = "keys") -> ComputeDefinition:
         """As `Attention.compute`, of operands and a result whose heads are packed."""
-        found = super().compute(workload, turn)
+        definition = super().compute(workload, turn)
         widths = {
             "q": workload.integer("k"), "k": workload.integer("k"), "v": self.width(workload)
         }  # fmt: skip
@@ -70,7 +70,8 @@ class PackedAttention(Attention):
             return Load(load.buffer, (b, row, h * widths[load.buffer] + lane))
 
         stages = [
-            replace(s, value=rewrite(s.value, lambda index: index, access)) for s in found.stages
+            replace(s, value=rewrite(s.value, lambda index: index, access))
+            for s in definition.stages
         ]
         b, h, i, e = (a.var for a in stages[-1].axes)
         shape = tuple(as_expr(extent) for extent in self.output(workload).extents)

@@ -120,14 +120,14 @@ class Pad(Template):
         mode = workload.text("mode")
         if mode == "constant":
             return Const(float(workload.text("value")))
-        found = []
+        indices = []
         for place, span in zip(places, spans, strict=True):
             last = span.extent - 1
             if span.whole:
-                found.append(place)
+                indices.append(place)
             elif mode == "edge":
-                found.append(minimum(maximum(place, 0), last))
+                indices.append(minimum(maximum(place, 0), last))
             else:
                 mirrored = maximum(place, -place)
-                found.append(minimum(mirrored, 2 * last - mirrored))
-        return load("x", *found)
+                indices.append(minimum(mirrored, 2 * last - mirrored))
+        return load("x", *indices)

@@ -56,8 +56,8 @@ class Window:
         """Windows; rounded up with `ceil`, but none may start behind the image."""
         room: Any = self.extent + self.before + self.after - self.reach
         if not isinstance(room, int):
-            found: int = self._windows(room)
-            return found
+            windows: int = self._windows(room)
+            return windows
         if room < 0:
             return 0
         count: int = (room + (self.stride - 1 if self.ceil else 0)) // self.stride + 1
@@ -71,8 +71,8 @@ class Window:
             raise WorkloadError(
                 "operator 'pool2d': h and w cannot vary with ceil=1; round the output down"
             )
-        found = as_expr(room // self.stride + 1)
-        return found if found.constant is None else found.constant
+        windows = as_expr(room // self.stride + 1)
+        return windows if windows.constant is None else windows.constant
 
     def position(self, index: Expr, cell: Expr) -> Expr:
         """Place in the image of a cell of a window; may lie outside."""

@@ -97,8 +97,8 @@ class Reduce(Template):
         names: dict[str, Any] = {"mean": np.mean, "max": np.max, "min": np.min}
         names |= {"sum": np.sum, "product": np.prod}
         over, keep = self._axes(workload), bool(workload.integer("keepdims"))
-        found = np.asarray(names[workload.text("kind")](inputs["x"], axis=over, keepdims=keep))
-        return found.astype(inputs["x"].dtype) if found.dtype.kind in "iu" else found
+        reduced = np.asarray(names[workload.text("kind")](inputs["x"], axis=over, keepdims=keep))
+        return reduced.astype(inputs["x"].dtype) if reduced.dtype.kind in "iu" else reduced
 
     def _merged(self, workload: Workload) -> tuple[tuple[Axis, ...], tuple[bool, ...]]:
         """Merged axes d0, d1, ... and which of them are reduced."""

@@ -106,11 +106,11 @@ class Resize(Template):
         common = gcd(2 * extent, 2 * size)
         # floor((c*a*i + q) / (c*b)) = floor((a*i + floor(q/c)) / b)
         a, b, q = 2 * extent // common, 2 * size // common, offset // common
-        found = (i * a + q) // b
+        nearest = (i * a + q) // b
         if q < 0:
-            found = maximum(found, 0)
+            nearest = maximum(nearest, 0)
         last = ((size - 1) * a + q) // b
-        return minimum(found, end) if last >= extent else found
+        return minimum(nearest, end) if last >= extent else nearest
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over the output's axes d0, d1, ..."""

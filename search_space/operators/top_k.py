@@ -83,8 +83,8 @@ class TopK(Template):
         x, position = inputs["x"], workload.integer("axis")
         orders: NDArray[Any] = np.asarray(evaluate(call("ordinal", operand(0)), [x]))
         turned = orders if workload.text("kind") == "min" else -1 - orders.astype(np.int64)
-        found = np.argsort(turned, axis=position, kind="stable")
-        return np.take(found, np.arange(workload.integer("k")), axis=position)
+        order = np.argsort(turned, axis=position, kind="stable")
+        return np.take(order, np.arange(workload.integer("k")), axis=position)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `key`, `rank`, `sorted` and `y` over rows o (and neighbours t)."""
@@ -104,12 +104,12 @@ class TopK(Template):
         key = call("add", high, Index(_SHIFT - 1 - i.var))
         larger = call("greater", load("key", *at, other.var), load("key", *at, i.var))
         mine = call("equal", load("rank", *at, i.var), Index(j.var))
-        found = call("where", mine, load("key", *at, i.var), -(1 << 63))
+        picked = call("where", mine, load("key", *at, i.var), -(1 << 63))
         index = call("subtract", _SHIFT - 1, call("modulo", load("sorted", *at, j.var), _SHIFT))
         stages = (
             Stage("key", (*row, i), key, dtype="int64"),
             Stage("rank", (*row, i), call("to_int64", larger), (other,), "sum", dtype="int64"),
-            Stage("sorted", (*row, j), found, (i,), "max", dtype="int64"),
+            Stage("sorted", (*row, j), picked, (i,), "max", dtype="int64"),
             Stage("y", (o, j, *rest), index, dtype="int64"),
         )
         whole = (before, length, *((behind,) if rest else ()))

@@ -83,5 +83,5 @@ def origin_of(tried: int, is_all: Callable[[int], bool], stale: bool = False) ->
 
 def counted(origins: Mapping[str, int]) -> str:
     """How many schedules are of each origin: "2 searched, 1 measured"; "none" for none."""
-    told = [f"{origins[origin]} {origin}" for origin in Origin if origins.get(origin)]
-    return ", ".join(told) or "none"
+    parts = [f"{origins[origin]} {origin}" for origin in Origin if origins.get(origin)]
+    return ", ".join(parts) or "none"

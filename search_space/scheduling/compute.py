@@ -61,9 +61,9 @@ class Tensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents as numbers: only of a tensor that does not vary."""
-        found = tuple(as_expr(extent).constant for extent in self.extents)
-        assert None not in found, (self.name, self.extents)
-        return tuple(extent or 0 for extent in found)
+        extents = tuple(as_expr(extent).constant for extent in self.extents)
+        assert None not in extents, (self.name, self.extents)
+        return tuple(extent or 0 for extent in extents)
 
     @classmethod
     def literal(cls, name: str, values: NDArray[np.float64]) -> Tensor:
@@ -136,10 +136,10 @@ class Stage:
     @cached_property
     def reads(self) -> frozenset[str]:
         """Names of the tensors it loads, takes indices from, or goes on from."""
-        found = frozenset(found.buffer for found in loads(self.value))
+        names = frozenset(load.buffer for load in loads(self.value))
         for index in (*expressions(self.value), *self.guard, *(self.store or ())):
-            found |= index.tensors()
-        return found | {self.onto} if self.onto else found
+            names |= index.tensors()
+        return names | {self.onto} if self.onto else names
 
 
 @dataclass(frozen=True)
@@ -179,15 +179,15 @@ class ComputeDefinition:
     def multiply_adds(self) -> int:
         """How often it multiplies and adds at run time: sums of products, of sizes that are
         known. Matrices folded into the code, most of them 0 and 1, are none."""
-        found = 0
+        total = 0
         literals = {tensor.name for tensor in self.inputs if tensor.values is not None}
         for stage in self.stages:
             product = isinstance(stage.value, Call) and stage.value.function == "multiply"
             product = product and not stage.reads & literals
             if stage.reducer == "sum" and product and not self.is_constant(stage.name):
                 extents = (a.extent.constant for a in (*stage.axes, *stage.reduce_axes))
-                found += prod(0 if extent is None else extent for extent in extents)
-        return found
+                total += prod(0 if extent is None else extent for extent in extents)
+        return total
 
     def home(self, name: str) -> str:
         """The stage or input in whose tensor the result of `name` stands."""

@@ -327,8 +327,8 @@ class Emitter:
 
     def _guard(self, nest: Nest) -> Condition:
         bounds = self._bounds(nest.stage.name)
-        found = tuple(within(e.substitute(nest.axis_values), bounds) for e in nest.stage.guard)
-        return tuple(e for e in open_conditions(found) if not _holds(e, bounds))
+        conditions = tuple(within(e.substitute(nest.axis_values), bounds) for e in nest.stage.guard)
+        return tuple(e for e in open_conditions(conditions) if not _holds(e, bounds))
 
     def _write(self, nest: Nest) -> tuple[str, tuple[Expr, ...]]:
         """Buffer and physical indices of the element a nest writes."""
@@ -336,12 +336,12 @@ class Emitter:
         return tensor, self._physical(tensor, nest.write_indices(), nest)
 
     def _value(self, nest: Nest, value: Scalar) -> Scalar:
-        def access(found: Load) -> Scalar:
-            if found.buffer in self.tiles and nest.stage.name in self.plan.reverse_at:
-                tile = self.tiles[found.buffer]
+        def access(load: Load) -> Scalar:
+            if load.buffer in self.tiles and nest.stage.name in self.plan.reverse_at:
+                tile = self.tiles[load.buffer]
                 return Load(tile.buffer.name, tile.indices)
-            tensor = self.plan.compute.home(found.buffer)
-            return Load(tensor, self._physical(tensor, found.indices, nest))
+            tensor = self.plan.compute.home(load.buffer)
+            return Load(tensor, self._physical(tensor, load.indices, nest))
 
         def index(expression: Expr) -> Expr:
             return within(expression.substitute(nest.axis_values), bounds)
@@ -360,10 +360,10 @@ class Emitter:
 
     def _bounds(self, name: str) -> Bounds:
         """Upper bounds of every loop variable in sight of a stage."""
-        found: dict[str, Expr] = {}
+        bounds: dict[str, Expr] = {}
         for loop in self._loops_in_sight(name):
-            found[loop.variable] = loop.limit - 1
-        return found
+            bounds[loop.variable] = loop.limit - 1
+        return bounds
 
     def _loops_in_sight(self, name: str) -> Iterator[NestLoop]:
         host = self.plan.host(name)
@@ -383,8 +383,8 @@ def _variable(loop: NestLoop) -> Expr:
 
 
 def _loop(loop: NestLoop, body: Statement) -> Statement:
-    made: Statement = Loop(loop.variable, loop.extent, loop.kind, body, loop.stages)
-    return Intrinsic(loop.intrinsic, made) if loop.intrinsic else made
+    nested: Statement = Loop(loop.variable, loop.extent, loop.kind, body, loop.stages)
+    return Intrinsic(loop.intrinsic, nested) if loop.intrinsic else nested
 
 
 def _wrap(loops: list[NestLoop] | tuple[NestLoop, ...], leaf: Statement) -> Statement:

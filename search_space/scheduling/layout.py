@@ -58,15 +58,15 @@ class Layout:
         blocks = {p[-1].upper(): as_expr(int(p[:-1])) for p in parts if len(p) > 1}
         if "".join(parts) != text or sorted(p for p in parts if len(p) == 1) != sorted(axes):
             raise WorkloadError(f"layout '{text}' does not name each of the axes {axes} once")
-        found = []
+        dimensions = []
         for part in parts:
             axis = axes.index(part[-1].upper())
             factor = blocks.get(part[-1].upper(), ONE)
             kind: Literal["whole", "outer", "inner"] = "whole"
             if part[-1].upper() in blocks:
                 kind = "inner" if len(part) > 1 else "outer"
-            found.append(LayoutDimension(axis, kind, factor))
-        return cls(tuple(found))
+            dimensions.append(LayoutDimension(axis, kind, factor))
+        return cls(tuple(dimensions))
 
     @classmethod
     def blocked(cls, rank: int, axis: int, factor: ExprLike, order: Sequence[int]) -> Layout:
@@ -80,31 +80,31 @@ class Layout:
 
     def shape(self, logical: Sequence[ExprLike]) -> tuple[Expr, ...]:
         """Physical shape; a split axis is padded up to a multiple of its factor."""
-        found = []
+        extents = []
         for dimension in self.dimensions:
             extent = as_expr(logical[dimension.axis])
             match dimension.part:
                 case "whole":
-                    found.append(extent)
+                    extents.append(extent)
                 case "outer":
-                    found.append(ceildiv(extent, dimension.factor))
+                    extents.append(ceildiv(extent, dimension.factor))
                 case "inner":
-                    found.append(dimension.factor)
-        return tuple(found)
+                    extents.append(dimension.factor)
+        return tuple(extents)
 
     def indices(self, logical: Sequence[Expr], bounds: Bounds) -> tuple[Expr, ...]:
         """Physical indices of a logical element whose variables are within `bounds`."""
-        found = []
+        places = []
         for dimension in self.dimensions:
             index = logical[dimension.axis]
             match dimension.part:
                 case "whole":
-                    found.append(index)
+                    places.append(index)
                 case "outer":
-                    found.append(floordiv(index, dimension.factor, bounds))
+                    places.append(floordiv(index, dimension.factor, bounds))
                 case "inner":
-                    found.append(mod(index, dimension.factor, bounds))
-        return tuple(found)
+                    places.append(mod(index, dimension.factor, bounds))
+        return tuple(places)
 
     def pack(self, array: NDArray[Any]) -> NDArray[Any]:
         """Logical array -> contiguous physical array; padding is zero. Factors must be numbers."""

@@ -79,11 +79,11 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
         values, own = plan.nests[consumer.name].spans(fixed)
         around = _all_bounds(plan, consumer.name)
         moving = {**{v: top for v, top in around.items() if v not in fixed}, **own}
-        accesses = [found for found in loads(consumer.value) if found.buffer == stage.name]
+        accesses = [access for access in loads(consumer.value) if access.buffer == stage.name]
         if consumer.onto == stage.name:
             accesses.append(Load(stage.name, tuple(axis.var for axis in consumer.axes)))
-        for found in accesses:
-            indices = [index.substitute(values) for index in found.indices]
+        for load in accesses:
+            indices = [index.substitute(values) for index in load.indices]
             low = [ranges.lower(index, moving) for index in indices]
             high = [ranges.upper(index, moving) for index in indices]
             if bases is None:
@@ -132,9 +132,9 @@ def _mirror(plan: Plan, name: str, schedule: Schedule) -> None:
     """
     attached = plan.reverse_at[name]
     producer, nest = plan.nests[attached.producer], plan.nests[name]
-    found = [load for load in loads(nest.stage.value) if load.buffer == attached.producer]
+    accesses = [load for load in loads(nest.stage.value) if load.buffer == attached.producer]
     identity = tuple(axis.var for axis in nest.stage.axes)
-    if not found or any(load != Load(attached.producer, identity) for load in found):
+    if not accesses or any(load != Load(attached.producer, identity) for load in accesses):
         raise ScheduleError(f"stage '{name}' must read '{attached.producer}' point by point")
     source = producer
     while source.stage.name in plan.reverse_at:

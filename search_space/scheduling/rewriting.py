@@ -48,15 +48,15 @@ def _find(compute: ComputeDefinition, name: str) -> Stage:
 
 
 def _replace_stage(compute: ComputeDefinition, name: str, *stages: Stage) -> ComputeDefinition:
-    found: list[Stage] = []
+    rewritten: list[Stage] = []
     for stage in compute.stages:
-        found.extend(stages if stage.name == name else (stage,))
-    return replace(compute, stages=tuple(found))
+        rewritten.extend(stages if stage.name == name else (stage,))
+    return replace(compute, stages=tuple(rewritten))
 
 
 def _redirect(value: Scalar, tensor: str, name: str) -> Scalar:
-    def access(found: Load) -> Scalar:
-        return Load(name, found.indices) if found.buffer == tensor else found
+    def access(load: Load) -> Scalar:
+        return Load(name, load.indices) if load.buffer == tensor else load
 
     return rewrite(value, lambda index: index, access)
 
@@ -102,10 +102,10 @@ def inline(compute: ComputeDefinition, primitive: Inline) -> ComputeDefinition:
             f"stage '{stage.name}' is a reduction or the output: it cannot be inlined"
         )
 
-    def access(found: Load) -> Scalar:
-        if found.buffer != stage.name:
-            return found
-        values = {a.name: index for a, index in zip(stage.axes, found.indices, strict=True)}
+    def access(load: Load) -> Scalar:
+        if load.buffer != stage.name:
+            return load
+        values = {a.name: index for a, index in zip(stage.axes, load.indices, strict=True)}
         return rewrite(stage.value, lambda index: index.substitute(values))
 
     stages = tuple(

@@ -58,15 +58,15 @@ class Kinship:
             rng: draws knobs that are not known; None: they take their first value.
         """
         radices = self._subspaces[to].radices
-        found = np.empty((len(rows), len(radices)), np.int64)
+        columns = np.empty((len(rows), len(radices)), np.int64)
         for position, source in enumerate(self._sources(kind, to)):
             given = 0 if source.position is None else rows[:, source.position]
             column = np.broadcast_to(source.table[given], len(rows))
             if (column == _UNKNOWN).any():
                 any_value = 0 if rng is None else rng.integers(0, radices[position], len(rows))
                 column = np.where(column == _UNKNOWN, any_value, column)
-            found[:, position] = column
-        return found
+            columns[:, position] = column
+        return columns
 
     def _near(self, kind: int) -> NDArray[np.int64]:
         """Numbers of the subspaces near `kind`, ascending."""
@@ -80,17 +80,17 @@ class Kinship:
 
     def _all_sources(self, kind: int, to: int) -> list[_Source]:
         knobs = {knob.name: i for i, knob in enumerate(self._subspaces[kind].knobs)}
-        found = []
+        sources = []
         for knob in self._subspaces[to].knobs:
             if (position := knobs.get(knob.name)) is not None:
                 values = self._subspaces[kind].knobs[position].values
                 table = np.array([_nearest(knob, value) for value in values], np.int64)
-                found.append(_Source(position, table))
+                sources.append(_Source(position, table))
             else:
                 value = self._fixed[kind].get(knob.name)
                 index = _UNKNOWN if value is None else _nearest(knob, value)
-                found.append(_Source(None, np.array([index], np.int64)))
-        return found
+                sources.append(_Source(None, np.array([index], np.int64)))
+        return sources
 
 
 def _nearest(knob: Knob, value: KnobValue) -> int:

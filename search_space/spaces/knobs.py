@@ -67,11 +67,11 @@ def order(name: str, loops: Sequence[str], trivial: Collection[str] = ()) -> Kno
     >>> order("block_order", "oyc", trivial="y").values
     ('o,y,c', 'y,c,o')
     """
-    found: dict[tuple[str, ...], str] = {}
+    orders: dict[tuple[str, ...], str] = {}
     for permutation in itertools.permutations(loops):
         kept = tuple(loop for loop in permutation if loop not in trivial)
-        found.setdefault(kept, ",".join(permutation))
-    return Knob(name, tuple(found.values()), structural=True)
+        orders.setdefault(kept, ",".join(permutation))
+    return Knob(name, tuple(orders.values()), structural=True)
 
 
 def layout(name: str, layouts: Sequence[str]) -> Knob:
@@ -120,8 +120,8 @@ class Constraint:
     meaning: str
     advice: str = "choose smaller tiles"
 
-    def explain(self, found: int) -> str:
-        return f"{self.meaning}: {found} exceeds the limit of {self.limit}; {self.advice}"
+    def explain(self, value: int) -> str:
+        return f"{self.meaning}: {value} exceeds the limit of {self.limit}; {self.advice}"
 
 
 UNROLLED_LIMIT = 128

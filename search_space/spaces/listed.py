@@ -71,11 +71,11 @@ class ListedSubspace(Subspace):
 
 def strides(knobs: Sequence[Knob]) -> NDArray[np.int64]:
     """What each knob's value index counts for in the number of a row, shape (knobs,)."""
-    found, product = [], 1
+    weights, product = [], 1
     for knob in reversed(knobs):
-        found.append(product)
+        weights.append(product)
         product *= len(knob.values)
-    return np.array(found[::-1], np.int64)
+    return np.array(weights[::-1], np.int64)
 
 
 def listed_space(columns: Mapping[str, Sequence[KnobValue]]) -> SearchSpace:

@@ -168,7 +168,7 @@ class Breeder:
 
         Some may come twice where parents are alike.
         """
-        found = [self.empty()]
+        populations = [self.empty()]
         for kind, row in zip(parents.kinds.tolist(), parents.rows, strict=True):
             radices = self._subspaces[kind].radices
             changed = [
@@ -181,12 +181,13 @@ class Breeder:
             for number, (position, value) in enumerate(changed):
                 rows[number, position] = value
             rows = rows[self._subspaces[kind].legal(rows[:, : len(radices)])]
-            found.append(Population(np.full(len(rows), kind, np.int64), rows))
+            populations.append(Population(np.full(len(rows), kind, np.int64), rows))
             for goal in self._kinship.near(kind).tolist():
                 moved, legal = self._into(goal, kind, row[None], None)
-                found.append(Population(np.full(1, goal), moved).take(legal))
+                populations.append(Population(np.full(1, goal), moved).take(legal))
         return Population(
-            np.concatenate([p.kinds for p in found]), np.concatenate([p.rows for p in found])
+            np.concatenate([p.kinds for p in populations]),
+            np.concatenate([p.rows for p in populations]),
         )
 
     def cross(self, first: Population, second: Population, rng: np.random.Generator) -> Population:
@@ -216,8 +217,8 @@ class Breeder:
             mine = np.flatnonzero(population.kinds == kind)
             free = np.flatnonzero(~ordered)
             rows[np.ix_(mine, free + 1)] = population.rows[np.ix_(mine, free)]
-        _, first, found = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        return np.argsort(np.argsort(first))[found.ravel()]
+        _, first, numbers = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[numbers.ravel()]
 
     def _moved(self, kind: int, rows: Rows, rng: np.random.Generator) -> Rows:
         subspace = self._subspaces[kind]

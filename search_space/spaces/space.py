@@ -94,11 +94,11 @@ class SearchSpace:
                     f"configuration '{config}' is of no algorithm of this space: knob '{name}' "
                     f"cannot be {config[name]!r}; allowed: {words}"
                 )
-        told = [" ".join(f"{n}={v}" for n, v in s.fixed) for s in self.subspaces]
-        more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        subspaces = [" ".join(f"{n}={v}" for n, v in s.fixed) for s in self.subspaces]
+        more = f"; and {len(subspaces) - _TOLD} more" if len(subspaces) > _TOLD else ""
         return (
             f"configuration '{config}' is of no algorithm of this space "
-            f"({'; '.join(told[:_TOLD])}{more})"
+            f"({'; '.join(subspaces[:_TOLD])}{more})"
         )
 
     def _free(self, name: str) -> bool:
@@ -134,10 +134,12 @@ class SearchSpace:
 
     def describe(self) -> Mapping[str, tuple[KnobValue, ...]]:
         """Every knob with its values, for people."""
-        found: dict[str, tuple[KnobValue, ...]] = {}
+        values_of: dict[str, tuple[KnobValue, ...]] = {}
         for subspace in self.subspaces:
             for name, value in subspace.fixed:
-                found[name] = (*found.get(name, ()), value)
+                values_of[name] = (*values_of.get(name, ()), value)
             for knob in subspace.knobs:
-                found[knob.name] = tuple(dict.fromkeys((*found.get(knob.name, ()), *knob.values)))
-        return found
+                values_of[knob.name] = tuple(
+                    dict.fromkeys((*values_of.get(knob.name, ()), *knob.values))
+                )
+        return values_of

@@ -161,9 +161,9 @@ class Subspace:
         """Raise `ConfigError` naming the knob or the limit that a configuration breaks."""
         tiles = self.tiles(self.row(config))
         for constraint in self.constraints:
-            found = int(np.max(constraint.value.evaluate(tiles)))
-            if found > constraint.limit:
-                raise ConfigError(constraint.explain(found))
+            value = int(np.max(constraint.value.evaluate(tiles)))
+            if value > constraint.limit:
+                raise ConfigError(constraint.explain(value))
 
     def listing(self) -> Iterator[Rows]:
         """All legal rows, in a fixed order, a chunk at a time."""

@@ -32,9 +32,9 @@ def carried_over(config: Config, space: SearchSpace) -> Config | None:
 
     for subspace in sorted(space.subspaces, key=renamed):
         moved = _moved(config, subspace)
-        found = _shrunk(moved, subspace, space) if moved is not None else None
-        if found is not None:
-            return found
+        shrunk = _shrunk(moved, subspace, space) if moved is not None else None
+        if shrunk is not None:
+            return shrunk
     return None
 
 
@@ -45,10 +45,10 @@ def _moved(config: Config, subspace: Subspace) -> dict[str, KnobValue] | None:
         if theirs != value and not (isinstance(theirs, str) and _nearest_name((value,), theirs)):
             return None
     for knob in subspace.knobs:
-        found = _nearest(knob, config.get(knob.name))
-        if found is None:
+        nearest = _nearest(knob, config.get(knob.name))
+        if nearest is None:
             return None
-        values[knob.name] = found
+        values[knob.name] = nearest
     return values
 
 
@@ -59,8 +59,8 @@ def _nearest(knob: Knob, value: KnobValue | None) -> KnobValue | None:
         return min(numbers, key=lambda other: _ratio(value, other))
     if value in knob.values:
         return value
-    found = _nearest_name(knob.values, value) if isinstance(value, str) else None
-    return knob.values[0] if found is None and len(knob.values) == 1 else found
+    named = _nearest_name(knob.values, value) if isinstance(value, str) else None
+    return knob.values[0] if named is None and len(knob.values) == 1 else named
 
 
 def _nearest_name(values: Sequence[KnobValue], name: str) -> str | None:

@@ -85,10 +85,10 @@ def check_output_folder(path: Path, mark: bytes) -> None:
             raise InputError(f"'{path}' cannot be made: the folder around it does not exist")
         if not os.access(parent, os.W_OK):
             raise InputError(f"'{path}' cannot be written in: the folder is read-only")
-        for found in sorted(path.iterdir()) if path.exists() else ():
-            if not found.is_file() or not _begins(found, mark):
+        for entry in sorted(path.iterdir()) if path.exists() else ():
+            if not entry.is_file() or not _begins(entry, mark):
                 raise InputError(
-                    f"'{path}' holds '{found.name}', which is of another kind; name an empty folder"
+                    f"'{path}' holds '{entry.name}', which is of another kind; name an empty folder"
                 )
     except OSError as error:
         raise unwritable(path, error) from error

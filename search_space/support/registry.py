@@ -154,11 +154,11 @@ def registered_names(package: str) -> list[str]:
         package: dotted name, as `Registry`'s.
     """
     spec = importlib.util.find_spec(package)
-    found: set[str] = set()
+    names: set[str] = set()
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for module in Path(folder).glob("*.py"):
-            found.update(_REGISTERED.findall(module.read_text(encoding="utf-8")))
-    return sorted(found)
+            names.update(_REGISTERED.findall(module.read_text(encoding="utf-8")))
+    return sorted(names)
 
 
 _REGISTERED = re.compile(r"^@\w+\.register\(\"([^\"]+)\"\)", re.MULTILINE)

@@ -74,11 +74,11 @@ def _renamed(text: str) -> str:
 
 
 def _shape(name: str, extents: str) -> str:
-    found: list[int | tuple[int, ...]] = []
+    axes: list[int | tuple[int, ...]] = []
     for extent in extents.split("x"):
         ends = tuple(int(number) for number in extent.split(".."))
-        found.append(ends if len(ends) > 1 else ends[0])
-    alone = found[0] if len(found) == 1 and isinstance(found[0], tuple) else tuple(found)
+        axes.append(ends if len(ends) > 1 else ends[0])
+    alone = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple) else tuple(axes)
     return f'{{"{name}": {alone}}}'
 
 

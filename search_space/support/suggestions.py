@@ -19,16 +19,16 @@ def close(name: str, known: Iterable[str]) -> list[str]:
 
     by_lower = {one.lower(): one for one in known}
     lower = name.lower()
-    found = get_close_matches(lower, by_lower, n=3, cutoff=0.6)
+    matches = get_close_matches(lower, by_lower, n=3, cutoff=0.6)
     begins = [one for one in by_lower if len(lower) > 1 and one.startswith(lower)]
     begins += [one for one in by_lower if one.endswith(f".{lower}")]
-    return [by_lower[one] for one in dict.fromkeys([*found[:2], *begins[:2]])][:3]
+    return [by_lower[one] for one in dict.fromkeys([*matches[:2], *begins[:2]])][:3]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a sentence, "; did you mean 'matmul'?"; "" where nothing looks like it."""
-    found = close(name, known)
-    return f"; did you mean {' or '.join(repr(one) for one in found)}?" if found else ""
+    matches = close(name, known)
+    return f"; did you mean {' or '.join(repr(one) for one in matches)}?" if matches else ""
 
 
 def instead(name: str, known: Iterable[str], intro: str, outro: str = "") -> str:

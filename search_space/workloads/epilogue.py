@@ -166,17 +166,17 @@ def dtypes(start: str, epilogue: tuple[EpilogueStep, ...]) -> tuple[str, ...]:
     Raises:
         WorkloadError: a step takes no value of that type.
     """
-    found = [start]
+    types = [start]
     for step in epilogue:
-        before, kind = found[-1], step.kind
+        before, kind = types[-1], step.kind
         wanted = {"int32": before == "int32", "float": is_floating(before), "": True}[kind.takes]
-        if not wanted or (before in _LAST and len(found) > 1):
+        if not wanted or (before in _LAST and len(types) > 1):
             raise WorkloadError(
                 f"epilogue step '{step}' takes {_TAKES[kind.takes]}, not the {before} that stands "
                 f"before it in '{','.join(map(str, epilogue))}'"
             )
-        found.append(kind.gives or before)
-    return tuple(found)
+        types.append(kind.gives or before)
+    return tuple(types)
 
 
 _TAKES = {

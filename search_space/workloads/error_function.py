@@ -44,7 +44,7 @@ def erf(x: Any) -> NDArray[np.float64]:
     entry = np.where(np.isnan(size), 0, np.rint(size * _STEPS)).astype(np.intp)
     distance = size - entry / _STEPS
     table = _table()
-    found = table[_TERMS][entry]
+    polynomial = table[_TERMS][entry]
     for n in range(_TERMS - 1, -1, -1):
-        found = found * distance + table[n][entry]
-    return np.asarray(np.copysign(np.minimum(found, 1.0), x))
+        polynomial = polynomial * distance + table[n][entry]
+    return np.asarray(np.copysign(np.minimum(polynomial, 1.0), x))

@@ -72,8 +72,8 @@ class Parameter:
                 f"operator '{operator}': {self.name}={value} is no list of extents; "
                 "write it like [batch]x12"
             ) from None
-        found = "x".join(extent_text(parse_extent(part)) for part in parts)
+        text = "x".join(extent_text(parse_extent(part)) for part in parts)
         integer = not self.text and not isinstance(self.default, str)
         if integer and len(parts) > 1:
             raise WorkloadError(f"operator '{operator}': {self.name}={value} is not an integer")
-        return self.check(int(found), operator) if integer and "[" not in found else found
+        return self.check(int(text), operator) if integer and "[" not in text else text

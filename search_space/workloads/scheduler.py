@@ -171,8 +171,8 @@ def find_scheduler(operator: str, family: str) -> Scheduler | None:
 
 def is_scheduled(workload: Workload, target: Target) -> bool:
     """Whether a target has schedules for a workload, be its tiles too large or not."""
-    found = find_scheduler(workload.operator, target.family)
-    return found is not None and found.refusal(workload, target) is None
+    scheduler = find_scheduler(workload.operator, target.family)
+    return scheduler is not None and scheduler.refusal(workload, target) is None
 
 
 def scheduler_of(workload: Workload, target: Target) -> Scheduler:
@@ -182,13 +182,13 @@ def scheduler_of(workload: Workload, target: Target) -> Scheduler:
         TargetError: the target's family has none for the operator.
         WorkloadError: it has one, which refuses these parameters or dtypes.
     """
-    found = find_scheduler(workload.operator, target.family)
-    if found is None:
+    scheduler = find_scheduler(workload.operator, target.family)
+    if scheduler is None:
         raise TargetError(_absence(workload.operator, target))
-    reason = found.refusal(workload, target)
+    reason = scheduler.refusal(workload, target)
     if reason is not None:
         raise WorkloadError(reason)
-    return found
+    return scheduler
 
 
 def _absence(operator: str, target: Target) -> str:

@@ -51,13 +51,13 @@ class Operand:
         Raises:
             WorkloadError: it varies.
         """
-        found = tuple(extent for extent in self.extents if isinstance(extent, int))
-        if len(found) != len(self.extents):
+        numbers = tuple(extent for extent in self.extents if isinstance(extent, int))
+        if len(numbers) != len(self.extents):
             raise WorkloadError(
                 f"operand '{self.name}' has the shape {shape_text(self.extents)}, which has "
                 "numbers only at given sizes"
             )
-        return found
+        return numbers
 
 
 class Template(ABC):
@@ -102,7 +102,7 @@ class Template(ABC):
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Inputs followed by the epilogue's operands."""
         extents = self.output(workload).extents
-        found = list(self.inputs(workload))
+        operands = list(self.inputs(workload))
         running = dtypes(self.unfused_dtype(workload), workload.epilogue)
         for position, step in enumerate(workload.epilogue):
             name, kind = operand_name(step, position), step.kind
@@ -113,8 +113,8 @@ class Template(ABC):
                 elif kind.operand in NUMBERS:
                     shape = (NUMBERS[kind.operand],)
                 dtype = kind.dtype or running[position]
-                found.append(Operand(name, shape, dtype, "epilogue"))
-        return tuple(found)
+                operands.append(Operand(name, shape, dtype, "epilogue"))
+        return tuple(operands)
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
         """For operands whose values are indices: how many entries the axes have that they are of,

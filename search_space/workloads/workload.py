@@ -242,12 +242,12 @@ class Workload:
     @cached_property
     def sizes(self) -> frozenset[str]:
         """Names of the sizes that it varies with; empty unless it is symbolic."""
-        found: set[str] = set()
+        names: set[str] = set()
         for name, value in self.parameters:
             if isinstance(value, str) and "[" in value:
                 for extent in self.extents(name):
-                    found |= as_expr(extent).variables()
-        return frozenset(found)
+                    names |= as_expr(extent).variables()
+        return frozenset(names)
 
     def at(self, values: Mapping[str, int]) -> Workload:
         """The workload at these sizes (others may be among them).
@@ -296,5 +296,5 @@ def _plain(value: ParameterValue | Expr) -> ParameterValue:
 
 def _is_text(operator: str, name: str) -> bool:
     """Whether a parameter is a text, a shape among them."""
-    found = next(p for p in signature_of(operator).parameters if p.name == name)
-    return found.text or isinstance(found.default, str)
+    parameter = next(p for p in signature_of(operator).parameters if p.name == name)
+    return parameter.text or isinstance(parameter.default, str)

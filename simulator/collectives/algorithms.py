@@ -91,13 +91,13 @@ def recursive(level: Level, lanes: Lanes, share: float, reduces: bool) -> Steps:
     orders = np.array([axes_of(level, lane) for lane in lanes])
     places = np.argsort(orders, axis=1)
     turns = rows * max(1, bits // len(lanes))  # spread evenly over the axes
-    found = []
+    steps = []
     for number in range(bits):
         flips = 1 << (number + turns) % bits
         targets = cores[rows, orders[rows, places ^ flips]]
         transfers = Transfers(Ways.of(cores, targets), share / 2 ** (number + 1))
-        found.append(step(level, transfers, 1, reduces))
-    return tuple(found if reduces else reversed(found))
+        steps.append(step(level, transfers, 1, reduces))
+    return tuple(steps if reduces else reversed(steps))
 
 
 def single_step(level: Level, lanes: Lanes, share: float) -> Steps:
@@ -150,11 +150,11 @@ def cycles_of(level: Level, lane: Lane) -> tuple[Lane, ...]:
         return (lane,)
     members = [level.member_of(core) for core in lane]
     place = dict(zip(members, lane, strict=True))
-    found = [tuple(place[m] for m in snake(level.extents, members))]
+    cycles = [tuple(place[m] for m in snake(level.extents, members))]
     if len(level.extents) == 2 and len(lane) == level.members:
         pair = hamiltonian_pair(*level.extents)
-        found = [tuple(place[m] for m in cycle) for cycle in pair] or found
-    return tuple(one for cycle in found for one in (cycle, (cycle[0], *reversed(cycle[1:]))))
+        cycles = [tuple(place[m] for m in cycle) for cycle in pair] or cycles
+    return tuple(one for cycle in cycles for one in (cycle, (cycle[0], *reversed(cycle[1:]))))
 
 
 def snake(extents: tuple[int, ...], members: Sequence[int]) -> list[int]:

@@ -102,11 +102,11 @@ class Network:
         if isinstance(transfers.share, float):
             if transfers.ways not in self._known:
                 self._known[transfers.ways] = self._loads(Transfers(transfers.ways, 1.0))
-            found, share = self._known[transfers.ways], transfers.share
+            loads, share = self._known[transfers.ways], transfers.share
         else:
-            found, share = self._loads(transfers), 1.0
-        memory = share * (at_source * found.read + at_target * found.written).max()
-        return share * found.engines, share * found.links, float(memory)
+            loads, share = self._loads(transfers), 1.0
+        memory = share * (at_source * loads.read + at_target * loads.written).max()
+        return share * loads.engines, share * loads.links, float(memory)
 
     @cached_property
     def _known(self) -> dict[Ways, Loads]:
@@ -131,12 +131,12 @@ class Network:
 
     def routes(self, ways: Ways) -> list[list[tuple[Resource, float]]]:
         """What each way occupies, and at how many bytes a second, memories left out."""
-        found: list[list[tuple[Resource, float]]] = [[] for _ in range(len(ways))]
+        resources: list[list[tuple[Resource, float]]] = [[] for _ in range(len(ways))]
         for hops in self._by_level(ways):
             for hop in hops:
                 for row, resource in zip(hop.rows.tolist(), hop.resources.tolist(), strict=True):
-                    found[row].append((resource, hop.rate))
-        return found
+                    resources[row].append((resource, hop.rate))
+        return resources
 
     def _by_level(self, ways: Ways) -> Iterator[list[Hop]]:
         """Hops in the order of the way: engines, then level by level from the outside in."""
@@ -225,11 +225,11 @@ def walk(
 
 def unravel(extents: tuple[int, ...], member: int) -> tuple[int, ...]:
     """Position along every dimension, slowest first."""
-    found = []
+    position = []
     for extent in reversed(extents):
-        found.append(member % extent)
+        position.append(member % extent)
         member //= extent
-    return tuple(reversed(found))
+    return tuple(reversed(position))
 
 
 def ravel(extents: tuple[int, ...], at: list[int] | tuple[int, ...]) -> int:

@@ -81,7 +81,7 @@ def plans_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> list[l
 def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
     """The levels a group spans, from the inside out, with its lanes on each."""
     flat = [Span(_widest(mesh, group), Lanes([group]))]
-    found: list[Span] = []
+    spans: list[Span] = []
     below = 1
     for level in _levels(mesh):
         lanes: defaultdict[int, list[int]] = defaultdict(list)
@@ -91,8 +91,8 @@ def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
         if len(sizes) > 1:
             return flat
         if sizes != {1}:
-            found.append(Span(level, Lanes(tuple(sorted(lane)) for lane in lanes.values())))
-    return found if math.prod(span.members for span in found) == len(group) else flat
+            spans.append(Span(level, Lanes(tuple(sorted(lane)) for lane in lanes.values())))
+    return spans if math.prod(span.members for span in spans) == len(group) else flat
 
 
 def plan_spans(mesh: Mesh, group: tuple[int, ...], together: bool) -> list[Span]:
@@ -130,11 +130,11 @@ def _with_kangaring(mesh: Mesh, spans: list[Span]) -> list[Span]:
 
 def _shares(spans: Sequence[Span]) -> list[float]:
     """The share of the tensor that is left before each span sums, from the inside out."""
-    found, share = [], 1.0
+    shares, share = [], 1.0
     for span in spans:
-        found.append(share)
+        shares.append(share)
         share /= span.members
-    return found
+    return shares
 
 
 def _gathered(spans: list[Span]) -> list[Stage]:

@@ -177,14 +177,14 @@ def _steps(mesh: Mesh, call: Call) -> list[Step]:
     if len(group) == 1:
         return []
     lines = cheapest(mesh, call.kind, group, call.bytes)
-    found: list[Step] = []
+    steps: list[Step] = []
     for step in steps_of(mesh, call.kind, group, lines):
-        found += [step] * step.times
-    slices = sum(len(step.transfers) for step in found) * int(mesh.number("collective.slices"))
+        steps += [step] * step.times
+    slices = sum(len(step.transfers) for step in steps) * int(mesh.number("collective.slices"))
     if slices > _MOST_SLICES:
         raise TargetError(
             f"{call.kind} over {len(group)} cores of mesh '{mesh.name}' moves {slices:,} slices, "
             f"more than the {_MOST_SLICES:,} that a timeline plays; leave the timeline out, or "
             "take fewer cores"
         )
-    return found
+    return steps

@@ -99,13 +99,13 @@ def _reduced(span: Span, name: str, core: int, inner: Partial, operation: Operat
     if name == "rdh":
         return _halved(span, lane, core, inner, operation)
     order = _around(cycles_of(span.level, lane)[0], core) if name == "ring" else lane
-    found = inner(order[0])
-    total = found.astype(np.float32) if found.dtype != np.float64 else found
+    partial = inner(order[0])
+    total = partial.astype(np.float32) if partial.dtype != np.float64 else partial
     for other in order[1:]:
         total = operation(total, inner(other).astype(total.dtype))
         if name == "ring":
-            total = total.astype(found.dtype).astype(total.dtype)
-    return total.astype(found.dtype)
+            total = total.astype(partial.dtype).astype(total.dtype)
+    return total.astype(partial.dtype)
 
 
 def _around(cycle: Lane, core: int) -> Lane:

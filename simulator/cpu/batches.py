@@ -48,7 +48,7 @@ def batches(workload: Workload, target: Target, configs: Sequence[Config]) -> li
     for place, config in enumerate(configs):
         key = tuple(item for item in config.items_ if item[0] in structural)
         groups.setdefault(key, []).append(place)
-    found = []
+    batches = []
     for places in groups.values():
         first = configs[places[0]]
         space.validate(first)
@@ -57,8 +57,8 @@ def batches(workload: Workload, target: Target, configs: Sequence[Config]) -> li
         subspace = space.subspace_of(first)
         _check(space, subspace, configs, places, names, values)
         tiles = {name: values[:, column] for column, name in enumerate(names)}
-        found.append(Batch(space.structure(first), places, tiles))
-    return found
+        batches.append(Batch(space.structure(first), places, tiles))
+    return batches
 
 
 def _values(

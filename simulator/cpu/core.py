@@ -124,14 +124,14 @@ def block_cost(
     counts = np.zeros((len(COUNTED), *shape))
     registers, tile, operations, steps = (np.zeros(shape) for _ in range(4))
     for bodies in _variants(block, facts):
-        found = model.cost(bodies.counts)
-        total += (bodies.weight * found.cycles).sum(axis=0)
-        parts += (bodies.weight * found.parts).sum(axis=1)
-        counts += (bodies.weight * found.counts).sum(axis=1)
-        operations += (bodies.weight * found.operations).sum(axis=0)
-        registers = np.maximum(registers, found.registers.max(axis=0))
-        tile = np.maximum(tile, found.tile.max(axis=0))
-        steps = np.maximum(steps, found.steps.max(axis=0))
+        body_cost = model.cost(bodies.counts)
+        total += (bodies.weight * body_cost.cycles).sum(axis=0)
+        parts += (bodies.weight * body_cost.parts).sum(axis=1)
+        counts += (bodies.weight * body_cost.counts).sum(axis=1)
+        operations += (bodies.weight * body_cost.operations).sum(axis=0)
+        registers = np.maximum(registers, body_cost.registers.max(axis=0))
+        tile = np.maximum(tile, body_cost.tile.max(axis=0))
+        steps = np.maximum(steps, body_cost.steps.max(axis=0))
     return BlockCost(
         total * executions,
         parts * executions,

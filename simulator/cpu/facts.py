@@ -35,10 +35,10 @@ class _Evaluator:
         constant = expression.constant
         if constant is not None:
             return constant
-        found = self._known.get(expression)
-        if found is None:
-            found = self._known[expression] = self._sum(expression)
-        return found
+        value = self._known.get(expression)
+        if value is None:
+            value = self._known[expression] = self._sum(expression)
+        return value
 
     def _sum(self, expression: Expr) -> Any:
         total: Any = 0
@@ -52,12 +52,12 @@ class _Evaluator:
     def _atom(self, atom: Atom) -> Any:
         if atom.kind == "var":
             return self.values[atom.name]
-        found = self._known.get(atom)
-        if found is None:
+        value = self._known.get(atom)
+        if value is None:
             assert atom.left is not None and atom.right is not None
             left, right = self(atom.left), self(atom.right)
-            found = self._known[atom] = _OPERATIONS[atom.kind](left, right)
-        return found
+            value = self._known[atom] = _OPERATIONS[atom.kind](left, right)
+        return value
 
 
 _OPERATIONS: dict[str, Any] = {
@@ -153,36 +153,36 @@ def _extents(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """(mean, full, short, chance of short) of every loop; sets the loop variables on the way."""
     corners = _Corners(skeleton, first, count)
-    found: list[Floats] = []
+    extents: list[Floats] = []
     tops: list[Any] = []
     alike: dict[tuple[tuple[int, ...], Expr], int] = {}  # loops of a stage's blocks often are
     places = []
     for loop in skeleton.loops:
-        place = alike.setdefault((loop.parents, loop.extent), len(found))
-        if place == len(found):
+        place = alike.setdefault((loop.parents, loop.extent), len(extents))
+        if place == len(extents):
             high = np.maximum(first(loop.extent), 0)
             low = np.minimum(np.maximum(last(loop.extent), 0), high)
-            found.append(_extent(corners, loop, high, count))
+            extents.append(_extent(corners, loop, high, count))
             tops.append(np.maximum(low - 1, 0))
         places.append(place)
         last.values[loop.variable] = tops[place]
-    table = np.array(found).reshape(len(found), 4, count)[places]
+    table = np.array(extents).reshape(len(extents), 4, count)[places]
     trips, full, short, chance = table.swapaxes(0, 1)
     return trips, full, short, chance
 
 
 def _extent(corners: _Corners, loop: LoopSite, high: Any, count: int) -> Floats:
     """(mean, full, short, chance of short) of one loop, (4, n), `high` being the full extent."""
-    found = np.zeros((4, count))
-    found[:3] = high
+    extent = np.zeros((4, count))
+    extent[:3] = high
     if loop.parents:
         values, weights = corners.instances(loop.parents, loop.extent)
         values = np.minimum(np.maximum(values, 0), high)
         trips = (weights * values).sum(axis=0)
         chance = (weights * (values < high)).sum(axis=0)
         missing = (high - trips) / np.maximum(chance, 1e-12)
-        found[0], found[2], found[3] = trips, high - np.where(chance > 0, missing, 0.0), chance
-    return found
+        extent[0], extent[2], extent[3] = trips, high - np.where(chance > 0, missing, 0.0), chance
+    return extent
 
 
 class _Corners:
@@ -242,14 +242,14 @@ def _stride(
 
 def _taken(skeleton: Skeleton, first: _Evaluator, last: _Evaluator, count: int) -> Floats:
     """Probability of each block's guards, taken as independent of each other."""
-    found = np.ones((len(skeleton.blocks), count))
+    chances = np.ones((len(skeleton.blocks), count))
     for row, block in enumerate(skeleton.blocks):
         for guard in block.guards:
             chance = np.ones(count)
             for condition in guard.conditions:
                 chance = chance * _chance(skeleton, first, last, block, condition)
-            found[row] *= 1.0 - chance if guard.negated else chance
-    return found
+            chances[row] *= 1.0 - chance if guard.negated else chance
+    return chances
 
 
 def _chance(
@@ -275,18 +275,18 @@ def _chance(
 
 def _slices(skeleton: Skeleton, trips: Floats, count: int) -> Floats:
     """Iterations that threads share for each block: its leading parallel loops together."""
-    found = np.ones((len(skeleton.blocks), count))
+    iterations = np.ones((len(skeleton.blocks), count))
     for row, block in enumerate(skeleton.blocks):
         for loop in block.serial:
             if not skeleton.loops[loop].parallel:
                 break
-            found[row] *= trips[loop]
-    return found
+            iterations[row] *= trips[loop]
+    return iterations
 
 
 def _capacities(skeleton: Skeleton, first: _Evaluator, count: int) -> Floats:
-    found = np.ones((len(skeleton.buffers), count))
+    capacities = np.ones((len(skeleton.buffers), count))
     for row, buffer in enumerate(skeleton.buffers):
         for extent in buffer.shape:
-            found[row] *= first(extent)
-    return found
+            capacities[row] *= first(extent)
+    return capacities

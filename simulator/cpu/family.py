@@ -181,11 +181,11 @@ def machine_of(target: Target, threads: int) -> Machine:
 
 
 def _joined(
-    workload: Workload, target: Target, found: Sequence[Batch]
+    workload: Workload, target: Target, batches: Sequence[Batch]
 ) -> list[tuple[Skeleton, Facts, list[int]]]:
     """Batches of one signature together: (a skeleton, facts of all, places)."""
     groups: dict[str, tuple[Skeleton, list[Facts], list[int]]] = {}
-    for batch in found:
+    for batch in batches:
         base = skeleton(workload, target, batch.structure)
         facts = evaluate(base, batch.tiles, len(batch.places))
         group = groups.setdefault(base.signature, (base, [], []))
@@ -208,7 +208,7 @@ def _phase_table(base: Skeleton, cost: ProgramCost, number: int) -> dict[str, An
     """One nest for people: its stages, cycles, terms and what its inner tile looks like."""
     phase = cost.phases[number]
     stages = dict.fromkeys(base.blocks[block].stage for block in phase.blocks)
-    main = max(phase.costs, key=lambda found: float(found.cycles[0]))
+    main = max(phase.costs, key=lambda costs: float(costs.cycles[0]))
     return {
         "stages": list(stages),
         "cycles": round(float(phase.cycles[0])),

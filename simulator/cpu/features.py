@@ -67,9 +67,9 @@ def features(skeleton: Skeleton, facts: Facts, cost: ProgramCost) -> NDArray[np.
     longest = np.argmax(np.stack([phase.cycles for phase in cost.phases]), axis=0)
     chosen = np.take_along_axis(described, longest[None, None, :], axis=0)[0]
     counted = _counted(skeleton, facts, cost)
-    found = np.concatenate([np.stack(rows), chosen, counted]).T.astype(np.float32)
-    assert found.shape[1] == len(NAMES), (found.shape, len(NAMES))
-    return found
+    matrix = np.concatenate([np.stack(rows), chosen, counted]).T.astype(np.float32)
+    assert matrix.shape[1] == len(NAMES), (matrix.shape, len(NAMES))
+    return matrix
 
 
 def _counted(skeleton: Skeleton, facts: Facts, cost: ProgramCost) -> Floats:

@@ -104,9 +104,9 @@ def _product(loops: list[Loop], block: Block) -> Costed:
     along = {**first, group.variable: 0}
     across = {**first, group.variable: var(row.variable)}
 
-    def access(found: Load) -> Load:
-        values = across if found.buffer == right.buffer else along
-        return Load(found.buffer, tuple(index.substitute(values) for index in found.indices))
+    def access(load: Load) -> Load:
+        values = across if load.buffer == right.buffer else along
+        return Load(load.buffer, tuple(index.substitute(values) for index in load.indices))
 
     value = rewrite(block.value, lambda index: index, access)
     count = _most(neighbour)

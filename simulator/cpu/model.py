@@ -98,20 +98,20 @@ def program_cost(
     }
     tiles = _tile_cycles(skeleton, facts)
     conflicts = _conflicts(skeleton, traffic, machine)
-    found = []
+    phases = []
     for item in skeleton.root.items:
         node = Node(-1, (item,))
         nest = [
             _phase(blocks, costs, traffic, conflicts, tiles, facts, machine)
             for blocks in phases_of(node)
         ]
-        found += _interleaved(nest, _rounds(skeleton, facts, node)) if len(nest) > 1 else nest
+        phases += _interleaved(nest, _rounds(skeleton, facts, node)) if len(nest) > 1 else nest
     total = np.full(facts.trips.shape[1], CALL_CYCLES)
-    for phase in found:
+    for phase in phases:
         total = total + phase.cycles
     if machine.threads > 1:
         total = total + machine.barrier * len(skeleton.root.items)
-    return ProgramCost(total, tuple(found), traffic)
+    return ProgramCost(total, tuple(phases), traffic)
 
 
 def phases_of(node: Node) -> list[tuple[int, ...]]:
@@ -121,7 +121,7 @@ def phases_of(node: Node) -> list[tuple[int, ...]]:
     """
     if not any(isinstance(item, Node) for item in node.items):
         return [tuple(node.blocks())] if node.items else []
-    found: list[tuple[int, ...]] = []
+    grouped: list[tuple[int, ...]] = []
     waiting: list[int] = []
     for item in node.items:
         if isinstance(item, int):
@@ -133,12 +133,12 @@ def phases_of(node: Node) -> list[tuple[int, ...]]:
         if waiting:
             phases[0] = (*waiting, *phases[0])
             waiting = []
-        found += phases
-    if waiting and found:
-        found[-1] = (*found[-1], *waiting)
+        grouped += phases
+    if waiting and grouped:
+        grouped[-1] = (*grouped[-1], *waiting)
     elif waiting:
-        found.append(tuple(waiting))
-    return found
+        grouped.append(tuple(waiting))
+    return grouped
 
 
 def _phase(
@@ -251,7 +251,7 @@ def _conflicts(skeleton: Skeleton, traffic: Traffic, machine: Machine) -> Floats
     """Cycles that misses need which fall into few sets of L1, (entries, n)."""
     accesses = [access for block in skeleton.blocks for access in block.accesses]
     rewritten = _rewritten(skeleton)
-    found = np.zeros_like(traffic.run)
+    cycles = np.zeros_like(traffic.run)
     way = machine.sets[0] * machine.line
     for entry, row in enumerate(traffic.rows):
         if traffic.back[entry]:
@@ -261,28 +261,28 @@ def _conflicts(skeleton: Skeleton, traffic: Traffic, machine: Machine) -> Floats
         sets = np.minimum(period, np.maximum(traffic.streams[entry], 1.0))
         sets = sets * np.maximum(traffic.run[entry] / machine.line, 1.0)
         each = CONFLICTS["written" if again else "read"] / sets
-        found[entry] = traffic.moved[0, entry] * each * (traffic.pitch[entry] > 0)
-    return found
+        cycles[entry] = traffic.moved[0, entry] * each * (traffic.pitch[entry] > 0)
+    return cycles
 
 
 def _rewritten(skeleton: Skeleton) -> dict[int, set[int]]:
     """For each block the buffers that its phase both reads and writes."""
-    found = {}
+    both_ways = {}
     for phase in phases_of(skeleton.root):
         inside = [access for number in phase for access in skeleton.blocks[number].accesses]
         written = {access.buffer for access in inside if access.write and not access.register}
         both = {access.buffer for access in inside if not access.write} & written
-        found.update(dict.fromkeys(phase, both))
-    return found
+        both_ways.update(dict.fromkeys(phase, both))
+    return both_ways
 
 
 def _row_ranges(skeleton: Skeleton) -> list[range]:
     """The rows of `Facts.strides` that belong to each block."""
-    found, start = [], 0
+    ranges, start = [], 0
     for block in skeleton.blocks:
-        found.append(range(start, start + len(block.accesses)))
+        ranges.append(range(start, start + len(block.accesses)))
         start += len(block.accesses)
-    return found
+    return ranges
 
 
 def _overhead_blocks(node: Node) -> set[int]:
@@ -298,7 +298,7 @@ def _overhead_blocks(node: Node) -> set[int]:
 def _tile_cycles(skeleton: Skeleton, facts: Facts) -> dict[int, Floats]:
     """Cycles to begin tiles and enter loops, charged to each block that updates a tile."""
     shape = facts.trips.shape[1]
-    found = {}
+    cycles_of = {}
     for number, block in enumerate(skeleton.blocks):
         cycles = np.zeros(shape)
         if block.arithmetic.horizontal:
@@ -319,5 +319,5 @@ def _tile_cycles(skeleton: Skeleton, facts: Facts) -> dict[int, Floats]:
             for loop in block.serial[:-1]:
                 entered = entered * facts.trips[loop]
             cycles = cycles + LOOP_CYCLES * entered
-        found[number] = cycles
-    return found
+        cycles_of[number] = cycles
+    return cycles_of

@@ -200,10 +200,10 @@ class _Walk:
                 return [item for inner in statements for item in self.visit(inner, where)]
             case If(condition, then, otherwise):
                 yes = _Guard(condition, False)
-                found = self.visit(then, _guarded(where, yes))
+                sites = self.visit(then, _guarded(where, yes))
                 if otherwise is not None:
-                    found += self.visit(otherwise, _guarded(where, _Guard(condition, True)))
-                return found
+                    sites += self.visit(otherwise, _guarded(where, _Guard(condition, True)))
+                return sites
             case Allocate(buffer, body):
                 self.known[buffer.name] = buffer
                 if _in_registers(buffer):
@@ -251,13 +251,14 @@ class _Walk:
             guards = (*guards, _Guard(block.guard, False))
         path = (*where.serial, *where.unrolled)
         path = path if where.vector is None else (*path, where.vector)
-        found = list(dict.fromkeys(block.accesses()))
+        touched = list(dict.fromkeys(block.accesses()))
         wide = where.instruction.neighbours if where.instruction is not None else {}
         accesses = [
-            self._access(access, write, path, wide.get(access.buffer, 1)) for access, write in found
+            self._access(access, write, path, wide.get(access.buffer, 1))
+            for access, write in touched
         ]
         if where.instruction is None:
-            pairs = zip(accesses, found, strict=True)
+            pairs = zip(accesses, touched, strict=True)
             accesses = [replace(a, widening=self._widening(block, *access)) for a, access in pairs]
         depth = dict(where.tiles).get(block.buffer, -1)
         if block.reducer is not None and depth < 0:
@@ -287,13 +288,13 @@ class _Walk:
         return 0.0 if write or moved else WIDENING.get(dtype, 0.0)
 
     def _arithmetic(self, block: Block, where: _Context) -> Arithmetic:
-        found, instruction = arithmetic(block, self._lane(where)), where.instruction
+        operations, instruction = arithmetic(block, self._lane(where)), where.instruction
         if instruction is None or instruction.operations is None:
-            return found
+            return operations
         unit = instruction.unit
         if unit == "dot":  # as fast as it is for these elements
             unit = f"dot.{self._buffer(next(loads(block.value)).buffer).dtype}"
-        return replace(found, operations=instruction.operations, copies=False, unit=unit)
+        return replace(operations, operations=instruction.operations, copies=False, unit=unit)
 
     def _running(self, where: _Context) -> frozenset[str]:
         """Variables whose values are known only at run time."""

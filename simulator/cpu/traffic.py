@@ -104,16 +104,16 @@ def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = 
 
 def _entries(skeleton: Skeleton) -> list[_Entry]:
     """Memory accesses; a written one appears twice, as lines fetched and as lines written back."""
-    found, row = [], 0
+    entries, row = [], 0
     for number, block in enumerate(skeleton.blocks):
         for access in block.accesses:
             if not access.register:
                 depth = len(block.serial)
-                found.append(_Entry(row, number, depth, access.buffer, False))
+                entries.append(_Entry(row, number, depth, access.buffer, False))
                 if access.write:
-                    found.append(_Entry(row, number, depth, access.buffer, True))
+                    entries.append(_Entry(row, number, depth, access.buffer, True))
             row += 1
-    return found
+    return entries
 
 
 def _footprints(
@@ -132,14 +132,14 @@ def _footprints(
     inside = np.where(order[None] >= levels, counts[None], 1.0)
     longest = np.where(order[None] >= levels, longest[None], 1.0)
     size = np.array([sizes[row] for row in rows], dtype=np.float64)[None, :, None]
-    found = footprint(strides[None], inside, size, machine.line, machine.sets, longest)
+    footprint_of = footprint(strides[None], inside, size, machine.line, machine.sets, longest)
     place = [rows.index(entry.row) for entry in entries]  # written accesses stand there twice
     return Footprint(
-        found.lines[:, place],
-        tuple(w[:, place] for w in found.weighted),
-        found.run[:, place],
-        found.rows[:, place],
-        found.pitch[:, place],
+        footprint_of.lines[:, place],
+        tuple(w[:, place] for w in footprint_of.weighted),
+        footprint_of.run[:, place],
+        footprint_of.rows[:, place],
+        footprint_of.pitch[:, place],
     )
 
 

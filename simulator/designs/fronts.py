@@ -17,10 +17,10 @@ def front(values: Sequence[Sequence[float]]) -> list[int]:
         return []
     table = np.asarray(values, np.float64)
     known = np.isfinite(table).all(axis=1)
-    found: list[int] = []
+    points: list[int] = []
     for number in np.flatnonzero(known):
         rows = table[known]
         better = (rows <= table[number]).all(axis=1) & (rows < table[number]).any(axis=1)
-        if not better.any() and not (table[found] == table[number]).all(axis=1).any():
-            found.append(int(number))
-    return found
+        if not better.any() and not (table[points] == table[number]).all(axis=1).any():
+            points.append(int(number))
+    return points

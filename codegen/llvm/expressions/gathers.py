@@ -81,22 +81,22 @@ def offsets(
         total = builder.add(splat(index.sum(runtime), width), total)
     for atom, factor in places.picked:
         left, right = atom.operands
-        found = _plain(builder, load(atom.name, left), splat(index.value(right), width))
+        place = _plain(builder, load(atom.name, left), splat(index.value(right), width))
         if factor != 1:
-            found = builder.mul(found, literal(kind, factor))
-        total = builder.add(total, found)
+            place = builder.mul(place, literal(kind, factor))
+        total = builder.add(total, place)
     return total
 
 
-def _plain(builder: Builder, found: Value, extent: Value) -> Value:
+def _plain(builder: Builder, position: Value, extent: Value) -> Value:
     """Indices from the end if negative, kept in range."""
-    zero = literal(found.type, 0)
-    negative = builder.icmp_signed("<", found, zero)
-    found = builder.select(negative, builder.add(found, extent), found)
-    last = builder.sub(extent, literal(found.type, 1))
+    zero = literal(position.type, 0)
+    negative = builder.icmp_signed("<", position, zero)
+    position = builder.select(negative, builder.add(position, extent), position)
+    last = builder.sub(extent, literal(position.type, 1))
     for sign, limit in (("<", zero), (">", last)):
-        found = builder.select(builder.icmp_signed(sign, found, limit), limit, found)
-    return found
+        position = builder.select(builder.icmp_signed(sign, position, limit), limit, position)
+    return position
 
 
 def gather(builder: Builder, base: Value, dtype: str, places: Value, mask: Value | None) -> Value:

@@ -59,12 +59,12 @@ def compile_index(expression: Expr) -> CompiledIndex:
 
 def strides(buffer: Buffer) -> list[Expr]:
     """Row-major strides in elements; formulas where extents vary."""
-    found: list[Expr] = []
+    steps: list[Expr] = []
     step = ONE
     for extent in reversed(buffer.shape):
-        found.append(step)
+        steps.append(step)
         step = step * extent
-    return found[::-1]
+    return steps[::-1]
 
 
 def elements(buffer: Buffer, sizes: tuple[Size, ...] = ()) -> int:
@@ -161,8 +161,8 @@ class IndexEmitter:
 
     def value(self, expression: Expr) -> Value:
         """The same, always as an LLVM value."""
-        found = self.integer(expression)
-        return INDEX(found) if isinstance(found, int) else found
+        result = self.integer(expression)
+        return INDEX(result) if isinstance(result, int) else result
 
     def sum(self, runtime: tuple[tuple[Value, int], ...]) -> Value:
         """sum(factor * value), remembered in this scope."""
@@ -221,12 +221,12 @@ class IndexEmitter:
         whole = INDEX(extent) if fixed else extent
         last = INDEX(extent - 1) if fixed else builder.add(extent, INDEX(-1))
         assert self.read is not None
-        found = self.read(tensor, index)
-        negative = builder.icmp_signed("<", found, INDEX(0))
-        found = builder.select(negative, builder.add(found, whole), found)
+        element = self.read(tensor, index)
+        negative = builder.icmp_signed("<", element, INDEX(0))
+        element = builder.select(negative, builder.add(element, whole), element)
         for sign, limit in (("<", INDEX(0)), (">", last)):
-            found = builder.select(builder.icmp_signed(sign, found, limit), limit, found)
-        return self.remember(key, found)
+            element = builder.select(builder.icmp_signed(sign, element, limit), limit, element)
+        return self.remember(key, element)
 
     def _emit(self, kind: str, left: Value, right: Value) -> Value:
         """Floor division and remainder are exact for the non-negative indices a kernel has."""

@@ -188,8 +188,8 @@ class LoadEmitter:
         if known is not None:
             return known
         address = self.pointer(access.buffer, number, runtime)
-        found = self._load_at(access.buffer, address, lane if vector else None, mask)
-        return self.index.remember(key, found) if fixed else found
+        loaded = self._load_at(access.buffer, address, lane if vector else None, mask)
+        return self.index.remember(key, loaded) if fixed else loaded
 
     def _load_at(self, buffer: str, address: Value, lane: Lane | None, mask: Value | None) -> Value:
         scalar = element_type(self.memory.buffers[buffer].dtype)
@@ -231,18 +231,18 @@ class LoadEmitter:
         def load(tensor: str, index: Expr) -> Value:
             return self._indices(tensor, index, lane)
 
-        found = offsets(picked, lane.width, self.index, load, self.splat)
+        distances = offsets(picked, lane.width, self.index, load, self.splat)
         base, dtype = self.memory.pointers[buffer], self.memory.buffers[buffer].dtype
-        return gather(self.builder, base, dtype, found, self.mask(lane, None))
+        return gather(self.builder, base, dtype, distances, self.mask(lane, None))
 
     def _indices(self, tensor: str, index: Expr, lane: Lane) -> Value:
         """The integers of a tensor that lanes read one after the other, as 64 bits."""
         self.index.environment[lane.variable] = 0
         number, runtime = self.index.split(compile_index(index))
         address = self.pointer(tensor, number, runtime)
-        found = self._load_at(tensor, address, lane, None)
+        indices = self._load_at(tensor, address, lane, None)
         kind = vector(INDEX, lane.width)
-        return found if found.type is kind else self.builder.convert("sext", found, kind)
+        return indices if indices.type is kind else self.builder.convert("sext", indices, kind)
 
     def _load_window(
         self,

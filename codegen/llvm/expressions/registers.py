@@ -133,7 +133,7 @@ def vector_registers(statement: Statement) -> frozenset[str]:
         for s in walk(statement)
         if isinstance(s, Allocate) and s.buffer.scope == "register"
     }
-    found: set[str] = set()
+    buffers: set[str] = set()
     for loop in walk(statement):
         if not isinstance(loop, Loop) or loop.kind != "vector":
             continue
@@ -141,5 +141,5 @@ def vector_registers(statement: Statement) -> frozenset[str]:
             for access in (block.write, *loads(block.value)):
                 moves = any(loop.variable in index.variables() for index in access.indices)
                 if access.buffer in registers and moves:
-                    found.add(access.buffer)
-    return frozenset(found)
+                    buffers.add(access.buffer)
+    return frozenset(buffers)

@@ -124,10 +124,10 @@ class ValueEmitter(LoadEmitter):
                 kind = element_type(self.memory.buffers[buffer].dtype)
                 return kind if isinstance(kind, NarrowFloat) else None
             case Select(_, then, otherwise) | Call("where", (_, then, otherwise)):
-                found = [self._moved(v) for v in (then, otherwise) if not isinstance(v, Const)]
+                types = [self._moved(v) for v in (then, otherwise) if not isinstance(v, Const)]
                 numbers = [v.value for v in (then, otherwise) if isinstance(v, Const)]
-                first = found[0] if found else None
-                alike = first is not None and found[-1] is first
+                first = types[0] if types else None
+                alike = first is not None and types[-1] is first
                 return first if alike and first and all(map(first.holds, numbers)) else None
             case _:
                 return None
@@ -236,8 +236,8 @@ class ValueEmitter(LoadEmitter):
         """An index expression for each lane; -1 in those not in use."""
 
         def value() -> Value:
-            found = self.index.value(expression)
-            return found if scalar is INDEX else self.builder.convert("trunc", found, scalar)
+            integer = self.index.value(expression)
+            return integer if scalar is INDEX else self.builder.convert("trunc", integer, scalar)
 
         kind = vector(scalar, lane.width)
         factor = expression.coefficient(lane.variable)
@@ -328,8 +328,8 @@ class ValueEmitter(LoadEmitter):
             case _ if function in INVERSES:
                 return INVERSES[function](math, *values)
             case _:
-                found: Value = getattr(math, function)(*values)
-                return found
+                result: Value = getattr(math, function)(*values)
+                return result
 
     def add(self, left: Value, right: Value) -> Value:
         """left + right; the identity is dropped (literal transform matrices leave many zeros)."""

@@ -68,14 +68,14 @@ def _without_turns(builder: Builder, call: Call, x: Value, angle: Value) -> Valu
     window = call("llvm.fshl", first, second, shift)
     part = builder.convert("trunc", builder.lshr(builder.mul(mantissa, window), number(32)), half)
     turns = builder.convert("sitofp", part, angle.type)
-    found = builder.fmul(turns, literal(angle.type, 2 * math.pi / 2**32))
+    turned = builder.fmul(turns, literal(angle.type, 2 * math.pi / 2**32))
     size = call("llvm.fabs", angle)
     large = builder.and_(
         builder.fcmp_ordered(">=", size, literal(angle.type, _LARGE)),
         builder.fcmp_ordered("<", size, literal(angle.type, math.inf)),
     )
     signed = call("llvm.copysign", literal(angle.type, 1.0), angle)
-    return builder.select(large, builder.fmul(found, signed), angle)
+    return builder.select(large, builder.fmul(turned, signed), angle)
 
 
 def _of(builder: Builder, call: Call, r: Value) -> tuple[Value, Value]:

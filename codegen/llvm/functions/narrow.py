@@ -102,11 +102,11 @@ class Narrow:
         sign = builder.shl(sign, literal(kind, 32 - form.width))
         moved = builder.convert("bitcast", builder.shl(magnitude, literal(kind, form.shift)), wide)
         scaled = builder.fmul(moved, literal(wide, 2.0 ** (127 - form.bias)))
-        found = builder.convert("bitcast", scaled, kind)
+        widened = builder.convert("bitcast", scaled, kind)
         beyond = builder.icmp_signed(">=", magnitude, literal(kind, form.infinite))
-        endless = builder.or_(found, literal(kind, _INFINITE))
-        found = builder.select(beyond, endless, found)
-        return builder.convert("bitcast", builder.or_(found, sign), wide)
+        endless = builder.or_(widened, literal(kind, _INFINITE))
+        widened = builder.select(beyond, endless, widened)
+        return builder.convert("bitcast", builder.or_(widened, sign), wide)
 
     # -- from float32 -------------------------------------------------------------------------
     def rounded(self, value: Value, kind: NarrowFloat) -> Value:
@@ -122,10 +122,10 @@ class Narrow:
             return self.builder.convert("bitcast", half, narrow)
         bits = self.builder.convert("bitcast", value, like(value.type, INT32))
         if kind.dtype == "bfloat16":
-            found = self._rounded_to_upper_half(value, bits)
+            upper = self._rounded_to_upper_half(value, bits)
         else:
-            found = self._rounded_by_bits(value, bits, FORMATS[kind.dtype])
-        return self.builder.convert("trunc", found, narrow)
+            upper = self._rounded_by_bits(value, bits, FORMATS[kind.dtype])
+        return self.builder.convert("trunc", upper, narrow)
 
     def _even(self, bits: Value, shift: int) -> Value:
         """What makes cutting `shift` bits off round to the nearest, or the even, when added."""
@@ -136,31 +136,31 @@ class Narrow:
     def _rounded_to_upper_half(self, value: Value, bits: Value) -> Value:
         builder, kind = self.builder, bits.type
         sixteen = literal(kind, 16)
-        found = builder.lshr(builder.add(bits, self._even(bits, 16)), sixteen)
+        rounded = builder.lshr(builder.add(bits, self._even(bits, 16)), sixteen)
         quiet = builder.or_(builder.lshr(bits, sixteen), literal(kind, 0x40))
         broken = builder.fcmp_unordered("!=", value, value)
-        return builder.select(broken, quiet, found)
+        return builder.select(broken, quiet, rounded)
 
     def _rounded_by_bits(self, value: Value, bits: Value, form: Format) -> Value:
         builder, kind = self.builder, bits.type
         magnitude = builder.and_(bits, literal(kind, 0x7FFFFFFF))
         sign = builder.lshr(builder.xor(bits, magnitude), literal(kind, 32 - form.width))
-        found = builder.select(
+        rounded = builder.select(
             builder.icmp_signed("<", magnitude, literal(kind, (128 - form.bias) << 23)),
             self._denormal(magnitude, form),
             self._normal(magnitude, form),
         )
         broken = builder.fcmp_unordered("!=", value, value)
-        found = builder.select(broken, literal(kind, form.broken), found)
-        return builder.or_(found, sign)
+        rounded = builder.select(broken, literal(kind, form.broken), rounded)
+        return builder.or_(rounded, sign)
 
     def _normal(self, magnitude: Value, form: Format) -> Value:
         builder, kind = self.builder, magnitude.type
         moved = builder.sub(magnitude, literal(kind, (127 - form.bias) << 23))
         moved = builder.add(moved, self._even(magnitude, form.shift))
-        found = builder.lshr(moved, literal(kind, form.shift))
+        shifted = builder.lshr(moved, literal(kind, form.shift))
         most = literal(kind, form.infinite)
-        return builder.select(builder.icmp_signed(">", found, most), most, found)
+        return builder.select(builder.icmp_signed(">", shifted, most), most, shifted)
 
     def _denormal(self, magnitude: Value, form: Format) -> Value:
         """An addition of floating numbers rounds to where the last bit of a denormal is."""

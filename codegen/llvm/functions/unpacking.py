@@ -26,8 +26,8 @@ def source(value: Scalar | None) -> Load | None:
         case Load():
             return value
         case Call(function, arguments) if function in INTEGER_FUNCTIONS:
-            found = [a for a in arguments if not _is_number(a)]
-            return source(found[0]) if len(found) == 1 else None
+            formulas = [a for a in arguments if not _is_number(a)]
+            return source(formulas[0]) if len(formulas) == 1 else None
         case _:
             return None
 
@@ -46,8 +46,8 @@ def numbers(value: Scalar, number: Number) -> tuple[int, ...] | None:
     """The numbers of a formula in order, from left to right; None where one is not known."""
     match value:
         case Call(function, (Index(expression),)) if function in CONVERSIONS:
-            found = number(expression)
-            return (found,) if isinstance(found, int) and 0 <= found < 128 else None
+            constant = number(expression)
+            return (constant,) if isinstance(constant, int) and 0 <= constant < 128 else None
         case Const(known):
             return (int(known),)
         case Call(_, arguments):

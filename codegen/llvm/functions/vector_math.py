@@ -104,16 +104,16 @@ class VectorMath:
         if keep is None or isinstance(left, Constant) or isinstance(right, Constant):
             return self.call(f"llvm.{name}", left, right, flags="nsz")
         bits = self.builder.fcmp_ordered(">" if name == "maximum" else "<", left, right)
-        found = self.builder.select(bits, left, right, flags="nsz")
-        return self._one_instruction(keep, {"x": found, "y": left})
+        either = self.builder.select(bits, left, right, flags="nsz")
+        return self._one_instruction(keep, {"x": either, "y": left})
 
     def extreme_across(self, name: str, values: Value) -> Value:
         """The `maximum` or `minimum` of a vector's lanes; NaN where any is. Looking for NaN once
         lets every step be one instruction."""
         broken = self.across("or", self.builder.fcmp_unordered("!=", values, values))
         names = {"maximum": "fmax", "minimum": "fmin"}
-        found = self.across(names[name], values, flags="nnan nsz")
-        return self.builder.select(broken, literal(found.type, math.nan), found)
+        extreme = self.across(names[name], values, flags="nnan nsz")
+        return self.builder.select(broken, literal(extreme.type, math.nan), extreme)
 
     def across(self, name: str, values: Value, *start: Value, flags: str = "") -> Value:
         """The lanes of a vector as one, from `start` on: `llvm.vector.reduce.fadd.v16f32`."""
@@ -245,13 +245,13 @@ class VectorMath:
             one = builder.fcmp_ordered("==", logarithm, number(x, 0.0))
             one = builder.or_(one, builder.fcmp_ordered("==", y, number(x, 0.0)))
             product = builder.select(one, number(x, 0.0), product)  # also beside inf and NaN
-        found = self.exp(product)
+        powered = self.exp(product)
         odd, broken = self._parity(y)
-        found = builder.select(odd, self.call("llvm.copysign", found, x), found)
+        powered = builder.select(odd, self.call("llvm.copysign", powered, x), powered)
         negative = builder.fcmp_ordered("<", x, number(x, 0.0))
         finite = builder.fcmp_ordered(">", x, number(x, -math.inf))
         undefined = builder.and_(builder.and_(negative, finite), broken)
-        return builder.select(undefined, number(x, math.nan), found)
+        return builder.select(undefined, number(x, math.nan), powered)
 
     def _parity(self, y: Value) -> tuple[Value, Value]:
         """Whether a number is odd, and whether it is not whole (NaN is not). LLVM folds both of a

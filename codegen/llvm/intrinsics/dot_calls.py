@@ -25,19 +25,21 @@ def vector_of(dtype: str, count: int) -> Type:
     return vector(integer(8 * size_of(dtype)), count)
 
 
-def call_product(builder: Builder, target: Target, found: DotProduct, given: list[Value]) -> Value:
+def call_product(
+    builder: Builder, target: Target, product: DotProduct, given: list[Value]
+) -> Value:
     """Call an instruction's intrinsic on whole vectors: the sums it adds to, if it does, and its
     inputs in order; where registers are scalable, as the first part of scalable vectors."""
-    dtypes = [found.accumulator, *found.inputs] if found.accumulates else [*found.inputs]
+    dtypes = [product.accumulator, *product.inputs] if product.accumulates else [*product.inputs]
     chosen = instruction_set_of(target)
-    result = vector(element_type(found.accumulator), chosen.vector_bytes // 4)
+    result = vector(element_type(product.accumulator), chosen.vector_bytes // 4)
     if not chosen.vscale_bytes:
         kinds = [value.type for value in given]
-        return builder.call(builder.module.declare(found.intrinsic, result, kinds), given)
-    scalable = [_Scalable.of(dtype, chosen) for dtype in (*dtypes, found.accumulator)]
+        return builder.call(builder.module.declare(product.intrinsic, result, kinds), given)
+    scalable = [_Scalable.of(dtype, chosen) for dtype in (*dtypes, product.accumulator)]
     wide = [s.holding(builder, value) for s, value in zip(scalable, given, strict=False)]
     last = scalable[-1]
-    function = builder.module.declare(found.intrinsic, last.type, [s.type for s in scalable[:-1]])
+    function = builder.module.declare(product.intrinsic, last.type, [s.type for s in scalable[:-1]])
     return last.first(builder, builder.call(function, wide), result)
 
 

@@ -66,7 +66,7 @@ class _Groups:
         lane: the vector loop.
         along: the variable over neighbours; "" where only one is left.
         used: neighbours there are, of `products` in a group.
-        made: what is made of each element that is read lane by lane, before it is widened.
+        formula: what is made of each element that is read lane by lane, before it is widened.
     """
 
     block: Block
@@ -74,7 +74,7 @@ class _Groups:
     along: str
     used: int
     products: int
-    made: Scalar | None = None
+    formula: Scalar | None = None
 
 
 class DotProductEmitter:
@@ -137,17 +137,17 @@ class DotProductEmitter:
         one, two = map(source, factors)
         if one is None or two is None or self._steps(block.write, lane, "")[0] != 1:
             return False
-        for group, vectors, made in ((one, two, factors), (two, one, factors[::-1])):
+        for group, vectors, formulas in ((one, two, factors), (two, one, factors[::-1])):
             products, step = self._steps(vectors, lane, along)
             if step != 1 or not products or not self._groups(group, lane, along, products == used):
                 continue
-            found = self._instruction(group.buffer, vectors.buffer, products)
-            if found is None or used > products or made[0] is not group:
+            instruction = self._instruction(group.buffer, vectors.buffer, products)
+            if instruction is None or used > products or formulas[0] is not group:
                 continue
-            form = _Groups(block, lane, along, used, products, made[1])
+            form = _Groups(block, lane, along, used, products, formulas[1])
             if self._codes(form) is None:
                 continue
-            self._multiply(form, group, vectors, found)
+            self._multiply(form, group, vectors, instruction)
             return True
         return False
 
@@ -163,13 +163,13 @@ class DotProductEmitter:
     def _instruction(self, group: str, vectors: str, products: int) -> DotProduct | None:
         """The target's, of the elements of two buffers, or of bytes as pairs of 16 bits."""
         dtypes = self._dtype(group), self._dtype(vectors)
-        found = dot_product(self.target, *dtypes)
-        if found is None and set(dtypes) <= {"int8", "uint8"}:
-            found = dot_product(self.target, "int16", "int16")
-        return found if found is not None and found.products == products else None
+        instruction = dot_product(self.target, *dtypes)
+        if instruction is None and set(dtypes) <= {"int8", "uint8"}:
+            instruction = dot_product(self.target, "int16", "int16")
+        return instruction if instruction is not None and instruction.products == products else None
 
     # -- dot products -------------------------------------------------------------------------
-    def _multiply(self, form: _Groups, group: Load, vectors: Load, found: DotProduct) -> None:
+    def _multiply(self, form: _Groups, group: Load, vectors: Load, instruction: DotProduct) -> None:
         values, lane = self.values, form.lane
         if form.along:
             values.index.environment[form.along] = 0
@@ -178,23 +178,26 @@ class DotProductEmitter:
         number, runtime = values.place(target)
         old = values.registers.load(form.block.buffer, number, True, runtime)
         ordered = [
-            self._as_inputs(self._group(form, group), group, found),
-            self._as_inputs(self._unpacked(form, vectors), vectors, found),
+            self._as_inputs(self._group(form, group), group, instruction),
+            self._as_inputs(self._unpacked(form, vectors), vectors, instruction),
         ]
-        if found.inputs[0] != found.inputs[1] and self._dtype(group.buffer) != found.inputs[0]:
+        if (
+            instruction.inputs[0] != instruction.inputs[1]
+            and self._dtype(group.buffer) != instruction.inputs[0]
+        ):
             ordered.reverse()
-        given = [old, *ordered] if found.accumulates else ordered
-        result = call_product(self.builder, self.target, found, given)
-        if not found.accumulates:
+        given = [old, *ordered] if instruction.accumulates else ordered
+        result = call_product(self.builder, self.target, instruction, given)
+        if not instruction.accumulates:
             result = self.builder.add(old, result)
         values.registers.store(form.block.buffer, number, True, runtime, result)
         for variable in filter(None, (form.along, lane.variable)):
             values.index.environment.pop(variable, None)
 
-    def _as_inputs(self, groups: Value, access: Load, found: DotProduct) -> Value:
+    def _as_inputs(self, groups: Value, access: Load, instruction: DotProduct) -> Value:
         """A vector of groups as the instruction takes it; bytes widened where it takes 16 bits."""
-        dtype, count = self._dtype(access.buffer), self.width * found.products
-        wanted = found.inputs[0] if dtype not in found.inputs else dtype
+        dtype, count = self._dtype(access.buffer), self.width * instruction.products
+        wanted = instruction.inputs[0] if dtype not in instruction.inputs else dtype
         if wanted == dtype:
             return self.builder.convert("bitcast", groups, vector_of(dtype, count))
         key = ("widened", groups, wanted)
@@ -226,17 +229,17 @@ class DotProductEmitter:
         values, builder = self.values, self.builder
         number, runtime = self._place(access, form.lane)
         key = ("group", access.buffer, number, runtime, form.used)
-        found = values.index.remembered(key)
-        if found is None:
+        group = values.index.remembered(key)
+        if group is None:
             address = values.pointer(access.buffer, number, runtime)
             size = size_of(self._dtype(access.buffer))
             whole = integer(8 * size * form.products)
             full = form.used == form.products
-            found = builder.load(address, whole, size) if full else None
-            found = found or self._first_of(address, whole, size, form.used)
+            group = builder.load(address, whole, size) if full else None
+            group = group or self._first_of(address, whole, size, form.used)
             if access.buffer not in values.memory.written:
-                values.index.remember(key, found)
-        return values.splat(found, self.width)
+                values.index.remember(key, group)
+        return values.splat(group, self.width)
 
     def _first_of(self, address: Value, whole: IntType, size: int, used: int) -> Value:
         """The first neighbours of a group, the others zero."""
@@ -256,45 +259,45 @@ class DotProductEmitter:
         values, builder = self.values, self.builder
         number, runtime = self._place(access, form.lane)
         key = ("groups", access.buffer, number, runtime, form.used, form.lane.active)
-        found = values.index.remembered(key)
-        if found is not None:
-            return found
+        packed = values.index.remembered(key)
+        if packed is not None:
+            return packed
         dtype = self._dtype(access.buffer)
         size = size_of(dtype)
         kind = vector(integer(8 * size * form.products), self.width)
         address = values.pointer(access.buffer, number, runtime)
         bits = values.mask(form.lane, form.lane.bits)
         if bits is None:
-            found = builder.load(address, kind, size)
+            packed = builder.load(address, kind, size)
         else:
             given = [address, INT32(size), bits, literal(kind, 0)]
             name = f"llvm.masked.load.v{self.width}i{8 * size * form.products}.p0"
             function = builder.module.declare(name, kind, [value.type for value in given])
-            found = builder.call(function, given)
+            packed = builder.call(function, given)
         if form.used < form.products and is_floating(dtype):
-            found = builder.and_(found, literal(kind, (1 << (8 * size * form.used)) - 1))
+            packed = builder.and_(packed, literal(kind, (1 << (8 * size * form.used)) - 1))
         if access.buffer not in values.memory.written:
-            values.index.remember(key, found)
-        return found
+            values.index.remember(key, packed)
+        return packed
 
     def _codes(self, form: _Groups) -> tuple[int, ...] | None:
         """The numbers in the formula of each element; None where they are not known."""
-        return numbers(form.made, self.values.index.integer) if form.made is not None else ()
+        return numbers(form.formula, self.values.index.integer) if form.formula is not None else ()
 
     def _unpacked(self, form: _Groups, access: Load) -> Value:
         """A vector of groups, or of what is made of each of their elements."""
         groups, known = self._vectors(form, access), self._codes(form)
-        if not known or form.made is None:
+        if not known or form.formula is None:
             return groups
         key = ("unpacked", groups, known)
-        found = self.values.index.remembered(key)
-        if found is None:
+        result = self.values.index.remembered(key)
+        if result is None:
             kind = vector(element_type(self._dtype(access.buffer)), self.width * form.products)
             elements = self.builder.convert("bitcast", groups, kind)
-            made = unpacked(self.builder, form.made, elements, list(known))
-            found = self.builder.convert("bitcast", made, groups.type)
-            self.values.index.remember(key, found)
-        return found
+            converted = unpacked(self.builder, form.formula, elements, list(known))
+            result = self.builder.convert("bitcast", converted, groups.type)
+            self.values.index.remember(key, result)
+        return result
 
     # -- interleaving -------------------------------------------------------------------------
     def _interleave(self, block: Block, lane: Lane, along: str, used: int) -> bool:

@@ -107,12 +107,12 @@ class _Selection:
 
 def recognise(statement: Intrinsic) -> _Selection | None:
     """The selection of an intrinsic, or None where its body has another form."""
-    found = [block for block in blocks(statement) if block.reducer == "max"]
+    updates = [block for block in blocks(statement) if block.reducer == "max"]
     loops = [inner for inner in walk(statement) if isinstance(inner, Loop)]
     ranks = [inner.buffer for inner in walk(statement) if isinstance(inner, Allocate)]
-    if len(found) != 1 or len(loops) != 4 or len(ranks) != 1:
+    if len(updates) != 1 or len(loops) != 4 or len(ranks) != 1:
         return None
-    update, (j, outer, inner, i) = found[0], loops
+    update, (j, outer, inner, i) = updates[0], loops
     match update.value:
         case Call("where", (Call("equal", (Load() as rank, Index())), Load() as key, Const())):
             pass
@@ -154,14 +154,14 @@ def recognise(statement: Intrinsic) -> _Selection | None:
     return _Selection(at(key, 0), n, at(update.write, 0), k)
 
 
-def emit(found: _Selection, values: ValueEmitter) -> None:
+def emit(chosen: _Selection, values: ValueEmitter) -> None:
     """Call the routine, which the module gets at its first use."""
     builder: Builder = values.builder
 
     def start(load: Load) -> Value:
         return values.pointer(load.buffer, *values.place(values.compiled(load, None)))
 
-    arguments = [start(found.key), INDEX(found.n), start(found.out), INDEX(found.k)]
+    arguments = [start(chosen.key), INDEX(chosen.n), start(chosen.out), INDEX(chosen.k)]
     builder.call(_routine(builder.module), arguments)
 
 
@@ -177,8 +177,8 @@ class _Routine(Function):
 
 
 def _routine(module: Module) -> Function:
-    found = module.functions.get(largest.name)
-    return found if found is not None else _Routine(module)
+    routine = module.functions.get(largest.name)
+    return routine if routine is not None else _Routine(module)
 
 
 @cache

@@ -178,16 +178,16 @@ class TileEmitter:
         row, column, group, neighbour = nest
         left, right = loads(block.value)
         dtypes = [self.values.memory.buffers[x.buffer].dtype for x in (left, right)]
-        found = tile_product(self.target, dtypes[0], dtypes[1])
+        instruction = tile_product(self.target, dtypes[0], dtypes[1])
         steps = self._steps(left, group), self._steps(left, neighbour), self._steps(left, column)
         other = self._steps(right, column), self._steps(right, neighbour), self._steps(right, row)
-        products = 0 if found is None else found.products
-        if found is None or steps != (products, 1, 0) or other != (products, 1, 0):
+        products = 0 if instruction is None else instruction.products
+        if instruction is None or steps != (products, 1, 0) or other != (products, 1, 0):
             raise CodegenError(f"no matrix instruction for {block.value} in stage '{block.stage}'")
         sums = self._register(block.write)
         first = self._operand(self._key(left), self._rows(left, [row]))
         second = self._operand(self._key(right), self._rows(right, [group]), first)
-        function = self.builder.module.declare(found.intrinsic, VOID, [_BYTE] * 3)
+        function = self.builder.module.declare(instruction.intrinsic, VOID, [_BYTE] * 3)
         self.builder.call(function, [_BYTE(sums), _BYTE(first), _BYTE(second)])
 
     def _steps(self, access: Load, loop: ir.Loop) -> int | None:

@@ -55,10 +55,10 @@ def recognise(
     if width & (width - 1) or block.buffer in values.registers:
         return None
     pair = [replace(lane(loop), width=width) for loop in (outer, outer.body)]
-    if not all(0 < found.active <= width for found in pair):
+    if not all(0 < lanes.active <= width for lanes in pair):
         return None
     for across, along in (pair, pair[::-1]):
-        steps = {values.compiled(found, along).stride for found in loads(block.value)}
+        steps = {values.compiled(load, along).stride for load in loads(block.value)}
         if values.compiled(block.write, across).stride == 1 and 1 in steps and steps <= {0, 1}:
             return _Tile(block, across, along)
     return None
@@ -126,11 +126,11 @@ def _exchange(builder: Builder, rows: list[Value], step: int) -> list[Value]:
     integers = vector(INT32, width)
     low = [width + k - step if k & step else k for k in range(width)]
     high = [width + k if k & step else k + step for k in range(width)]
-    found = list(rows)
+    exchanged = list(rows)
     for i in range(width):
         if i & step:
             continue
         first, second = rows[i], rows[i + step]
-        found[i] = builder.shuffle_vector(first, second, lanes(integers, low))
-        found[i + step] = builder.shuffle_vector(first, second, lanes(integers, high))
-    return found
+        exchanged[i] = builder.shuffle_vector(first, second, lanes(integers, low))
+        exchanged[i + step] = builder.shuffle_vector(first, second, lanes(integers, high))
+    return exchanged

@@ -52,10 +52,10 @@ class IntType(Type):
 
     def __call__(self, number: int) -> Constant:
         """The number as a constant of this type."""
-        found = self._numbers.get(number)
-        if found is None:
-            found = self._numbers[number] = Constant(self, number, str(number))
-        return found
+        constant = self._numbers.get(number)
+        if constant is None:
+            constant = self._numbers[number] = Constant(self, number, str(number))
+        return constant
 
 
 class NarrowFloat(IntType):
@@ -164,12 +164,12 @@ def literal(kind: Type, number: float) -> Constant:
     times.
     """
     key = (kind, repr(number))  # 0.0 and -0.0 are equal, and differ
-    found = _constants.get(key)
-    if found is None:
+    constant = _constants.get(key)
+    if constant is None:
         if len(_constants) > 4096:
             _constants.clear()
-        found = _constants[key] = _literal(kind, number)
-    return found
+        constant = _constants[key] = _literal(kind, number)
+    return constant
 
 
 def _literal(kind: Type, number: float) -> Constant:
@@ -274,11 +274,13 @@ class Function(Value):
             for i, argument in enumerate(self.arguments)
         )
         linkage = "internal " if self.internal else ""
-        found = [f"define {linkage}{self.result} {self.text}({parameters}) {self.attributes} {{"]
+        definition = [
+            f"define {linkage}{self.result} {self.text}({parameters}) {self.attributes} {{"
+        ]
         for block in self.blocks:
-            found.append(f"{block.label}:")
-            found += block.lines
-        return [*found, "}"]
+            definition.append(f"{block.label}:")
+            definition += block.lines
+        return [*definition, "}"]
 
 
 class Module:
@@ -292,13 +294,13 @@ class Module:
     def declare(self, name: str, result: Type, parameters: Sequence[Type]) -> Function:
         """A function of that name, declared at its first use; its result is of the type asked for,
         which may have another sign than at other uses."""
-        found = self.functions.get(name)
-        if found is None:
+        function = self.functions.get(name)
+        if function is None:
             return Function(self, name, result, parameters)
-        if found.result is result:
-            return found
-        assert found.result.text == result.text, f"{name} gives {found.result}, not {result}"
-        other = copy(found)
+        if function.result is result:
+            return function
+        assert function.result.text == result.text, f"{name} gives {function.result}, not {result}"
+        other = copy(function)
         other.result = result
         return other
 

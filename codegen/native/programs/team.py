@@ -208,11 +208,11 @@ class Team:
 
     def cores(self) -> frozenset[int]:
         """Those that the workers may use."""
-        found: frozenset[int] = frozenset()
+        cpus: frozenset[int] = frozenset()
         for worker in self._workers:
             with suppress(OSError):
-                found |= os.sched_getaffinity(worker.native_id or 0)
-        return found
+                cpus |= os.sched_getaffinity(worker.native_id or 0)
+        return cpus
 
 
 def _cores() -> frozenset[int]:

@@ -365,13 +365,13 @@ class TimedProgram(NativeProgram):
 
     def notes(self) -> list[Notes]:
         """What each thread wrote down since the lists were begun."""
-        found = []
+        written = []
         for header, notes in zip(self._headers, self._lists, strict=True):
             count = (int(header[0]) - int(notes.ctypes.data)) // 16
             what, when = notes[:count, 0].copy(), notes[:count, 1].copy()
             passed = np.where(what & 3 == PASSED, what >> 48, 0)
-            found.append(Notes(what & _ADDRESS, what & 3, when, int(header[2]), passed))
-        return found
+            written.append(Notes(what & _ADDRESS, what & 3, when, int(header[2]), passed))
+        return written
 
 
 assert ROW_BYTES % 4 == 0, "kinds of notes stand in the low bits of a row's address"

@@ -190,7 +190,7 @@ def walk_with(note: Callable[[str, str], str]) -> str:
         note: gives the call, by what is noted ("begin", "ran" or "met") and its address.
     """
     timed = _WALK.replace("@walk(", "@timed(")
-    timed = re.sub(r"; note (\w+) (%\w+)", lambda found: note(found[1], found[2]), timed)
+    timed = re.sub(r"; note (\w+) (%\w+)", lambda match: note(match[1], match[2]), timed)
     control = re.sub(r"@walk\((.*)\) ; iteration", r"@sampled(\1, ptr %state)", CONTROL)
     control = re.sub(r"@walk\((.*)\) ; branch", r"@looked(\1)", control)
     begins = "%state = alloca [3 x i64]\n  call void @entered(ptr %state, i64 %trips, ptr %local)"

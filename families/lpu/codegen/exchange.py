@@ -86,19 +86,19 @@ def exchange(
     match kind:
         case "all_gather":
             sends = node.to_all(own)
-            parts_received, takes, tensors = node.received(own, _senders(sends))
-            return Exchange(tensors, (*sends, *takes), (own, *parts_received))
+            received, takes, tensors = node.received(own, _senders(sends))
+            return Exchange(tensors, (*sends, *takes), (own, *received))
         case "send":
             sends = [node.sent(own, 1)]
-            parts_received, takes, tensors = node.received(own, _senders(sends))
-            return Exchange(tensors, (*sends, *takes), parts_received)
+            received, takes, tensors = node.received(own, _senders(sends))
+            return Exchange(tensors, (*sends, *takes), received)
     sends = [node.sent(part, far) for far, part in enumerate(parts) if far]
     if kind == "all_to_all":
-        parts_received, takes, tensors = node.received(own, _senders(sends))
-        return Exchange(tensors, (*sends, *takes), (own, *parts_received))
-    parts_received, takes, tensors = replace(node, role="temporary").received(own, _senders(sends))
+        received, takes, tensors = node.received(own, _senders(sends))
+        return Exchange(tensors, (*sends, *takes), (own, *received))
+    received, takes, tensors = replace(node, role="temporary").received(own, _senders(sends))
     whole = node.tensor(own, "sum")
-    adds = node.added(own, parts_received, _all_of(whole), kind == "all_reduce")
+    adds = node.added(own, received, _all_of(whole), kind == "all_reduce")
     if kind == "reduce_scatter":
         return Exchange((*tensors, whole), (*sends, *takes, adds), (_all_of(whole),))
     last = replace(node, name=f"{name}.all")
@@ -204,8 +204,8 @@ class _Node:
         if total.tensor.dtype != "float32":
             last = len(values) + len(operations) - 1
             operations.append(Operation("convert", (last,), total.tensor.dtype))
-        total_value = b.compute(values, *operations)
-        b.write(total_value, total.rows())
+        total_sum = b.compute(values, *operations)
+        b.write(total_sum, total.rows())
         for way in self.group.ways if to_all else ():
-            b.send(total_value, link_of(way))
+            b.send(total_sum, link_of(way))
         return b.chain()

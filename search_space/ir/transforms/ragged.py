@@ -73,24 +73,24 @@ def within_ranges(program: Program) -> Program:
     def index(expression: Expr) -> Expr:
         if expression.constant is not None or not expression.variables() & sizes:
             return expression
-        found = expression.map_atoms(atom)
-        if found.variables() and found.variables() <= sizes:
-            low, high = limits(found, program.sizes)
-            return const(low) if low == high else found
-        return found
+        mapped = expression.map_atoms(atom)
+        if mapped.variables() and mapped.variables() <= sizes:
+            low, high = limits(mapped, program.sizes)
+            return const(low) if low == high else mapped
+        return mapped
 
-    def atom(found: Atom) -> Expr:
-        if found.kind == "var":
-            return Expr((((found,), 1),))
-        left, right = (index(operand) for operand in found.operands)
+    def atom(factor: Atom) -> Expr:
+        if factor.kind == "var":
+            return Expr((((factor,), 1),))
+        left, right = (index(operand) for operand in factor.operands)
         difference = left - right
-        if found.kind in ("min", "max") and difference.variables() <= sizes:
+        if factor.kind in ("min", "max") and difference.variables() <= sizes:
             low, high = limits(difference, program.sizes)
             if high <= 0 or low >= 0:
-                return left if (high <= 0) == (found.kind == "min") else right
-        if found.kind == "element":
-            return element(found.name, left, right)
-        return apply(found.kind, left, right)
+                return left if (high <= 0) == (factor.kind == "min") else right
+        if factor.kind == "element":
+            return element(factor.name, left, right)
+        return apply(factor.kind, left, right)
 
     return replace(program, body=transform(program.body, index))
 
@@ -142,16 +142,16 @@ def cut(statement: Statement) -> Statement:
 
 def cut_loop(loop: Loop) -> Statement:
     """One loop, and those inside."""
-    found = list(_remainders(loop))
-    if not found:
+    tails = list(_remainders(loop))
+    if not tails:
         return replace(loop, body=cut(loop.body))
-    full, main = found[0].count, loop.body
-    for tail in found:
+    full, main = tails[0].count, loop.body
+    for tail in tails:
         full, main = minimum(full, tail.count), fold(main, tail.atom)
     main = cut(simplify(peel_tails(simplify(main))))
     rest = roll(loop.body)
-    if all(tail.count == full for tail in found):
-        rest = transform(rest, _shorter(found))
+    if all(tail.count == full for tail in tails):
+        rest = transform(rest, _shorter(tails))
     if loop.kind == "parallel":  # one loop, so that threads share the short tiles too
         return replace(loop, body=simplify_if((full - 1 - var(loop.variable),), main, cut(rest)))
     first = full if nonnegative(full) else maximum(full, ZERO)
@@ -180,10 +180,10 @@ def _remainders(loop: Loop) -> Iterator[_Tail]:
     tops = {s.variable: most_of(s.extent) for s in walk(loop.body) if isinstance(s, Loop)}
     real = {s.variable for s in walk(loop.body) if isinstance(s, Loop) and s.kind in _REAL}
     seen: set[Atom] = set()
-    for found in walk(loop.body):
-        if not isinstance(found, Loop) or found.kind not in ("unroll", "vector"):
+    for inner in walk(loop.body):
+        if not isinstance(inner, Loop) or inner.kind not in ("unroll", "vector"):
             continue
-        for atom in minima(found.extent):
+        for atom in minima(inner.extent):
             whole, rest = atom.operands if atom.operands[0].constant else atom.operands[::-1]
             names = rest.variables()
             if atom in seen or whole.constant is None or loop.variable not in names or names & real:
@@ -191,7 +191,7 @@ def _remainders(loop: Loop) -> Iterator[_Tail]:
             seen.add(atom)
             count = _full(loop.variable, whole.constant, rest, tops)
             if count is not None:
-                exact = found.kind == "unroll" and not names & tops.keys()
+                exact = inner.kind == "unroll" and not names & tops.keys()
                 yield _Tail(atom, whole.constant, rest, count, exact)
 
 
@@ -248,14 +248,14 @@ def _rolled(loop: Loop) -> Loop:
 
 def _steps(inner: Loop, outer: str, whole: int) -> bool:
     """Whether everything inside moves with whole*outer + inner, and so no register does."""
-    found: list[Expr] = []
+    expressions: list[Expr] = []
 
     def note(expression: Expr) -> Expr:
-        found.append(expression)
+        expressions.append(expression)
         return expression
 
     transform(inner.body, note)
-    for expression in found:
+    for expression in expressions:
         fast, slow = expression.coefficient(inner.variable), expression.coefficient(outer)
         if fast is None or slow is None or slow != fast * whole:
             return False
@@ -326,15 +326,15 @@ class _Settler:
         """The extent of an unrolled loop inside whose variable chooses registers, if it is known
         here: it hangs on no loop inside."""
         inside = {s.variable for s in walk(statement) if isinstance(s, Loop)}
-        for found in walk(statement):
+        for nested in walk(statement):
             if (
-                isinstance(found, Loop)
-                and found.kind == "unroll"
-                and found.extent.constant is None
-                and not found.extent.variables() & inside
-                and self._chooses(found)
+                isinstance(nested, Loop)
+                and nested.kind == "unroll"
+                and nested.extent.constant is None
+                and not nested.extent.variables() & inside
+                and self._chooses(nested)
             ):
-                return found.extent
+                return nested.extent
         return None
 
     def _copies(self, statement: Statement, extent: Expr, low: int, high: int) -> Statement:

@@ -119,8 +119,8 @@ def _smaller(left: Expr, right: Expr, known: tuple[tuple[str, Expr], ...]) -> Ex
 
 def _at_most(expression: Expr, bounds: Bounds, limit: int) -> bool:
     """Whether `expression <= limit` is certain."""
-    for found in _without_minima(expression):
-        top = upper(found, bounds).constant
+    for term in _without_minima(expression):
+        top = upper(term, bounds).constant
         if top is not None and top <= limit:
             return True
     return False
@@ -215,7 +215,7 @@ def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
     if factor is None or factor.constant is None or factor.constant >= 0:
         return None, False
     period = -factor.constant
-    inner = {found.variable for found in _unrolled(loop.body)}
+    inner = {unrolled.variable for unrolled in _unrolled(loop.body)}
     outer = const(0)
     for monomial, number in remainder.terms:
         names = Expr(((monomial, number),)).variables()
@@ -234,10 +234,10 @@ def fold(body: Statement, atom: Atom) -> Statement:
     whole = left if left.constant is not None else right
 
     def index(expression: Expr) -> Expr:
-        if not any(found == atom for found in minima(expression)):
+        if not any(minimum_atom == atom for minimum_atom in minima(expression)):
             return expression
         return expression.map_atoms(
-            lambda found: whole if found == atom else _fold_inside(found, index)
+            lambda candidate: whole if candidate == atom else _fold_inside(candidate, index)
         )
 
     return transform(body, index)

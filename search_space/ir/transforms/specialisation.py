@@ -111,13 +111,13 @@ def _two_versions(statement: Statement) -> Statement:
 
 def _tests(loop: Loop | Intrinsic) -> Condition:
     """What must be >= 0 for every select in unrolled loops to hold; empty if it saves nothing."""
-    inner = [found for found in walk(loop) if isinstance(found, Loop)]
-    if any(found.extent.constant is None for found in inner):
+    inner = [part for part in walk(loop) if isinstance(part, Loop)]
+    if any(part.extent.constant is None for part in inner):
         return ()
     bounds: dict[str, Expr] = {}
-    for found in inner:
-        top = found.extent - 1
-        bounds[found.variable] = maximum(bounds.get(found.variable, top), top)
+    for nested in inner:
+        top = nested.extent - 1
+        bounds[nested.variable] = maximum(bounds.get(nested.variable, top), top)
     conditions = {e for block in blocks(loop) for e in _conditions(block.value)}
     if all(e.variables().isdisjoint(bounds) for e in conditions):
         return ()

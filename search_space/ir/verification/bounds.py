@@ -161,8 +161,8 @@ class Surroundings:
         valid = np.ones(count, dtype=np.bool_)
         for fact in self.facts:
             valid &= np.broadcast_to(fact.evaluate(rows) >= 0, valid.shape)
-        found = np.broadcast_to(expression.evaluate(rows) >= 0, valid.shape)
-        return bool(np.all(found | ~valid))
+        holds = np.broadcast_to(expression.evaluate(rows) >= 0, valid.shape)
+        return bool(np.all(holds | ~valid))
 
     def closure(self, expressions: Iterable[Expr]) -> list[str] | None:
         """Loops an expression depends on, extents included, outermost first; None: a symbol."""

@@ -140,18 +140,18 @@ class MachineRules:
         around: Surroundings,
     ) -> None:
         """A tensorized statement is what its instruction does, within the instruction's limits."""
-        found = match(spec, statement, buffers)
-        where = f"intrinsic '{spec.name}' in stage '{found.block.stage}'"
-        engines = self.engines(found.block)
+        operands = match(spec, statement, buffers)
+        where = f"intrinsic '{spec.name}' in stage '{operands.block.stage}'"
+        engines = self.engines(operands.block)
         if engines and not set(engines) <= set(spec.engines):
             raise VerificationError(
-                f"{where} does not run on '{found.block.engine}'; allowed: "
+                f"{where} does not run on '{operands.block.engine}'; allowed: "
                 f"{', '.join(spec.engines)}"
             )
         for dimension, name in spec.limits.items() if self.limits else ():
-            for loop in found.loops[dimension]:
+            for loop in operands.loops[dimension]:
                 around = around.inside(loop.variable, loop.extent)
-            size = _product(loop.extent for loop in found.loops[dimension])
+            size = _product(loop.extent for loop in operands.loops[dimension])
             known = around.closure([size]) is not None
             if known and not around.holds(self.limits[name] - size):
                 raise VerificationError(

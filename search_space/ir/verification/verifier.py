@@ -213,9 +213,9 @@ class _Checker:
                     f"of buffer '{buffer.name}'"
                 )
 
-    def _elements(self, found: Iterable[Expr], around: Surroundings, where: str) -> None:
+    def _elements(self, expressions: Iterable[Expr], around: Surroundings, where: str) -> None:
         """Index expressions read tensors inside their bounds."""
-        for tensor, index in _elements(found):
+        for tensor, index in _elements(expressions):
             self._access(Load(tensor, (index,)), around, where)
 
     def _inside(self, index: Expr, extent: Expr, around: Surroundings) -> bool:
@@ -239,9 +239,9 @@ class _Checker:
                 )
 
     # -- variables ----------------------------------------------------------------------------
-    def _variables(self, found: Condition, around: Surroundings, where: str) -> None:
+    def _variables(self, condition: Condition, around: Surroundings, where: str) -> None:
         """Every variable is that of a loop around, or a symbol."""
-        for expression in found:
+        for expression in condition:
             for name in expression.variables():
                 if name in self.loops and name not in around.extents:
                     raise VerificationError(

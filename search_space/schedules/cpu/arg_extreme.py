@@ -29,11 +29,11 @@ class CpuArgExtreme(CpuScheduler):
 
     def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
         """(algorithm, its knob, the knob's values)."""
-        found, lanes = compute_of(workload).stage("m"), vector_width(target)
-        if len(found.axes) > 1:
-            vectors = -(-(found.axes[-1].extent.constant or lanes) // lanes)
+        stage, lanes = compute_of(workload).stage("m"), vector_width(target)
+        if len(stage.axes) > 1:
+            vectors = -(-(stage.axes[-1].extent.constant or lanes) // lanes)
             return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
-        length = found.reduce_axes[0].extent.constant or 1
+        length = stage.reduce_axes[0].extent.constant or 1
         return "along", "accumulators", accumulator_counts(length, lanes)
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

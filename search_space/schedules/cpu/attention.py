@@ -141,16 +141,16 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         """Both tiles stay in registers, scores and powers of a block in the second cache (unless a
         register tile's do not)."""
         registers = self.target.integer("vector.registers")
-        found = []
+        limits = []
         for name in names:
             rows, columns = var(f"{name}_rows"), var(f"{name}_vectors")
             formula = f"{name}_rows*{name}_vectors + {name}_vectors + 1"
-            found.append(register_limit(rows * columns, columns, registers, formula))
+            limits.append(register_limit(rows * columns, columns, registers, formula))
             unroll = var(f"{name}_unroll")
             formula = f"{name}_rows*{name}_vectors*{name}_unroll"
-            found.append(unrolled_limit(rows * columns * unroll, formula))
+            limits.append(unrolled_limit(rows * columns * unroll, formula))
         most = Constraint(BLOCK, self._most(), "queries of a block", "choose a smaller one")
-        return (*found, most)
+        return (*limits, most)
 
     def _most(self) -> int:
         """Queries whose scores and powers fit the second cache, all at most."""
@@ -195,7 +195,7 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         """One tile of queries: keys as they are, values read whole; keys turned a vector at a time
         where they are too long for that."""
         columns = min(VECTORS, -(-self.width // self.lanes), (registers - 1) // (self.m + 1))
-        found: dict[str, str | int] = {
+        knobs: dict[str, str | int] = {
             "turn": "none",
             "o_order": "nm",
             "s_unroll": 1,
@@ -205,9 +205,9 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             "m_block": 1,
         }
         if self.m * self._steps > UNROLLED_LIMIT:
-            found |= {"turn": "keys", "pack": "tile", "s_order": "nm"}
-            found |= {"s_rows": self.m, "s_vectors": 1}
-        return Config.of(found)
+            knobs |= {"turn": "keys", "pack": "tile", "s_order": "nm"}
+            knobs |= {"s_rows": self.m, "s_vectors": 1}
+        return Config.of(knobs)
 
 
 @schedules("attention", on="cpu")

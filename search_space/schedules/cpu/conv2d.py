@@ -34,17 +34,17 @@ class CpuConv2d(CpuScheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         g = Geometry.of(workload).view()
-        found = [conv_tiles.subspace(g, target)] if conv_tiles.applies(workload, target) else []
+        subspaces = [conv_tiles.subspace(g, target)] if conv_tiles.applies(workload, target) else []
         if (products := conv_dot.products_of(workload, target)) > 1:
-            found.append(conv_dot.space(g, target, products))
+            subspaces.append(conv_dot.space(g, target, products))
             if not is_floating(workload.dtype):
-                return SearchSpace(tuple(found))
-        found += [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
+                return SearchSpace(tuple(subspaces))
+        subspaces += [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
         if not g.pointwise:
-            found.append(conv_im2col.space(g, target))
+            subspaces.append(conv_im2col.space(g, target))
         if g.winograd and is_floating(workload.dtype):  # its transforms need fractions
-            found += [conv_winograd.space(g, target, m) for m in conv_winograd.SIZES]
-        return SearchSpace(tuple(found))
+            subspaces += [conv_winograd.space(g, target, m) for m in conv_winograd.SIZES]
+        return SearchSpace(tuple(subspaces))
 
     def default(self, workload: Workload, target: Target) -> Config:
         if conv_tiles.preferred(workload, target):

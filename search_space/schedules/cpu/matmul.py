@@ -51,13 +51,13 @@ class BlockedMatmul(CpuScheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         products = _products(workload, target)
-        found = [_subspace(workload, target, products)]
+        subspaces = [_subspace(workload, target, products)]
         if matmul_tiles.applies(workload, target):
-            found.insert(0, matmul_tiles.subspace(workload, target))
+            subspaces.insert(0, matmul_tiles.subspace(workload, target))
         packs = not workload.is_constant("b")  # which may cost more than it saves
         if products > 1 and (packs or is_floating(workload.dtype)):
-            found.append(_subspace(workload, target, 1))
-        return SearchSpace(tuple(found))
+            subspaces.append(_subspace(workload, target, 1))
+        return SearchSpace(tuple(subspaces))
 
     def default(self, workload: Workload, target: Target) -> Config:
         if matmul_tiles.applies(workload, target) and workload.integer("m") >= FEW_ROWS:
@@ -88,12 +88,12 @@ class BlockedMatmul(CpuScheduler):
         if config.text("algorithm") == "dot" and isinstance(workload["k"], str):
             config = _default(usual, target, 1)
         products = _products(usual, target) if config.text("algorithm") == "dot" else 1
-        found = dict(config.items())
+        knobs = dict(config.items())
         for axis, tile_size, group in (("m", "m_tile", 1), ("k", "k_unroll", products)):
             step = config.integer(tile_size) * group
             if config.integer(f"{axis}_block") >= -(-usual.integer(axis) // step):
-                found[f"{axis}_block"] = -(-largest.integer(axis) // step)
-        return Config.of(found)
+                knobs[f"{axis}_block"] = -(-largest.integer(axis) // step)
+        return Config.of(knobs)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         if structure.text("algorithm") == matmul_tiles.ALGORITHM:

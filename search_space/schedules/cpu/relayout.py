@@ -86,17 +86,17 @@ class RelayoutSpace:
 
     def _outer_loops(self) -> list[str]:
         """Every loop but the innermost of source and target, in the target's order."""
-        found: list[str] = []
+        loops: list[str] = []
         for dimension in self.relayout.target.dimensions:
             d = f"d{dimension.axis}"
             if not self._factor(dimension.axis):
-                found.append(f"{d}v" if dimension.axis in self._inner else d)
+                loops.append(f"{d}v" if dimension.axis in self._inner else d)
                 continue
             if dimension.part != "inner":
-                found.append(f"{d}v")
+                loops.append(f"{d}v")
             if dimension.part != "outer" and dimension.axis not in self._inner:
-                found.append(f"{d}l")
-        return found
+                loops.append(f"{d}l")
+        return loops
 
 
 @schedules("layout_transform", "transpose", on="cpu")

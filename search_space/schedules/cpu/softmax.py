@@ -73,14 +73,14 @@ class CpuSoftmax(CpuScheduler):
         length = compute_of(workload).output.axes[1].extent
         if length.constant is not None or config["algorithm"] == "across":
             return config
-        found = dict(config.items())
+        knobs = dict(config.items())
         rows = max(r for r in (1, 2, 4) if r <= _split(usual)[0])
         if config["algorithm"] == "along":
             accumulators = min(2, config.integer("accumulators"))
-            return Config.of({**found, "accumulators": accumulators, "rows": rows})
+            return Config.of({**knobs, "accumulators": accumulators, "rows": rows})
         row = "recomputed" if workload.integer("log") else "buffer"
-        found |= {"algorithm": "along", "row": row, "unroll": 1, "accumulators": 1}
-        return Config.of({**found, "rows": rows})
+        knobs |= {"algorithm": "along", "row": row, "unroll": 1, "accumulators": 1}
+        return Config.of({**knobs, "rows": rows})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)

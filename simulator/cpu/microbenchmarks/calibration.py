@@ -75,20 +75,20 @@ def microbenchmarks(target: Target) -> dict[str, float]:
     run = kernel.bind({**ones, kernel.output.name: kernel.allocate_output()})
     hertz = flops / (2 * lanes * target.number("fma.ports")) / _fastest(run)
     sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
-    found = {"clock.ghz": round(hertz / 1e9, 3)}
+    facts = {"clock.ghz": round(hertz / 1e9, 3)}
     for name, size in (
         ("l2", (sizes[0] + sizes[1]) // 2),
         ("l3", min(4 * sizes[1], (sizes[1] + sizes[2]) // 2)),
         ("memory", beyond_caches(sizes[2])),
     ):
         seconds, read = _read_once(target, size)
-        found[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
-    return found | _dot_products(target, hertz) | between_threads(target, hertz)
+        facts[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
+    return facts | _dot_products(target, hertz) | between_threads(target, hertz)
 
 
 def _dot_products(target: Target, hertz: float) -> dict[str, float]:
     """Instructions that multiply and add neighbours, a cycle: facts `dot.uint8.ports`, ..."""
-    found: dict[str, float] = {}
+    ports: dict[str, float] = {}
     for left, right in (("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")):
         peak = dot_peak_kernel(target, left, right)
         if peak is None:
@@ -97,8 +97,8 @@ def _dot_products(target: Target, hertz: float) -> dict[str, float]:
         arrays = {b.name: np.ones(concrete_shape(b), to_numpy(b.dtype)) for b in kernel.inputs}
         run = kernel.bind({**arrays, kernel.output.name: kernel.allocate_output()})
         each = 2 * vector_width(target) * group_of(target, left, right)
-        found[f"dot.{left}.ports"] = round(operations / each / _fastest(run) / hertz, 2)
-    return found
+        ports[f"dot.{left}.ports"] = round(operations / each / _fastest(run) / hertz, 2)
+    return ports
 
 
 def _read_once(target: Target, size: int) -> tuple[float, int]:
@@ -129,14 +129,14 @@ def _path(target: Target) -> Path:
 def _read(target: Target) -> dict[str, float] | None:
     """A kept calibration; one that cannot be read counts as none."""
     try:
-        found = json.loads(_path(target).read_text())
+        kept = json.loads(_path(target).read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or not all(
-        isinstance(value, int | float) and value > 0 for value in found.values()
+    if not isinstance(kept, dict) or not all(
+        isinstance(value, int | float) and value > 0 for value in kept.values()
     ):
         return None
-    return {str(name): float(value) for name, value in found.items()}
+    return {str(name): float(value) for name, value in kept.items()}
 
 
 def _write(target: Target, values: dict[str, float]) -> None:

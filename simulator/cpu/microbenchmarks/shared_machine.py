@@ -51,16 +51,16 @@ def between_threads(target: Target, hertz: float) -> dict[str, float]:
     if threads == 1:
         return {}
     sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
-    found = {}
+    facts = {}
     for name, size in (
         ("l3", max(2 * sizes[1], min(4 * sizes[1], sizes[2] // (2 * threads)))),
         ("memory", beyond_caches(sizes[2]) // threads),
     ):
         loops = [reading(target, size)[0] for _ in range(threads)]
         cores_worth = threads * together(loops[:1]) / together(loops)
-        found[f"{name}.cores"] = round(min(float(threads), max(1.0, cores_worth)), 2)
-    found["barrier.cycles"] = round(max(1.0, _meeting(target) * hertz * _FETCHED))
-    return found
+        facts[f"{name}.cores"] = round(min(float(threads), max(1.0, cores_worth)), 2)
+    facts["barrier.cycles"] = round(max(1.0, _meeting(target) * hertz * _FETCHED))
+    return facts
 
 
 def beyond_caches(last: int) -> int:

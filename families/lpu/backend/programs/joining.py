@@ -180,11 +180,11 @@ class Joining:
         last, place = met[-1], wanted.place
         alike = not kind and last.place == place and rows_like(last) == rows_like(wanted)
         alike &= last.offsets is None and wanted.offsets is None
-        tensor_before = self.tensors[last.tensor]
-        free = alike and tensor_before.parts == 1 and last.tensor not in self.read
+        previous = self.tensors[last.tensor]
+        free = alike and previous.parts == 1 and last.tensor not in self.read
         if free and self.blocks_at_once(last.tensor, tensor.block) <= BLOCKS:
             # the first reader says how rows are blocked
-            self.tensors[last.tensor] = replace(tensor_before, block=tensor.block)
+            self.tensors[last.tensor] = replace(previous, block=tensor.block)
         if alike and self.tensors[last.tensor].block == tensor.block:
             return self.known(last.tensor, tensor)
         key = (place.offset, rows_like(wanted), tensor.block, kind)

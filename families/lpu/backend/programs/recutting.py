@@ -245,9 +245,9 @@ def _widened(chains: Chains, source: Held, widths: tuple[int, ...]) -> Held:
 def _step(chains: Chains, source: Held, width: int) -> Held:
     """A tensor in rows of another width, one of which is a multiple of the other."""
     held = _like(source, width, f"{source.tensor}.by{width}")
-    tensor_by = _temporary(chains, held)
-    held = replace(held, tensor=tensor_by.name)
-    _in_rows("", chains, (source,), held, tensor_by)
+    recut_tensor = _temporary(chains, held)
+    held = replace(held, tensor=recut_tensor.name)
+    _in_rows("", chains, (source,), held, recut_tensor)
     return held
 
 

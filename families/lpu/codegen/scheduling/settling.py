@@ -87,11 +87,11 @@ def _pools(request: Request, start: int) -> tuple[list[int], int]:
                 f"chain '{request.name}' takes more units of one kind than the {len(lines)} there "
                 "are; cut it in two"
             )
-        lines_free, free = any_of(lines, start + begin, length, 1, without)
-        if not lines_free:
+        free_lines, free = any_of(lines, start + begin, length, 1, without)
+        if not free_lines:
             return [], start + free - (start + begin)
-        without.add(lines_free[0])
-        chosen.append(lines_free[0])
+        without.add(free_lines[0])
+        chosen.append(free_lines[0])
     return chosen, start
 
 

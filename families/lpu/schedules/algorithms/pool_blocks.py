@@ -95,7 +95,7 @@ class BlockedPool:
         return ComputeDefinition("pool2d", (tensor,), tuple(stages))
 
     def _near(self, where: tuple[Expr, ...], extents: tuple[int, int]) -> Scalar:
-        value_so_far: Scalar | None = None
+        pooled: Scalar | None = None
         for away in product(*(range(self.count(side)) for side in (0, 1))):
             blocks = [self.first(side) + away[side] for side in (0, 1)]
             inside = self._inside(blocks, where[3])
@@ -111,9 +111,9 @@ class BlockedPool:
             neutral = Const(REDUCERS["max"])
             value = Select(tuple(tests), value, neutral) if tests else value
             value = Select(inside, value, neutral) if inside else value
-            value_so_far = value if value_so_far is None else call("maximum", value_so_far, value)
-        assert value_so_far is not None, "a window takes something"
-        return value_so_far
+            pooled = value if pooled is None else call("maximum", pooled, value)
+        assert pooled is not None, "a window takes something"
+        return pooled
 
     def _inside(self, blocks: list[int], lane: Expr) -> tuple[Expr, ...] | None:
         """What is >= 0 on the lanes of a block's pixels that a window takes; None: on no lane."""

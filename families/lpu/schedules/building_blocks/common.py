@@ -156,14 +156,14 @@ def turned(
     over = tuple(b.var for b in batch)
     result, axes = f"{name}.turned", (*batch, j, k)
     if compute.is_constant(name):
-        stages_turned = [Stage(result, axes, Load(name, (*over, k.var, j.var)), dtype=tensor.dtype)]
+        turning = [Stage(result, axes, Load(name, (*over, k.var, j.var)), dtype=tensor.dtype)]
     else:
         size = as_expr(columns).constant or LANES
         mirror = identity(f"{name}.identity", tensor.dtype, min(size, LANES))
         products = picking_stage(
             workload, result, axes, j, lambda lane: load(name, *over, k.var, lane), mirror, width
         )
-        stages_turned = [mirror, replace(products, dtype=tensor.dtype)]
+        turning = [mirror, replace(products, dtype=tensor.dtype)]
 
     def access(load: Load) -> Scalar:
         if load.buffer != name:
@@ -173,7 +173,7 @@ def turned(
     stages = []
     for stage in compute.stages:
         if stage.name == reader:
-            stages += stages_turned
+            stages += turning
             stage = replace(stage, value=rewrite(stage.value, lambda index: index, access))
         stages.append(stage)
     return replace(compute, stages=tuple(stages))
@@ -213,9 +213,9 @@ def with_numbers(compute: ComputeDefinition, across: int = -1) -> ComputeDefinit
     `across` is the axis of stages that lies across the lanes. The latter sum is cut towards zero,
     and to 0 below: for an unsigned byte any z gives the same.
     """
-    vectors_made: dict[str, Stage] = {}
-    stages = [_with_numbers(compute, stage, vectors_made, across) for stage in compute.stages]
-    return replace(compute, stages=(*vectors_made.values(), *stages))
+    broadcasts: dict[str, Stage] = {}
+    stages = [_with_numbers(compute, stage, broadcasts, across) for stage in compute.stages]
+    return replace(compute, stages=(*broadcasts.values(), *stages))
 
 
 def _with_numbers(

@@ -129,10 +129,10 @@ def multiplied(moving: Vectors, weights: Vectors, first: int, k: int) -> Vectors
 def shuffled(value: Vectors, lanes: Sequence[int]) -> Vectors:
     """SXM: lane l of the result is lane lanes[l], or 0."""
     source, empty = _sources(tuple(lanes))
-    lanes_moved = np.take(value, source, axis=1)
+    moved = np.take(value, source, axis=1)
     if len(empty):
-        lanes_moved[:, empty] = 0
-    return lanes_moved
+        moved[:, empty] = 0
+    return moved
 
 
 @lru_cache(maxsize=1 << 10)

@@ -92,10 +92,8 @@ def run_chain(chain: Chain, tensors: Tensors) -> Values:
                 with np.errstate(all="ignore"):
                     values[Value(number)] = product if add is None else product + values[add]
             case Compute(inputs, operations, outputs):
-                outputs_computed = computed(
-                    operations, outputs, [values[value] for value in inputs]
-                )
-                for output, result in enumerate(outputs_computed):
+                results = computed(operations, outputs, [values[value] for value in inputs])
+                for output, result in enumerate(results):
                     values[Value(number, output)] = np.broadcast_to(result, (chain.count, LANES))
             case Shuffle(value=value, lanes=lanes):
                 values[Value(number)] = shuffled(values[value], lanes)

@@ -129,8 +129,8 @@ def collective_flow(kind: Kind, rows: int, chips: int, flight: int, dtype: str =
     names = [f"x.{far}" for far in range(count)]
     tensors = [Tensor(name, each, dtype, "input", copies=homes) for name in names]
     group = Fabric((chips,)).group()
-    chains_of = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], group, flight)
-    return Dataflow(kind, {t.name: t for t in (*tensors, *chains_of.tensors)}, chains_of.chains)
+    moved = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], group, flight)
+    return Dataflow(kind, {t.name: t for t in (*tensors, *moved.tensors)}, moved.chains)
 
 
 def scheduled_s(

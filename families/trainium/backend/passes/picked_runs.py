@@ -48,6 +48,6 @@ class SliceRuns(Pass):
             sizes = tuple(len(run) if at == axis else n for at, n in enumerate(shape))
             cut = {"shape": shape, "starts": starts, "sizes": sizes}
             words = {name: shape_text(value) for name, value in cut.items()}
-            run_of = Workload.of("slice", words, dtype=work.dtype)
-            rewriter.replace(node, kernel(run_of, node.inputs[:1], node.outputs[0], node.name))
+            slicing = Workload.of("slice", words, dtype=work.dtype)
+            rewriter.replace(node, kernel(slicing, node.inputs[:1], node.outputs[0], node.name))
         return rewriter.finish()

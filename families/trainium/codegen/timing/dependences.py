@@ -75,7 +75,7 @@ class _Memory(NamedTuple):
     entries: Ints
 
 
-class Found(NamedTuple):
+class _Pairs(NamedTuple):
     """Pairs found so far, sorted by the later: rows that row i must follow are
     earlier[start[i]:start[i + 1]], and `flow` says why.
 
@@ -94,7 +94,7 @@ class Found(NamedTuple):
 
 
 @compiled
-def _pair(i: int, row: int, flow: int, pairs: Found) -> None:
+def _pair(i: int, row: int, flow: int, pairs: _Pairs) -> None:
     """Row `i` must follow `row`; the strongest reason counts."""
     if pairs.seen[row] != i:
         k = pairs.total[0]
@@ -130,7 +130,9 @@ def _apart(one: int, two: int, feet: Footprints) -> int:
 
 
 @compiled
-def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: _Memory, pairs: Found) -> None:
+def _meet_in_hbm(
+    i: int, access: int, slot: int, feet: Footprints, m: _Memory, pairs: _Pairs
+) -> None:
     """Pair row `i` with those whose bytes in HBM it touches, a read only with writes."""
     flow = int(slot < FIRST_WRITTEN)
     for chain in range(flow, 2):
@@ -142,7 +144,7 @@ def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: _Memory, p
 
 
 @compiled
-def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory, pairs: Found) -> None:
+def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory, pairs: _Pairs) -> None:
     """Pair row `i` with the writers of cells `start` to `stop`, and a write with their readers."""
     flow = int(slot < FIRST_WRITTEN)
     for c in range(start, stop):
@@ -181,7 +183,7 @@ def _note_on_chip(i: int, start: int, stop: int, slot: int, m: _Memory) -> None:
 
 
 @compiled
-def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, pairs: Found) -> None:
+def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, pairs: _Pairs) -> None:
     """Row `i` uses a tile: it follows all that used the one before it in the same place, unless it
     reads what it follows already."""
     p = rows.place[access]
@@ -199,7 +201,7 @@ def _meet_in_place(i: int, access: int, slot: int, rows: _Rows, m: _Memory, pair
 
 
 @compiled
-def _find(n: int, rows: _Rows, feet: Footprints, m: _Memory, pairs: Found) -> int:
+def _find(n: int, rows: _Rows, feet: Footprints, m: _Memory, pairs: _Pairs) -> int:
     """Fill `pairs`; how many pairs there are."""
     before = -1
     for i in range(n):
@@ -296,7 +298,7 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
     )
     capacity = 16 * n + 64
     while True:
-        pairs = Found(
+        pairs = _Pairs(
             capacity, _filled(1, 0), _filled(n + 1, 0), _filled(capacity), _filled(capacity),
             _filled(n, -1), _filled(n),
         )  # fmt: skip

@@ -81,7 +81,7 @@ def no_choices() -> Choices:
 def movable(stream: InstructionStream) -> Choices:
     """Copies may go to any engine that has them."""
     rows, core = stream.rows, stream.core
-    columns_able: list[tuple[Ints, ...]] = [no_choices()]
+    alternatives: list[tuple[Ints, ...]] = [no_choices()]
     for op in MOVABLE:
         mine = np.flatnonzero(rows["op"] == op)
         sbuf, psum = (_touches(stream, mine, space) for space in (Space.SBUF, Space.PSUM))
@@ -92,8 +92,8 @@ def movable(stream: InstructionStream) -> Choices:
             lock = np.where(held, LOCK_SBUF, 0)
             held = psum & core.exclusive_psum & (name in ("vector", "scalar"))
             lock |= np.where(held, LOCK_PSUM, 0)
-            columns_able.append((mine[able], np.full(int(able.sum()), number), lock[able]))
-    return Choices(*(np.concatenate(columns) for columns in zip(*columns_able, strict=True)))
+            alternatives.append((mine[able], np.full(int(able.sum()), number), lock[able]))
+    return Choices(*(np.concatenate(columns) for columns in zip(*alternatives, strict=True)))
 
 
 def _touches(stream: InstructionStream, rows: Ints, space: Space) -> np.ndarray:

@@ -64,13 +64,13 @@ class FoldedRowsSpace:
 
     def space(self) -> SearchSpace:
         """Copies and widths, for every number of rows to a partition that fits."""
-        subspaces_kept: list[Subspace] = []
+        kept: list[Subspace] = []
         for n, space in self.spaces.items():
             subspaces = space.space().subspaces
-            subspaces_kept += [chosen(s, KNOB, n) for s in subspaces if n == 1 or s.size]
+            kept += [chosen(s, KNOB, n) for s in subspaces if n == 1 or s.size]
         if self.psum.offered:
-            subspaces_kept += [chosen(s, KNOB, 1) for s in self.psum.space().subspaces if s.size]
-        return SearchSpace(tuple(subspaces_kept))
+            kept += [chosen(s, KNOB, 1) for s in self.psum.space().subspaces if s.size]
+        return SearchSpace(tuple(kept))
 
     def default(self) -> Config:
         """The number of rows to a partition for which transfers and engines take least."""

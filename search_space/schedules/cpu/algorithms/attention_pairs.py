@@ -27,8 +27,8 @@ def in_pairs(workload: Workload) -> ComputeDefinition:
     compute = stored(Attention().compute(workload), workload)
     scale = Attention.scale(workload)
 
-    def scaled(found: Load) -> Scalar:
-        return call("multiply", found, scale) if found.buffer == "s" else found
+    def scaled(load: Load) -> Scalar:
+        return call("multiply", load, scale) if load.buffer == "s" else load
 
     def plain(stage: Stage) -> Stage:
         if stage.name == "kt":

@@ -156,11 +156,11 @@ def in_groups(workload: Workload, g: Geometry, groups: _Groups, plain: bool) -> 
     source = "padded" if copied or "padded" in names else "data"
     lead, o = conv.axes[0].var, conv.axes[1].var
 
-    def access(found: Load) -> Scalar:
-        if found.buffer == "weight":
-            *leading, _, _, _, _ = found.indices
+    def access(operand: Load) -> Scalar:
+        if operand.buffer == "weight":
+            *leading, _, _, _, _ = operand.indices
             return load("weight.packed", *leading, o, group.var, p.var, r.var, s.var)
-        _, _, row, column = found.indices
+        _, _, row, column = operand.indices
         return load(source, lead, channel, row, column)
 
     value = rewrite(conv.value, lambda index: index, access)

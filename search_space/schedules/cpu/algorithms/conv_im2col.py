@@ -47,8 +47,8 @@ def unfolded(g: Geometry) -> Geometry:
 
 def space(g: Geometry, target: Target) -> Subspace:
     """The knobs of the product; the patches have none."""
-    found = conv_direct.width_space(unfolded(g), target)
-    return replace(found, fixed=(("algorithm", "im2col"), *found.fixed[1:]))
+    subspace = conv_direct.width_space(unfolded(g), target)
+    return replace(subspace, fixed=(("algorithm", "im2col"), *subspace.fixed[1:]))
 
 
 def _patches(g: Geometry, dtype: str, frame: Scalar) -> Stage:
@@ -76,7 +76,7 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     frame = load("pad_value", 0) if has_pad_value(workload) else ZERO
     patches = _patches(g, computed_in(workload.dtype), frame)
     compute = stages.direct(template, workload, product, (patches,), data)
-    found = Schedule(with_result(compute, workload))
-    found = found.split("col", "px", vector_width(target), "pxo", "pxi")
-    found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
-    return conv_direct.width_loops(found, workload, target, product, structure)
+    schedule = Schedule(with_result(compute, workload))
+    schedule = schedule.split("col", "px", vector_width(target), "pxo", "pxi")
+    schedule = schedule.vectorize("col", "pxi").parallel("col", "pn", "pc")
+    return conv_direct.width_loops(schedule, workload, target, product, structure)

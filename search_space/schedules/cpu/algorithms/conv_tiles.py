@@ -156,33 +156,33 @@ def default(g: Geometry, target: Target) -> Config:
 def schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
     """See the module's docstring."""
     form = _Form(workload, target, g)
-    found = form.copied(form.packed(Schedule(form.compute)), structure.text("input_layout"))
-    last = found.compute.output.name
-    for tensor in found.compute.inputs:
+    schedule = form.copied(form.packed(Schedule(form.compute)), structure.text("input_layout"))
+    last = schedule.compute.output.name
+    for tensor in schedule.compute.inputs:
         if tensor.name not in ("data", "weight") and len(tensor.extents) == 4:
-            found = found.set_layout(tensor.name, layout_of(structure.text("output_layout")))
-    found = found.set_layout(last, layout_of(structure.text("output_layout")))
+            schedule = schedule.set_layout(tensor.name, layout_of(structure.text("output_layout")))
+    schedule = schedule.set_layout(last, layout_of(structure.text("output_layout")))
     for loop, size, count, block in (
         ("i", form.rows, var("m_tiles"), "m_block"),
         ("j", form.columns, var("n_tiles"), "n_block"),
     ):
-        found = found.split("products", loop, size, f"{loop}t", f"{loop}l")
-        found = found.split("products", f"{loop}t", count, f"{loop}t", f"{loop}i")
-        found = found.split("products", f"{loop}t", var(block), f"{loop}o", f"{loop}m")
-    found = found.split("products", "g", form.depth // form.products, "gt", "gq")
+        schedule = schedule.split("products", loop, size, f"{loop}t", f"{loop}l")
+        schedule = schedule.split("products", f"{loop}t", count, f"{loop}t", f"{loop}i")
+        schedule = schedule.split("products", f"{loop}t", var(block), f"{loop}o", f"{loop}m")
+    schedule = schedule.split("products", "g", form.depth // form.products, "gt", "gq")
     outer = [{"m": "io", "n": "jo"}[x] for x in structure.text("block_order").split(",")]
     middle = ["im", "jm"] if structure.text("tile_order") == "mn" else ["jm", "im"]
     channels_first = structure.text("reduction_order") == "c,r,s"
     reduction = ("gt", "r", "s") if channels_first else ("r", "s", "gt")
     inner = (*reduction, "ii", "ji", "il", "jl", "gq", "p")
-    found = found.reorder("products", ("n", *outer, *middle, *inner))
-    found = found.unroll("products", "ii", "ji")
-    found = found.tensorize("products", "il", form.instruction, "tile_zero")
-    found = found.cache_write("products", "amx", middle[-1])
-    found = found.reverse_compute_at("sums", "products", middle[-1])
-    found = found.tensorize("sums", "il", "tile_store")
-    found = found.reverse_compute_at(last, "sums", middle[-1]).vectorize(last, "jl")
-    return found.parallel("products", "n", *outer)
+    schedule = schedule.reorder("products", ("n", *outer, *middle, *inner))
+    schedule = schedule.unroll("products", "ii", "ji")
+    schedule = schedule.tensorize("products", "il", form.instruction, "tile_zero")
+    schedule = schedule.cache_write("products", "amx", middle[-1])
+    schedule = schedule.reverse_compute_at("sums", "products", middle[-1])
+    schedule = schedule.tensorize("sums", "il", "tile_store")
+    schedule = schedule.reverse_compute_at(last, "sums", middle[-1]).vectorize(last, "jl")
+    return schedule.parallel("products", "n", *outer)
 
 
 def _counts(g: Geometry, tiles: Tiles) -> tuple[int, int]:
@@ -234,8 +234,8 @@ class _Form:
     def _plane(self, down: Expr, across: Expr) -> Expr:
         """The plane of a phase; phases that no tap is in have none."""
         below, beside = self.at.planes
-        found = down * beside if below > 1 else as_expr(0)
-        return found + across if beside > 1 else found
+        plane = down * beside if below > 1 else as_expr(0)
+        return plane + across if beside > 1 else plane
 
     def _image(self) -> Stage:
         """`data.tiles`: see the module's docstring. What stands for channels that there are not is
@@ -300,7 +300,7 @@ class _Form:
         name = "out" if self.workload.epilogue else "conv"
         return Stage(name, sums.axes, value, store=at, shape=shape, guard=guard, dtype=dtype)
 
-    def copied(self, found: Schedule, source: str) -> Schedule:
+    def copied(self, schedule: Schedule, source: str) -> Schedule:
         """data.tiles[n, c/depth, plane, position, c%depth], vectors of channels at once."""
         depth = as_expr(self.depth)
         dimensions = (
@@ -310,17 +310,17 @@ class _Form:
             LayoutDimension(3),
             LayoutDimension(1, "inner", depth),
         )
-        found = found.set_layout("data", layout_of(source))
-        found = found.set_layout("data.tiles", Layout(dimensions))
-        found = found.split("data.tiles", "pc", depth, "pco", "pcd")
-        found = found.split("data.tiles", "pcd", self.lanes, "pcv", "pcl")
-        found = found.split("data.tiles", "px", PIXELS_COPIED, "pxt", "pxi")
+        schedule = schedule.set_layout("data", layout_of(source))
+        schedule = schedule.set_layout("data.tiles", Layout(dimensions))
+        schedule = schedule.split("data.tiles", "pc", depth, "pco", "pcd")
+        schedule = schedule.split("data.tiles", "pcd", self.lanes, "pcv", "pcl")
+        schedule = schedule.split("data.tiles", "px", PIXELS_COPIED, "pxt", "pxi")
         outer = ("pn", "pco", "pr", "ps", "py")
-        found = found.reorder("data.tiles", (*outer, "pxt", "pxi", "pcv", "pcl"))
-        found = found.unroll("data.tiles", "pxi", "pcv").vectorize("data.tiles", "pcl")
-        return found.parallel("data.tiles", *outer)
+        schedule = schedule.reorder("data.tiles", (*outer, "pxt", "pxi", "pcv", "pcl"))
+        schedule = schedule.unroll("data.tiles", "pxi", "pcv").vectorize("data.tiles", "pcl")
+        return schedule.parallel("data.tiles", *outer)
 
-    def packed(self, found: Schedule) -> Schedule:
+    def packed(self, schedule: Schedule) -> Schedule:
         """weight.packed[o/panel, c/depth, r, s, c%depth, o%panel, p]."""
         panel: Expr = var("n_tiles") * self.columns
         block = as_expr(self.depth // self.products)
@@ -333,7 +333,7 @@ class _Form:
             LayoutDimension(0, "inner", panel),
             LayoutDimension(2),
         )
-        found = found.set_layout("weight.packed", Layout(dimensions))
-        found = found.split("weight.packed", "wo", panel, "wt", "wi")
-        found = found.reorder("weight.packed", ("wt", "wg", "wr", "ws", "wi", "wp"))
-        return once(found, self.workload, "wt")
+        schedule = schedule.set_layout("weight.packed", Layout(dimensions))
+        schedule = schedule.split("weight.packed", "wo", panel, "wt", "wi")
+        schedule = schedule.reorder("weight.packed", ("wt", "wg", "wr", "ws", "wi", "wp"))
+        return once(schedule, self.workload, "wt")

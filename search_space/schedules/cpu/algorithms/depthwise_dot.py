@@ -116,10 +116,10 @@ def in_groups(workload: Workload, g: Geometry, products: int) -> ComputeDefiniti
     frame = load("pad_value", 0) if has_pad_value(workload) else ZERO
     padded = g.padding_stage(g.padded_height, columns, compute.dtype("data"), frame)
 
-    def access(found: Load) -> Scalar:
-        if found.buffer == "weight":
-            return load("weight.packed", found.indices[0], group.var, p.var, r.var)
-        return Load("padded", found.indices)
+    def access(operand: Load) -> Scalar:
+        if operand.buffer == "weight":
+            return load("weight.packed", operand.indices[0], group.var, p.var, r.var)
+        return Load("padded", operand.indices)
 
     value = rewrite(conv.value, lambda index: index.substitute({s.name: tap}), access)
     summed = replace(conv, value=value, reduce_axes=(r, group, p))

@@ -84,29 +84,29 @@ def default(workload: Workload, target: Target) -> Config:
 def schedule(workload: Workload, target: Target, structure: Config) -> Schedule:
     """See the module's docstring."""
     form = _Form(workload, target, structure.text("pack_a") == "tiles")
-    found = form.packed(Schedule(form.compute))
+    schedule = form.packed(Schedule(form.compute))
     for loop, size, count, block in (
         ("i", form.rows, var("m_tiles"), "m_block"),
         ("j", form.columns, var("n_tiles"), "n_block"),
     ):
-        found = found.split("products", loop, size, f"{loop}t", f"{loop}l")
-        found = found.split("products", f"{loop}t", count, f"{loop}t", f"{loop}i")
-        found = found.split("products", f"{loop}t", var(block), f"{loop}o", f"{loop}m")
-    found = found.split("products", "k", form.products, "k", "kp")
-    found = found.split("products", "k", form.depth // form.products, "kt", "kq")
+        schedule = schedule.split("products", loop, size, f"{loop}t", f"{loop}l")
+        schedule = schedule.split("products", f"{loop}t", count, f"{loop}t", f"{loop}i")
+        schedule = schedule.split("products", f"{loop}t", var(block), f"{loop}o", f"{loop}m")
+    schedule = schedule.split("products", "k", form.products, "k", "kp")
+    schedule = schedule.split("products", "k", form.depth // form.products, "kt", "kq")
     batch = ("b",) if form.lead else ()
     outer = [{"m": "io", "n": "jo"}[x] for x in structure.text("block_order").split(",")]
     middle = ["im", "jm"] if structure.text("tile_order") == "mn" else ["jm", "im"]
     inner = ("kt", "ii", "ji", "il", "jl", "kq", "kp")
-    found = found.reorder("products", (*batch, *outer, *middle, *inner))
-    found = found.unroll("products", "ii", "ji")
-    found = found.tensorize("products", "il", form.instruction, "tile_zero")
-    found = found.cache_write("products", "amx", middle[-1])
-    found = found.reverse_compute_at("sums", "products", middle[-1])
-    found = found.tensorize("sums", "il", "tile_store")
+    schedule = schedule.reorder("products", (*batch, *outer, *middle, *inner))
+    schedule = schedule.unroll("products", "ii", "ji")
+    schedule = schedule.tensorize("products", "il", form.instruction, "tile_zero")
+    schedule = schedule.cache_write("products", "amx", middle[-1])
+    schedule = schedule.reverse_compute_at("sums", "products", middle[-1])
+    schedule = schedule.tensorize("sums", "il", "tile_store")
     last = form.compute.output.name
-    found = found.reverse_compute_at(last, "sums", middle[-1]).vectorize(last, "jl")
-    return found.parallel("products", *batch, *outer)
+    schedule = schedule.reverse_compute_at(last, "sums", middle[-1]).vectorize(last, "jl")
+    return schedule.parallel("products", *batch, *outer)
 
 
 def panels(workload: Workload, target: Target, config: Config, axis: int) -> Panels:
@@ -203,27 +203,31 @@ class _Form:
         whole = (*(x.extent for x in self.lead), *shape)
         return Stage(name, axes, value, store=at, shape=whole, guard=inside, dtype=dtype)
 
-    def packed(self, found: Schedule) -> Schedule:
+    def packed(self, schedule: Schedule) -> Schedule:
         """a.tiles[i/rows, k/depth, i%rows, k%depth] and b.tiles in panels (batch first)."""
         rank, lanes = 2 + len(self.lead), self.lanes
         panel = var("n_tiles") * self.columns
         layout = grouped(rank, rank - 1, rank - 2, panel, self.products)
-        found = found.set_layout("b.tiles", layout)
-        found = found.split("b.tiles", "bc", lanes, "pv", "pl")
-        found = found.split("b.tiles", "pv", var("n_tiles"), "pt", "pi")
-        found = found.split("b.tiles", "br", self.products, "pk", "pp")
-        found = found.reorder("b.tiles", ("pt", "pk", "pi", "pp", "pl")).unroll("b.tiles", "pp")
-        found = found.vectorize("b.tiles", "pl").tensorize("b.tiles", "pp", "interleave")
+        schedule = schedule.set_layout("b.tiles", layout)
+        schedule = schedule.split("b.tiles", "bc", lanes, "pv", "pl")
+        schedule = schedule.split("b.tiles", "pv", var("n_tiles"), "pt", "pi")
+        schedule = schedule.split("b.tiles", "br", self.products, "pk", "pp")
+        schedule = schedule.reorder("b.tiles", ("pt", "pk", "pi", "pp", "pl")).unroll(
+            "b.tiles", "pp"
+        )
+        schedule = schedule.vectorize("b.tiles", "pl").tensorize("b.tiles", "pp", "interleave")
         if self.pack_a:
-            found = found.set_layout("a.tiles", self._tile_layout(rank))
-            found = found.split("a.tiles", "ar", self.rows, "ro", "ri")
-            found = found.split("a.tiles", "ac", lanes, "co", "cl").vectorize("a.tiles", "cl")
+            schedule = schedule.set_layout("a.tiles", self._tile_layout(rank))
+            schedule = schedule.split("a.tiles", "ar", self.rows, "ro", "ri")
+            schedule = schedule.split("a.tiles", "ac", lanes, "co", "cl").vectorize("a.tiles", "cl")
         for name, loop in (("a", "ro"), ("b", "pt"))[not self.pack_a :]:
             if self.workload.is_constant(name):
-                found = found.compile_time(f"{name}.tiles")
+                schedule = schedule.compile_time(f"{name}.tiles")
             else:
-                found = found.parallel(f"{name}.tiles", *((f"{name}b",) if self.lead else ()), loop)
-        return found
+                schedule = schedule.parallel(
+                    f"{name}.tiles", *((f"{name}b",) if self.lead else ()), loop
+                )
+        return schedule
 
     def _tile_layout(self, rank: int) -> Layout:
         row, depth = as_expr(self.rows), as_expr(self.depth)

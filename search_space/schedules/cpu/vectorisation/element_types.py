@@ -62,7 +62,7 @@ class CpuScheduler(Scheduler):
 def _uncomputed(compute: ComputeDefinition, stage: Stage) -> Iterator[str]:
     """What a stage asks for that there is no code for."""
     called = functions(stage.value)
-    read = {compute.dtype(found.buffer) for found in loads(stage.value)}
+    read = {compute.dtype(load.buffer) for load in loads(stage.value)}
     dtypes = {widened(dtype) for dtype in (*read, stage.dtype)}
     if len(dtypes) > 1 and not called & _CONVERTING:
         yield f"dtype={' beside dtype='.join(sorted(dtypes))}"

@@ -182,15 +182,15 @@ def _stories(
 ) -> Iterator[tuple[int, int, int]]:
     """(area, first event, one past its last) of each tensor, and of tiles that differ."""
     block = unit[events.area]
-    events_told = np.column_stack([
+    history = np.column_stack([
         events.kind, whole.size[events.area] // block, whole.offset[events.access] // block,
         whole.run[events.access] // block, whole.count[events.access],
         whole.stride[events.access] // block[:, None],
     ])  # fmt: skip
     starts = np.flatnonzero(np.diff(events.area, prepend=-1)).tolist()
     known: set[bytes] = set()
-    for start, stop in pairwise([*starts, len(events_told)]):
-        area, story = int(events.area[start]), events_told[start:stop].tobytes()
+    for start, stop in pairwise([*starts, len(history)]):
+        area, story = int(events.area[start]), history[start:stop].tobytes()
         if area >= tiles or story not in known:
             known.add(story)
             yield area, start, stop
@@ -234,7 +234,7 @@ def _kept(stream: InstructionStream, whole: Areas, events: _Events, area: int) -
         if foreign[event]:
             _overwrite(stream, whole, events, event, place, mask, taken, unit)
             continue
-        event_missing, byte = _play(whole, events, (event,), mask, unit)
+        unwritten, byte = _play(whole, events, (event,), mask, unit)
         if byte >= 0 and taken[byte // unit] >= 0:
             raise breach(
                 stream,
@@ -243,7 +243,7 @@ def _kept(stream: InstructionStream, whole: Areas, events: _Events, area: int) -
                 "written there once",
             )
         if byte >= 0:
-            return event_missing, byte
+            return unwritten, byte
     return -1, -1
 
 
