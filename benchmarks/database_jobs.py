@@ -2,12 +2,12 @@
 
     python -m benchmarks.database_jobs [--jobs 16] [--trials 100000] [--batch 50] [--json]
 
-A server of its own (`benchmarks.postgres_server`). Each job is a process that does what a tuning
-job does to the database, as fast as it can: it starts, asks before every batch what others measured
-of it, commits a batch of made-up results together with its state, gives signs of life, and ends.
-Jobs in pairs tune the same workload, so that they write the same series. Printed are trials a
-second of wall time, failed processes (a deadlock would be one), and how many trials, states or
-jobs are not as they were written.
+A server of its own (`benchmarks.subjects.postgres_server`). Each job is a process that does what a
+tuning job does to the database, as fast as it can: it starts, asks before every batch what others
+measured of it, commits a batch of made-up results together with its state, gives signs of life, and
+ends. Jobs in pairs tune the same workload, so that they write the same series. Printed are trials a
+second of wall time, failed processes (a deadlock would be one), and how many trials, states or jobs
+are not as they were written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 try:
-    from benchmarks.postgres_server import Server
+    from benchmarks.subjects.postgres_server import Server
     from tilesmith.records import Database, TuningRecord
     from tilesmith.records.jobs.job import BEAT_S
     from tilesmith.search_space.hardware.target import Fact, Target

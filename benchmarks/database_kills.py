@@ -2,10 +2,10 @@
 
     python -m benchmarks.database_kills [--kills 50] [--trials 96] [--seed 0] [--json]
 
-A PostgreSQL server of its own (`benchmarks.postgres_server`) is, in turns and at random moments,
-restarted fast, restarted at once (`-m immediate`), or killed (`kill -9` of all its processes) and
-started again, while a job runs on it (simulators, a trial budget; another seed, strategy and target
-each). Printed are the kills that hit a job at work, and of how many jobs
+A PostgreSQL server of its own (`benchmarks.subjects.postgres_server`) is, in turns and at random
+moments, restarted fast, restarted at once (`-m immediate`), or killed (`kill -9` of all its
+processes) and started again, while a job runs on it (simulators, a trial budget; another seed,
+strategy and target each). Printed are the kills that hit a job at work, and of how many jobs
 
 - the process failed (it is then resumed once, as its sentence says),
 - a trial that the database held after a kill was not there at the end (lost),
@@ -32,8 +32,8 @@ try:
 
     import tilesmith as ts
     import tilesmith.jobs.tuning.job  # before forking, so that kills hit the job itself
-    from benchmarks.postgres_server import Server
     from benchmarks.resume import Job, jobs
+    from benchmarks.subjects.postgres_server import Server
     from tilesmith.api import tune
     from tilesmith.records import Database
 except ModuleNotFoundError as absent:

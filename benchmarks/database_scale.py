@@ -3,9 +3,9 @@
     python benchmarks/database_scale.py LOCATION [--trials 10000000] [--commands] [--explain]
 
 LOCATION is a file or the URL of a PostgreSQL database; an empty one is filled first, as
-`benchmarks/made_records.py` says. Questions are asked as the compiler and a tuning job ask them, in
-one process: medians after one to warm up. `--commands` times whole processes from start to end,
-the interpreter's start included. `--explain` prints the plans of the slowest statements.
+`benchmarks/subjects/made_records.py` says. Questions are asked as the compiler and a tuning job ask
+them, in one process: medians after one to warm up. `--commands` times whole processes from start to
+end, the interpreter's start included. `--explain` prints the plans of the slowest statements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 try:
-    from benchmarks.made_records import CPU, all_workloads, fill, model_workloads
+    from benchmarks.subjects.made_records import CPU, all_workloads, fill, model_workloads
     from tilesmith.records import Database
     from tilesmith.records.questions.queries import Filter
 except ModuleNotFoundError as absent:

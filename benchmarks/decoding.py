@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from decoding_model import Shape, inputs, model_file, product_model
 from numpy.typing import NDArray
+from subjects.decoding_model import Shape, inputs, model_file, product_model
 
 import tilesmith
 from tilesmith.codegen.host.machine import host_target

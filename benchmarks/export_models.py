@@ -7,7 +7,7 @@
 
 MobileNetV2 is the standard one (width 1.0, 224 x 224, batch 1); the encoder is a BERT of 6 layers,
 384 wide, 12 heads, sequence 128, batch 1, fed with embeddings of random tokens; the others are
-those of `benchmarks/networks.py`. Weights are random because speed does not depend on them;
+those of `benchmarks/subjects/networks.py`. Weights are random, for speed does not depend on them;
 batch-norm statistics are randomised too, so that folding them is tested.
 """
 
@@ -25,7 +25,7 @@ try:
         MobileNetV2ForImageClassification,
     )
 
-    from benchmarks.networks import NETWORKS
+    from benchmarks.subjects.networks import NETWORKS
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -32,8 +32,8 @@ from typing import Any
 try:
     from sqlalchemy import create_engine, text
 
-    from benchmarks.postgres_server import Server
-    from benchmarks.pretended import Fate, PretendedPool, RayPretendedPool
+    from benchmarks.subjects.postgres_server import Server
+    from benchmarks.subjects.pretended import Fate, PretendedPool, RayPretendedPool
     from tilesmith.capabilities.fleet.cluster import Cluster
     from tilesmith.capabilities.fleet.fleet import Fleet
     from tilesmith.capabilities.fleet.places import Place

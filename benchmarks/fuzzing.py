@@ -24,7 +24,7 @@ from pathlib import Path
 try:
     import numpy as np
 
-    from benchmarks.mutants import mutant, seeds
+    from benchmarks.subjects.mutants import mutant, seeds
     from tilesmith.codegen.host.machine import host_target
     from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.onnx.importer import import_model

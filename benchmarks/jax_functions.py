@@ -22,8 +22,8 @@ try:
     import numpy as np
 
     import tilesmith
-    from benchmarks.jax_cases import WRITTEN, listed
-    from benchmarks.jax_complex_cases import COMPLEX, complex_listed
+    from benchmarks.subjects.jax_cases import WRITTEN, listed
+    from benchmarks.subjects.jax_complex_cases import COMPLEX, complex_listed
     from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from quantised_operators import Operator, floating, quantised
+from subjects.quantised_operators import Operator, floating, quantised
 
 import tilesmith
 from tilesmith.codegen.host.memory import aligned_empty

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import operator_models as models
+from subjects import operator_models as models
 
 import tilesmith
 from tilesmith.display.output import note, table

@@ -125,8 +125,8 @@ def main() -> int:
         return 0
     if options.before is None:
         parser.error("--before CHECKOUT is needed")
-    import operator_models as models
     from peers import CASES
+    from subjects import operator_models as models
 
     worst = 0.0
     print("operator | before ms | now ms | ratio\n---|--:|--:|--:", flush=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 try:
     import numpy as np
 
-    from benchmarks.accelerator.small_models import main
+    from benchmarks.accelerator.subjects.small_models import main
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

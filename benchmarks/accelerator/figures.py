@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import time
 
-import kernels
 import numpy as np
 from scipy.stats import spearmanr
+from subjects import kernels
 
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.families.trainium.codegen.isa.core import Core

@@ -15,8 +15,8 @@ import argparse
 import time
 from collections.abc import Callable
 
-import kernels
 import mamba
+from subjects import kernels
 from written import attention, elementwise, indexing, products, rows, windows
 
 from tilesmith.families.trainium.codegen.isa.core import Core

@@ -28,8 +28,8 @@ try:
     import onnx
     from onnx import numpy_helper, parser
 
-    from benchmarks.accelerator.beside_onnxruntime import beside
-    from benchmarks.accelerator.small_networks import efficientnet_b0, unet
+    from benchmarks.accelerator.subjects.beside_onnxruntime import beside
+    from benchmarks.accelerator.subjects.small_networks import efficientnet_b0, unet
     from benchmarks.models import MODELS
     from tilesmith import quantize
     from tilesmith.compiler.backends.backend import backend_of

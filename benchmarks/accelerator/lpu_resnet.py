@@ -20,7 +20,7 @@ from pathlib import Path
 try:
     import onnx
 
-    from benchmarks.accelerator.resnets import resnet
+    from benchmarks.accelerator.subjects.resnets import resnet
     from tilesmith import quantize
     from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.onnx.importer import import_model

@@ -31,7 +31,7 @@ try:
     import torch
     from torch import Tensor, nn
 
-    from benchmarks.accelerator.beside_onnxruntime import beside
+    from benchmarks.accelerator.subjects.beside_onnxruntime import beside
     from tilesmith import quantize
     from tilesmith.compiler.backends.backend import backend_of
     from tilesmith.compiler.driver.build import BuildOptions, build

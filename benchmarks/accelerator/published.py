@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import kernels
 import numpy as np
+from subjects import kernels
 
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op

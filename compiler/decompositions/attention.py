@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decompositions.attention_masks import mask_of
+from tilesmith.compiler.decompositions.parts.attention_masks import mask_of
 from tilesmith.compiler.decompositions.repetition import broadcast
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.decomposition import Composer, typed_decompositions

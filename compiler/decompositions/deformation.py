@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decompositions.taps import (
+from tilesmith.compiler.decompositions.parts.taps import (
     LARGEST,
     Axis,
     Taps,

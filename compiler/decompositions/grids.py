@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decompositions.taps import (
+from tilesmith.compiler.decompositions.parts.taps import (
     LARGEST,
     OFFSETS,
     Axis,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import random_graphs
-from benchmarks.quantised_graphs import random_graph
+from benchmarks.subjects.quantised_graphs import random_graph
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from benchmarks import fuzzing, onnx_suite
-from benchmarks.mutants import mutant, seeds
 from benchmarks.onnx_suite import Outcome, Result, cases, run_case, sample
+from benchmarks.subjects.mutants import mutant, seeds
 from tilesmith.compiler.driver.build import prepared
 from tilesmith.compiler.driver.verifier import verify
 from tilesmith.compiler.graph.graph_text import graph_text

@@ -33,7 +33,8 @@ def test_a_script_answers_help_before_it_works(path: Path) -> None:
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     shared = any(
-        isinstance(node, ast.ImportFrom) and node.module == "benchmarks.accelerator.small_models"
+        isinstance(node, ast.ImportFrom)
+        and node.module == "benchmarks.accelerator.subjects.small_models"
         for node in ast.walk(tree)
     )
     assert shared or {"parse_args", "parse_known_args", "command", "group"} & names, path

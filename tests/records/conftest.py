@@ -22,7 +22,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from benchmarks.postgres_server import binaries, server_user
+from benchmarks.subjects.postgres_server import binaries, server_user
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config

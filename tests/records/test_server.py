@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from benchmarks.database_jobs import measured
-from benchmarks.postgres_server import Server, binaries
+from benchmarks.subjects.postgres_server import Server, binaries
 from tilesmith.records import Database
 from tilesmith.records.schema.faults import GoneError, UnavailableError
 from tilesmith.records.schema.urls import without_password

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 pytest.importorskip("ray", reason="Ray is not installed")
 
 from benchmarks.fleet import PARTS, Asked, pretended
-from benchmarks.pretended import Fate
+from benchmarks.subjects.pretended import Fate
 
 pytestmark = pytest.mark.extra
 

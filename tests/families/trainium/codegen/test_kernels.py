@@ -7,10 +7,10 @@ import runpy
 import sys
 from pathlib import Path
 
-import kernels
 import numpy as np
 import published
 import pytest
+from subjects import kernels
 
 from tilesmith.families.trainium.codegen.isa.instructions import Op
 from tilesmith.families.trainium.simulator.execution.functional import execute

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.jax_cases import A, Case, K, V, words
+from benchmarks.subjects.jax_cases import A, Case, K, V, words
 
 RNG = np.random.default_rng(1)
 
