@@ -120,7 +120,7 @@ def candidates(
     """
     asked = scope.asked()
     judged: dict[tuple[Any, ...], tuple[Toolchain, tuple[str, ...]]] = {}
-    listed = []
+    series = []
     for row in connection.execute(_candidates(tuple(asked), sought), asked).all():
         by, calibrated = row[4], row[7]
         versions = (by, *row[7:-1])
@@ -132,8 +132,8 @@ def candidates(
             judged[versions] = toolchain, because
         number, key, identity, threads, _, given, measured, _ = row[:8]
         subject = (number, key, identity, threads, by, given, measured)
-        listed.append(Candidate(*subject, calibrated, *judged[versions], row[-1]))
-    return listed
+        series.append(Candidate(*subject, calibrated, *judged[versions], row[-1]))
+    return series
 
 
 @lru_cache

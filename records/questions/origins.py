@@ -90,15 +90,15 @@ def origins(
         tried: as `tried_of` counts.
         facts: gives a target by its identity; asked only where a space may have been tried whole.
     """
-    listed = []
+    of_bests = []
     for best in bests:
         subject = Searched.of(best)
 
         def is_all(count: int, subject: Searched = subject) -> bool:
             return is_whole_space(subject.workload, facts(subject.target), count)
 
-        listed.append(origin_of(tried.get(subject, 0), is_all, best.stale))
-    return listed
+        of_bests.append(origin_of(tried.get(subject, 0), is_all, best.stale))
+    return of_bests
 
 
 def _searched(candidate: Candidate) -> Searched:

@@ -26,21 +26,21 @@ def doctor(as_json: bool) -> None:
     """
     from tilesmith.jobs.doctor.examination import examine
 
-    shown = []
+    all_findings = []
     for section, findings in groupby(examine(), key=lambda finding: finding.section):
         if not as_json:
             click.echo(f"{section}:")
         for finding in findings:
-            shown.append(finding)
+            all_findings.append(finding)
             if not as_json:
                 click.echo(_line(f"{_MARKS[finding.state]} {finding.name}", finding.value))
                 if finding.advice:
                     click.echo(_line("", f"-> {finding.advice}"))
-    problems = [finding for finding in shown if finding.state == "problem"]
+    problems = [finding for finding in all_findings if finding.state == "problem"]
     if as_json:
-        print_json({"findings": [vars(f) for f in shown], "problems": len(problems)})
+        print_json({"findings": [vars(f) for f in all_findings], "problems": len(problems)})
     else:
-        notes = sum(finding.state == "note" for finding in shown)
+        notes = sum(finding.state == "note" for finding in all_findings)
         counts = ((len(problems), "problem"), (notes, "note"))
         click.echo(", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts))
     if problems:

@@ -23,14 +23,14 @@ def operators(name: str | None, as_json: bool) -> None:
     from tilesmith.search_space.workloads.epilogue import STEPS
     from tilesmith.search_space.workloads.template import template_of, templates
 
-    listed = [template_of(known) for known in ([name] if name else sorted(templates))]
+    chosen = [template_of(known) for known in ([name] if name else sorted(templates))]
     if as_json:
-        described = [describe(template) for template in listed]
+        described = [describe(template) for template in chosen]
         print_json({"operators": described, "epilogue_steps": list(STEPS), "dtypes": list(NAMES)})
     elif name:
-        click.echo(_explanation(listed[0]))
+        click.echo(_explanation(chosen[0]))
     else:
-        rows = [(template.operator, template.summary) for template in listed]
+        rows = [(template.operator, template.summary) for template in chosen]
         click.echo(table(("operator", "computes"), rows))
         click.echo(f"\nEvery operator also takes dtype= const= and epilogue= ({', '.join(STEPS)}).")
 

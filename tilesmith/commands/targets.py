@@ -26,21 +26,21 @@ def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bo
 
     if name is None and settings:
         raise click.UsageError("--set changes a number of one target; name the target")
-    listed: list[Target] = []
+    targets: list[Target] = []
     meshes: list[Mesh] = []
     if name is None:
-        listed, meshes = all_targets(), all_meshes()
+        targets, meshes = all_targets(), all_meshes()
     elif is_mesh(name):
         meshes = [resolve_mesh(name, dict(settings))]
     else:
-        listed = [resolve_target(name, dict(settings))]
+        targets = [resolve_target(name, dict(settings))]
     if as_json:
-        described = [describe(target) for target in listed]
+        described = [describe(target) for target in targets]
         print_json({"targets": described, "meshes": [describe_mesh(mesh) for mesh in meshes]})
     elif name:
-        click.echo(_explanation(listed[0]) if listed else _explained_mesh(meshes[0]))
+        click.echo(_explanation(targets[0]) if targets else _explained_mesh(meshes[0]))
     else:
-        rows = [(t.name, t.family, t.doc) for t in listed]
+        rows = [(t.name, t.family, t.doc) for t in targets]
         click.echo(table(("target", "family", "description"), rows))
         columns = [(m.name, m.target.name, m.chips, m.cores, m.doc) for m in meshes]
         click.echo("\n" + table(("mesh", "core", "chips", "cores", "description"), columns))

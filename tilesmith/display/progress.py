@@ -114,18 +114,18 @@ class Panel:
         for name in names:
             rows.add_column(name, justify="right", no_wrap=True)
         tasks = sorted(self.progress.tasks, key=_share, reverse=True)
-        listed = [(_fitted(str(task.workload), room), _cells(task)) for task in tasks]
+        wrapped = [(_fitted(str(task.workload), room), _cells(task)) for task in tasks]
         left = console.size.height - 4 - (len(self.progress.workers[:_ROWS]) + 1)
         shown = 0
-        for lines, cells in listed[:_ROWS]:
+        for lines, cells in wrapped[:_ROWS]:
             if left < len(lines) and shown >= _FEWEST:
                 break
             rows.add_row("\n".join(lines), *(cells[name] for name in names))
             left, shown = left - len(lines), shown + 1
         yield Text(headline(self.progress), style="bold")
         yield rows
-        if len(listed) > shown:
-            yield Text(f"and {len(listed) - shown} more workloads", style="dim")
+        if len(wrapped) > shown:
+            yield Text(f"and {len(wrapped) - shown} more workloads", style="dim")
         if self.progress.workers:
             yield workers(self.progress)
 

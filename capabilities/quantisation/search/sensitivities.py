@@ -49,11 +49,11 @@ def sensitivities(
         watch: called with how many are done.
     """
     whole = max(1, sum(work.values()))
-    listed = []
+    measured = []
     for done, layer in enumerate(layers):
-        listed.append(Sensitivity(layer, error_of([layer]), work.get(layer.node, 0) / whole))
+        measured.append(Sensitivity(layer, error_of([layer]), work.get(layer.node, 0) / whole))
         watch(done + 1)
-    return tuple(sorted(listed, key=lambda s: -s.error))
+    return tuple(sorted(measured, key=lambda s: -s.error))
 
 
 def fewest_kept(ranked: Sequence[Sensitivity], budget: float, error_of: ErrorOf) -> set[str]:

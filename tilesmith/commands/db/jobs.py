@@ -31,9 +31,9 @@ def jobs(database: str, as_json: bool, state: str | None, limit: int) -> None:
     from tilesmith.commands.db import tables
 
     with opened_at(database) as opened:
-        listed = [job for job in opened.jobs() if state in (None, state_of(job))][: limit or None]
+        chosen = [job for job in opened.jobs() if state in (None, state_of(job))][: limit or None]
         name, moment = opened.name, opened.now()
-        values = [_values(opened, job, moment) for job in listed]
+        values = [_values(opened, job, moment) for job in chosen]
     if as_json:
         print_json({"jobs": values})
         return

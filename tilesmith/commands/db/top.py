@@ -81,13 +81,13 @@ def _bests(
     keys = list(dict.fromkeys(key for key, *_ in ranked))
     if limit is not None:
         keys = keys[: 4 * limit]  # a best may be of another way of measuring than its job's
-    listed = database.overview(workloads=keys, **asked) if keys else []
-    listed.sort(key=lambda best: -(_seconds(best, tasks) or 0.0))  # stable: by workload otherwise
-    if limit is None or len(listed) < limit:
-        known = {_subject(best) for best in listed}
+    bests = database.overview(workloads=keys, **asked) if keys else []
+    bests.sort(key=lambda best: -(_seconds(best, tasks) or 0.0))  # stable: by workload otherwise
+    if limit is None or len(bests) < limit:
+        known = {_subject(best) for best in bests}
         more = None if limit is None else limit + len(known)
-        listed += [b for b in database.overview(limit=more, **asked) if _subject(b) not in known]
-    return listed[:limit], tasks
+        bests += [b for b in database.overview(limit=more, **asked) if _subject(b) not in known]
+    return bests[:limit], tasks
 
 
 def _subject(best: Best) -> Subject:
