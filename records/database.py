@@ -38,7 +38,9 @@ _SERIES_AT_ONCE = 64
 
 
 class Database(Questions, JobStore, MachineStore):
-    """An open tuning database. Make one with `Database.open`, as documented in `records.store`."""
+    """An open tuning database. Make one with `Database.open`, as documented in
+    `records.opened.store`.
+    """
 
     # -- writing ----------------------------------------------------------------------------------
     def add(
@@ -182,7 +184,7 @@ class Database(Questions, JobStore, MachineStore):
             return maintenance.check(connection)
 
     def compact_trials(self, before: datetime, *, dry_run: bool = False) -> compaction.Compaction:
-        """Shorten what older trials tell, by the rule of `records.compaction`.
+        """Shorten what older trials tell, by the rule of `records.upkeep.compaction`.
 
         Series after series, some of them in a transaction: ended midway, it can be done again.
         """

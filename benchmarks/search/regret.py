@@ -7,11 +7,11 @@ exhaustive optimum after 32, 100 and 200 trials (median), and how many trials it
 within 5 % (median over the seeds). Strategies search on until they do, or for `--most` trials;
 random search is carried to its end, since drawing from a table costs nothing, and its median over
 all possible seeds is stated in closed form. The default looks into every algorithm, as a job does
-(`tuner.strata`). Cost models see what they see in a job, whatever the strategy: program features,
-knobs and, where the truth is another fidelity (the timeline, on accelerators), the analytical
-latency; where that is itself the truth, or with `--hide-estimate`, all that tells it is hidden.
-Writes `regret.json` and, with the extra `plots`, one PNG and SVG a space; a space's table is
-measured once and kept in the folder.
+(`tuner.search.strata`). Cost models see what they see in a job, whatever the strategy: program
+features, knobs and, where the truth is another fidelity (the timeline, on accelerators), the
+analytical latency; where that is itself the truth, or with `--hide-estimate`, all that tells it is
+hidden. Writes `regret.json` and, with the extra `plots`, one PNG and SVG a space; a space's table
+is measured once and kept in the folder.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ Made-up machines are described to the simulator: 512-bit vectors and a large sec
 Skylake's servers), 256-bit vectors and a small one (as Zen's), 128-bit ones and a large first-level
 cache (as NEON cores). Each of ten workloads is searched in its whole space (100,000 configurations
 and more) on every machine; then again with the best that another machine found as a starting point,
-as jobs on a shared database are (`tuner.opening`). Told is after how many trials each came within
-5 % of the best that any of these searches found on that machine; one that never did counts as one
-trial more than it had. Searches start from no model, or with `--shipped` from the package's, as
-jobs do. Prints one JSON object: for each pair of machines, for all of them, and for the searches
+as jobs on a shared database are (`tuner.search.opening`). Told is after how many trials each came
+within 5 % of the best that any of these searches found on that machine; one that never did counts
+as one trial more than it had. Searches start from no model, or with `--shipped` from the package's,
+as jobs do. Prints one JSON object: for each pair of machines, for all of them, and for the searches
 that took more than a few trials by themselves. Nothing depends on the clock.
 """
 

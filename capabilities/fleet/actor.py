@@ -1,7 +1,8 @@
 """What an actor of the fleet does: the same runners as without a fleet, in a process elsewhere.
 
 Plain data in, plain data out: workloads and targets as the texts they are stored as, configurations
-and results as JSON values (see `tuner.messages`). Knows no Ray: the pool makes an actor of it.
+and results as JSON values (see `tuner.workers.messages`). Knows no Ray: the pool makes an actor of
+it.
 """
 
 from __future__ import annotations

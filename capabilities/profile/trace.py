@@ -22,7 +22,7 @@ _RUNS = 1000
 
 
 def write_trace(path: Path, report: ProfileReport, events: Sequence[Event]) -> None:
-    """Write a trace; errors as `search_space.files.written`."""
+    """Write a trace; errors as `search_space.support.files.written`."""
     arguments = _told(report.ops)
     with written(path) as out:
         out.write(b'{"displayTimeUnit": "ns", "traceEvents": [\n')

@@ -8,7 +8,8 @@ For each call of a graph this sees to what Dynamo does not guard:
   is not seen.
 - sizes that Dynamo keeps symbolic come as numbers: a graph is compiled for each set of them, up to
   a limit (of sizes and layers together); what comes beyond it runs in PyTorch.
-- what cannot be compiled is left to PyTorch, operator by operator (`compiler.pytorch.partition`).
+- what cannot be compiled is left to PyTorch, operator by operator
+  (`capabilities.pytorch.partition`).
 - gradients: nothing is kept for them. Who asks for them (`backward`) gets them by PyTorch's own
   run of the graph on the same arguments, and the graph runs in PyTorch from then on, for whoever
   asks once is training. Graphs that could not be run twice (they write their arguments, or draw

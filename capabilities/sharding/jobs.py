@@ -50,7 +50,7 @@ class ShardRequest:
             all: all of `cores`, along "tensor" if there are specs, else along two axes.
         microbatches: how many batches of the model's size a pipeline takes one after another.
         cores: how many cores of the machine; None: as many as the degrees make, or all.
-        specs: by tensor, in the form of `compiler.sharding.specs`.
+        specs: by tensor, in the form of `capabilities.sharding.layouts.specs`.
         optimise: choose what the specs leave open, instead of propagating them; without specs that
             is done in any case.
         effort: limit of the solver, in its own deterministic time.

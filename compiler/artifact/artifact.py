@@ -13,7 +13,7 @@ disk), none may be compressed or overlap another, so that reading never takes mo
 file has bytes; what was changed since it was written is refused by its digest, every size is
 checked against the manifest, every offset against its region, and whatever does not fit is refused
 with a sentence. The digest finds accidents and edits, not forgery: the code inside runs natively,
-as a shared library's does; `compiler.signature` says whose it is.
+as a shared library's does; `compiler.artifact.signature` says whose it is.
 
 Invariants: `read_artifact(write_artifact(r))` equals `r`, for every recipe; equal recipes are
 written as equal bytes (no time or host of writing is in them).
@@ -157,7 +157,7 @@ def read_by(
 
     Args:
         path: of its file; or its bytes, which this process has made or verified.
-        mapped: whether its weights may stay in the file (`compiler.artifact_file`).
+        mapped: whether its weights may stay in the file (`compiler.artifact.artifact_file`).
         trusted_key: the public key that has to have signed the file, whose weights are then read
             as they were verified; None: the environment's, if it names one.
     """

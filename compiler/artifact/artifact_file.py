@@ -70,7 +70,8 @@ def write_members(
     codes: Iterable[CodeObject],
     protos: Iterable[bytes],
 ) -> None:
-    """Write the members of an artifact and their digest; errors as `search_space.files.written`.
+    """Write the members of an artifact and their digest; errors as
+    `search_space.support.files.written`.
 
     Args:
         constants: in pieces, one after the other.

@@ -1,1 +1,3 @@
-"""One file a family of operators that optimisers add to ONNX's; see `compiler.expansion`."""
+"""One file a family of operators that optimisers add to ONNX's; see
+`compiler.rewriting.expansion`.
+"""

@@ -1,1 +1,3 @@
-"""One file a kind of ONNX operator that is others put together; see `compiler.decomposition`."""
+"""One file a kind of ONNX operator that is others put together; see
+`compiler.rewriting.decomposition`.
+"""

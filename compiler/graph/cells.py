@@ -27,7 +27,7 @@ class _Whole(Protocol):
 
 
 class _Step(Protocol):
-    """A body under construction (`compiler.recurrent`), of direction `number`."""
+    """A body under construction (`compiler.rewriting.recurrent`), of direction `number`."""
 
     number: int
     states: list[str]

@@ -170,7 +170,7 @@ class Node:
         workload: what a kernel computes; `inputs` then are the template's operands in order.
         bodies: what a control node runs.
         sources: names of the model's nodes, as its file has them, whose work it does; none for
-            what only converts between others (`compiler.sources` says how they are kept).
+            what only converts between others (`compiler.graph.sources` says how they are kept).
     """
 
     operator: str

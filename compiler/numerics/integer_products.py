@@ -3,7 +3,7 @@
     (a - z) s  times  w t[j]  =  (sum of a w[j] - z sum of w[j]) s t[j]
 
 The kernels' first operands are bytes and constant int8 weights; what follows the sums in int32 is
-their epilogue (`search_space.epilogue`), whose numbers are operands.
+their epilogue (`search_space.workloads.epilogue`), whose numbers are operands.
 
 Invariants: activations are uint8; the weights' zero point is 0; what the sums, `correction`
 included, come to fits into int32.

@@ -58,7 +58,7 @@ class HeldTensor:
         dtype: element type in memory, which may be another than the model's.
         shape: logical; None where only running tells.
         place: region "value" of what the host alone has.
-        layout: "" for plain row-major (`settling.layouts`).
+        layout: "" for plain row-major (`compiler.recipe.layouts`).
         step: number of the recipe's step that writes (the last of) it; -1: there before any.
     """
 
@@ -108,12 +108,12 @@ class KernelStep:
     Attributes:
         name: of the node.
         workload, config: keys of what was compiled.
-        origin: where the schedule came from (`search_space.origin`).
+        origin: where the schedule came from (`search_space.results.origin`).
         code: number of its `CodeObject`.
         arguments: in the code's parameter order.
         checks: what is made sure of before it runs, for itself or for kernels after it.
         threads: how many threads at most run it; 0: all of the recipe's.
-        sources: names of the model's nodes whose work it does (`compiler.sources`); none for
+        sources: names of the model's nodes whose work it does (`compiler.graph.sources`); none for
             conversions.
     """
 

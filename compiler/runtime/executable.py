@@ -2,11 +2,11 @@
 
     outputs = executable.run({"input": x})
 
-A run takes a workspace from a pool (`compiler.pool`, `compiler.workspace`), so that runs from many
-threads go on at once, as many as there are cores for; weights and native code are shared by all.
-Runs of kernels are one native call each; host nodes run between them. Invariants: inputs are
-checked before anything runs; outputs are new arrays; a run sees nothing of another, unless callers
-give both the same array to update.
+A run takes a workspace from a pool (`compiler.runtime.pool`, `compiler.runtime.workspace`), so
+that runs from many threads go on at once, as many as there are cores for; weights and native code
+are shared by all. Runs of kernels are one native call each; host nodes run between them.
+Invariants: inputs are checked before anything runs; outputs are new arrays; a run sees nothing of
+another, unless callers give both the same array to update.
 """
 
 from __future__ import annotations
@@ -207,7 +207,8 @@ class Executable(Presented, Emitting):
 
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
-        """Write the executable as one file (`.tsm`); errors as `search_space.files.written`.
+        """Write the executable as one file (`.tsm`); errors as
+        `search_space.support.files.written`.
 
         Raises:
             ModelError: it is a model at one of many sizes (`VaryingExecutable.at`).

@@ -1,8 +1,8 @@
 """How long every step of a model takes inside its runs.
 
-Native code writes down when each step ran (`compiler.timed`), the host's nodes are timed between;
-ordinary runs take turns with these in short blocks, so that what the looking costs is known too.
-An executable is looked at in a workspace of its own.
+Native code writes down when each step ran (`compiler.backends.timed`), the host's nodes are timed
+between; ordinary runs take turns with these in short blocks, so that what the looking costs is
+known too. An executable is looked at in a workspace of its own.
 
 Invariant: of what is kept of a run, steps, waits and the rest add up to the whole run.
 """

@@ -227,7 +227,9 @@ class VaryingExecutable(Presented, Emitting):
 
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
-        """Write the executable as one file (`.tsm`); errors as `search_space.files.written`."""
+        """Write the executable as one file (`.tsm`); errors as
+        `search_space.support.files.written`.
+        """
         from tilesmith.compiler.varying.artifact import write_varying
 
         write_varying(self.recipe, Path(path))

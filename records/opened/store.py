@@ -177,7 +177,7 @@ class Store:
             self._process = os.getpid()
 
     def damaged_rows(self) -> tuple[damage.DamagedRow, ...]:
-        """Rows that cannot be read (`records.damage`); looks at every row."""
+        """Rows that cannot be read (`records.opened.damage`); looks at every row."""
         with self.reading() as connection:
             return damage.damaged_rows(connection)
 

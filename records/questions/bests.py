@@ -7,8 +7,8 @@ near-ties of that latency; the third the rest of the winners. Near-ties fall to 
 configuration key, so that two machines with the same records choose the same schedule.
 
 Order of preference: hardware before simulator (where both exist), fresh before stale (see
-`records.toolchain`), then latency. A stale trial does not count where the same configuration has a
-fresh one, whatever came of that: the fresh one is the last word.
+`records.trials.toolchain`), then latency. A stale trial does not count where the same
+configuration has a fresh one, whatever came of that: the fresh one is the last word.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ JOBS = Table(
 """A tuning job; `state` is the tuner's own text, written with the trials it follows.
 
 `lease` is the token of who may write for the job, null when nobody runs it; `step` counts its
-commits; `owner` and `process` (`records.processes`) say who holds the lease, or held it last.
+commits; `owner` and `process` (`records.jobs.processes`) say who holds the lease, or held it last.
 `known_until` is the highest number of a trial when it began: what it learnt from at its start
 it finds again when it is resumed. Null in jobs of older versions.
 """
@@ -271,7 +271,7 @@ COST_MODELS = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Index("ix_cost_models_family", "family", "target", "measured_by"),
 )
-"""A pretrained cost model made from trials of this database; see `records.cost_models`.
+"""A pretrained cost model made from trials of this database; see `records.learning.cost_models`.
 
 `target` is an identity, or "" for all of the family; `model`, `workloads` and `scores` are JSON
 texts; of a family, target and way of measuring one at most is `active`.

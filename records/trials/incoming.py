@@ -131,5 +131,5 @@ def _moment(values: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def compacted(latency: float | None) -> str | None:
-    """What compaction leaves of the samples of a trial (`records.compaction`)."""
+    """What compaction leaves of the samples of a trial (`records.upkeep.compaction`)."""
     return None if latency is None else f"[{latency!r}]"

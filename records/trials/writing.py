@@ -1,7 +1,7 @@
 """Writing trials: one `Writer` lives for one transaction and does everything that goes into it.
 
-It finds or makes the rows a trial points to, keeps `latest` true (see `records.models`), and, when
-trials come from outside (import, merge), leaves out those already there and reports
+It finds or makes the rows a trial points to, keeps `latest` true (see `records.schema.models`),
+and, when trials come from outside (import, merge), leaves out those already there and reports
 contradictions.
 
 Invariant: row numbers are remembered within the transaction only. Another process may prune

@@ -1,8 +1,8 @@
 """Versions that decide whether an old measurement still holds; raise one when its text applies.
 
-They are kept with every record (`records.toolchain`): a record of another version is *stale*: it is
-reported, and measured again before it is believed. Raising one costs every user that time, so leave
-them alone when only names, comments or the speed of our own code change.
+They are kept with every record (`records.trials.toolchain`): a record of another version is
+*stale*: it is reported, and measured again before it is believed. Raising one costs every user
+that time, so leave them alone when only names, comments or the speed of our own code change.
 """
 
 SPACE = "5"

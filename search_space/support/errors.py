@@ -2,11 +2,12 @@
 
 An error's message is one sentence (or two) that says what was wrong, where, what is allowed and
 what to do; the command line prints it as it is. It names options, which are read as Python's
-arguments outside of a command line (`search_space.spoken`). Two branches decide the exit code:
+arguments outside of a command line (`search_space.support.spoken`). Two branches decide the exit
+code:
 
 - `InputError`: what the user gave is wrong (exit code 2);
 - `JobError`: the input was fine and the job could not be finished (exit code 1; that of
-  `search_space.ending` where a signal stopped it).
+  `search_space.support.ending` where a signal stopped it).
 
 Invariant: nothing outside this hierarchy reaches a user for a mistake of theirs; `assert` is kept
 for our own invariants.

@@ -4,8 +4,8 @@
 with the decorator. So adding an operator template, a cost model, a search strategy or a runner
 takes one file and no edit elsewhere, and a conformance test can walk over all of them. A registry
 with a room has a package in every family and capability that holds such a folder, too, and modules
-of other installed packages register in the same way (`search_space.extensions`). What a registry of
-files holds (`FileRegistry`) is not imported: a TOML file in a room is an entry.
+of other installed packages register in the same way (`search_space.support.extensions`). What a
+registry of files holds (`FileRegistry`) is not imported: a TOML file in a room is an entry.
 """
 
 from __future__ import annotations

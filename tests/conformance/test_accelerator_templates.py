@@ -19,7 +19,7 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge, simulate
 
 PACKED = ("conv2d", "depthwise_conv2d")
-"""Operators whose weights are packed at compile time; `tests/accelerator` executes them."""
+"""Operators whose weights are packed at compile time; `tests/families/trainium` executes them."""
 
 REFUSED = {
     "pool2d kind=average c=5 h=8 w=35 kh=3 kw=2 stride=2 pad=1 ceil=1": "divides a mean",

@@ -1,6 +1,7 @@
 """A stopped job ends within two seconds, whatever it is in the middle of.
 
-Ctrl-C, SIGTERM and SIGHUP end a tuning job in order (see `tuner.cancel`). What order cannot reach
+Ctrl-C, SIGTERM and SIGHUP end a tuning job in order (see `tuner.tasks.cancel`). What order cannot
+reach
 - a compiler that does not return, a database that waits for another writer, an interpreter taking
 its libraries down - is cut off here: results are in the database already, and it outlasts any end.
 """

@@ -1,1 +1,1 @@
-"""Cost models, one file each; see `tuner.cost_model` for the contract."""
+"""Cost models, one file each; see `tuner.surrogates.cost_model` for the contract."""

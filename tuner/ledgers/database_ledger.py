@@ -28,7 +28,7 @@ class DatabaseLedger:
 
     A server that is away is waited for, as the database is told to (`Database.be_patient`). If it
     stays away, the disk is full, or the database was deleted, replaced or made read-only, what only
-    this process knows is saved as a file (`tuner.saving`), and the error says where.
+    this process knows is saved as a file (`tuner.ledgers.saving`), and the error says where.
 
     Args:
         database: open and writable.
@@ -83,7 +83,7 @@ class DatabaseLedger:
         return None if text is None else json.loads(text)
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
-        """All of them, or where there are very many a sample (`records.warm_up`)."""
+        """All of them, or where there are very many a sample (`records.learning.warm_up`)."""
         database, target, threads = self._database, self._target, self._threads
         records = database.patiently(
             lambda: database.known(workload, target, threads, measured_by=measured_by, job=self.job)

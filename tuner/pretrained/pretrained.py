@@ -1,9 +1,9 @@
 """Pretrained cost models: what is known of a family of targets before anything is measured.
 
 One file a target family comes with the package, in `cost_models/pretrained/`; others are kept in a
-tuning database, made from its own trials (`tuner.model_training`). A model ranks the configurations
-of a workload it never saw, so that even the first batch of a job is good. The job's own model then
-learns what it gets wrong (`Samples.prior`), and drops it where it does harm.
+tuning database, made from its own trials (`tuner.pretrained.model_training`). A model ranks the
+configurations of a workload it never saw, so that even the first batch of a job is good. The job's
+own model then learns what it gets wrong (`Samples.prior`), and drops it where it does harm.
 
 A model sees every feature three times: as it is, less its mean over a few configurations drawn from
 the workload's space, and that in units of their deviation. "Fewer bytes moved than usual here"

@@ -1,1 +1,1 @@
-"""Runners, one file each; see `tuner.runner` for the contract."""
+"""Runners, one file each; see `tuner.measurement.runner` for the contract."""

@@ -1,1 +1,1 @@
-"""Task schedulers, one file each; see `tuner.scheduler` for the contract."""
+"""Task schedulers, one file each; see `tuner.tasks.scheduler` for the contract."""

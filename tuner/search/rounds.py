@@ -135,7 +135,9 @@ class Rounds:
 
 
 class ProposesElsewhere(Protocol):
-    """What a search needs of whoever has its rounds chosen elsewhere; see `tuner.elsewhere`."""
+    """What a search needs of whoever has its rounds chosen elsewhere; see
+    `tuner.choosers.elsewhere`.
+    """
 
     def propose(self, task: TaskSearch, count: int) -> None:
         """Put a round under way that is being chosen."""

@@ -1,11 +1,11 @@
 """`Search`: all tasks of a job by one way of measuring: propose, measure, commit, learn.
 
 A round belongs to one task: its strategy proposes a batch. Rounds are joined in the order of their
-proposal, as far behind it as the job's distance says (`tuner.rounds`). Where that is 0 a round is
-measured in chunks when its turn comes, else it is begun when it is proposed. What came of a chunk
-or a round is committed with the whole state of the search, which holds the rounds under way, so
-that a job killed at any moment goes on with the next configuration. Everything else (cost models,
-history) is derived from the committed trials.
+proposal, as far behind it as the job's distance says (`tuner.search.rounds`). Where that is 0 a
+round is measured in chunks when its turn comes, else it is begun when it is proposed. What came of
+a chunk or a round is committed with the whole state of the search, which holds the rounds under
+way, so that a job killed at any moment goes on with the next configuration. Everything else (cost
+models, history) is derived from the committed trials.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ Runners are used in turn: with two, the simulator screens (each task's best simu
 configurations become starting points) and the hardware measures the few that matter. For each, the
 untuned default is measured first and stays a candidate. The job ends when the trials or the time
 are spent, every task is exhausted or stopped early, or the token is cancelled; then the top
-candidates are confirmed (see `tuner.publish`), and the best of each task is reported.
+candidates are confirmed (see `tuner.confirmation.publish`), and the best of each task is reported.
 
 Guarantees: every finished trial is in the ledger, together with the state that resumes the job;
 with deterministic runners and a trial budget the same seed gives the same trials, interrupted or
-not, whoever measures and in whatever order results come in (`tuner.rounds`).
+not, whoever measures and in whatever order results come in (`tuner.search.rounds`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Search strategies, one file each; see `tuner.strategy` for the contract."""
+"""Search strategies, one file each; see `tuner.tasks.strategy` for the contract."""

@@ -9,8 +9,8 @@ is the same wherever it was; a chooser that is lost is replaced by one that foll
     ticket = choosers.ask({"workload", "number", "count", "pending"})      # knows what was followed
     choosers.answer(ticket)                                                # configurations
 
-All values are JSON's: configurations as dictionaries, results as `tuner.messages` has them. See
-`tuner.chooser` for their meaning.
+All values are JSON's: configurations as dictionaries, results as `tuner.workers.messages` has
+them. See `tuner.choosers.chooser` for their meaning.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Builders:
 
     Args:
         measuring: the process that measures.
-        setup: of workers, see `tuner.worker`.
+        setup: of workers, see `tuner.workers.worker`.
         timeout_s: longest that one piece of code may take.
         processes: how many make code, the measuring one among them.
     """

@@ -5,7 +5,7 @@ ready. Cores it is given are the only ones it runs on. Then one request a line: 
 {"compare": {...}} or {"build": {...}}, and beside it perhaps {"reference": {...}}, a kernel to look
 at afterwards; a reply says if the clocks of this machine disagreed meanwhile. The process limits
 its own memory and ignores Ctrl-C (its parent decides); it was started so that it dies with its
-parent (`tuner.worker_process`). Whatever a candidate prints goes to stderr.
+parent (`tuner.workers.worker_process`). Whatever a candidate prints goes to stderr.
 """
 
 from __future__ import annotations

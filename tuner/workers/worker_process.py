@@ -74,7 +74,7 @@ class WorkerProcess:
     """One worker at a time, started on demand.
 
     Args:
-        setup: the first line it is sent (see `tuner.worker`).
+        setup: the first line it is sent (see `tuner.workers.worker`).
         renew_after: requests after which a fresh worker is started.
         renew_bytes: resident memory above which a fresh worker is started.
     """

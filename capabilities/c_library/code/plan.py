@@ -114,7 +114,7 @@ class End:
 
 @dataclass(frozen=True)
 class Check:
-    """Indices that have to be in range: where they are, and what `compiler.indices` says.
+    """Indices that have to be in range: where they are, and what `compiler.graph.indices` says.
 
     Where they vary, `numbers` says which of the body's are their count and, from the next on, the
     extents; else it is -1.

@@ -1,9 +1,10 @@
 """The functions of a library that its users call, in LLVM's language.
 
-What does not depend on the model is text here; `codegen.library.running` writes the run itself. All
-memory is the workspace's, which is made once: a run allocates nothing. Names here stay inside the
-library but for those that begin with the model's prefix. Sources of numbers: POSIX.1-2017, Linux's
-`uapi` headers (x86-64, AArch64 and RISC-V agree on those used), glibc's manual.
+What does not depend on the model is text here; `capabilities.c_library.code.running` writes the
+run itself. All memory is the workspace's, which is made once: a run allocates nothing. Names here
+stay inside the library but for those that begin with the model's prefix. Sources of numbers:
+POSIX.1-2017, Linux's `uapi` headers (x86-64, AArch64 and RISC-V agree on those used), glibc's
+manual.
 """
 
 from __future__ import annotations

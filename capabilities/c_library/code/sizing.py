@@ -1,7 +1,7 @@
 """Libraries of models whose sizes vary: the functions that set sizes, and tell what follows.
 
-`PREFIX_resize` reads the sizes from shapes, `codegen.library.layout` does the rest. Invariant: a
-workspace whose sizes are refused stays as it was.
+`PREFIX_resize` reads the sizes from shapes, `capabilities.c_library.code.layout` does the rest.
+Invariant: a workspace whose sizes are refused stays as it was.
 """
 
 from __future__ import annotations

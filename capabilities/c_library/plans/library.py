@@ -1,4 +1,4 @@
-"""A recipe as the plan of a library: what `codegen.library` makes objects of.
+"""A recipe as the plan of a library: what `capabilities.c_library.code` makes objects of.
 
 Tensors of the caller's become regions of their own, so that kernels work where the caller has them.
 """
@@ -192,7 +192,7 @@ def _check(check: IndexCheck, places: _Places) -> Check:
 
 def emit(recipe: Shippable, request: LibraryRequest) -> Library:
     """Write a recipe as a library; errors as `plan_of`, `plan_of_varying` and
-    `codegen.library.files`."""
+    `capabilities.c_library.packaging.files`."""
     assert isinstance(recipe, Recipe | VaryingRecipe)
     prefix = check_prefix(request.prefix) if request.prefix else prefix_of(_name(recipe))
     file = request.weights_file

@@ -62,7 +62,7 @@ class TaskCurve:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the default (`records.gains`)."""
+        """How many times as fast as the default (`records.questions.gains`)."""
         return times_of(self.default_s, self.best_s)
 
 

@@ -1,6 +1,6 @@
 """Linear algebra: StableHLO's own operations, and the routines of LAPACK that JAX calls for CPUs.
 
-They run on the host (`host.factorisations`), whichever way they are written.
+They run on the host (`compiler.host.operators.factorisations`), whichever way they are written.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class GraphEvaluator:
     """Latency of one model under changing schedules.
 
     Args:
-        kernels: the model as `compiler.build.prepared` gives it.
+        kernels: the model as `compiler.driver.build.prepared` gives it.
         runs: timed runs of each alternative at least, in turns.
     """
 

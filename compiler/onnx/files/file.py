@@ -150,7 +150,7 @@ _OF_OTHER_OPSETS = {"GroupNormalization": 21, "QuantizeLinear": 13, "DequantizeL
 
 def _hide_expanded(bare: onnx.ModelProto) -> None:
     """Let the checker take operators for another domain's that ONNX has at later opsets only, or
-    not at all: they are written as others when they are read (`compiler.expansion`)."""
+    not at all: they are written as others when they are read (`compiler.rewriting.expansion`)."""
     version = max((e.version for e in bare.opset_import if e.domain in ("", "ai.onnx")), default=1)
     for node in bare.graph.node:
         if node.domain in ("", "ai.onnx") and expansion_of(node.op_type, "", version):

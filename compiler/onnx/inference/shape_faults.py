@@ -1,7 +1,8 @@
 """What is wrong with the shapes of a node's operands together, where ONNX's inference is silent.
 
 A rule yields what is wrong with the operands of one operator, in words of the ONNX standard, and
-`onnx.checks` refuses the node. Invariant: shapes that are not known are not looked at.
+`compiler.onnx.inference.checks` refuses the node. Invariant: shapes that are not known are not
+looked at.
 """
 
 from __future__ import annotations

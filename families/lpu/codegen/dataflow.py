@@ -3,8 +3,8 @@
 A *chain* is a group of steps that `count` vectors go through in a pipeline, one every `interval`
 cycles: rows are read from MEM, travel as streams through SXM, VXM and MXM, and what comes out is
 written to MEM. Selection builds chains from the loop IR; the scheduler
-(`codegen.lpu.scheduling`) gives every step a cycle, a slice and streams. Nothing of that is in
-here.
+(`families.lpu.codegen.scheduling`) gives every step a cycle, a slice and streams. Nothing of that
+is in here.
 
 Vectors and rows. A vector has `LANES` = 320 lanes. A `Tensor` is `rows` such vectors in MEM, its
 element type one of `DTYPES`; an element of b bytes lies in b slices (byte planes), and a value of

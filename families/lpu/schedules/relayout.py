@@ -3,7 +3,7 @@
     y[.., l] = x[where that element lies]
 
 Lanes that stay lanes are moved by SXM; where lanes become rows, rows of the source are installed in
-MXM and picked lane by lane (`codegen.lpu.selection.turning`).
+MXM and picked lane by lane (`families.lpu.codegen.selection.turning`).
 """
 
 from __future__ import annotations

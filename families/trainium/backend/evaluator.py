@@ -36,7 +36,7 @@ class DeviceEvaluator:
     """Latency of one model on an accelerator under changing schedules.
 
     Args:
-        kernels: the model as `compiler.build.scheduled` gives it.
+        kernels: the model as `compiler.driver.build.scheduled` gives it.
     """
 
     near_tie = 1e-4

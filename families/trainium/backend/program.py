@@ -149,7 +149,8 @@ def _compulsory(
     """Bytes that have to move: what the program reads first or others read, constants once.
 
     Constants count as the model has them, however they are laid out for loading; of constants and
-    inputs counts what is read (`simulator.compulsory`), of whichever kernels read one.
+    inputs counts what is read (`families.kit.simulation.compulsory`), of whichever kernels read
+    one.
     """
     asked: dict[Range, int] = {}
     constants: dict[tuple[Place, ...], int] = {}

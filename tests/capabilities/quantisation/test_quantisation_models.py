@@ -63,7 +63,7 @@ def pairs_of(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def error_of(model: onnx.ModelProto, other: onnx.ModelProto, inputs: Sequence[Any]) -> float:
-    """As `quantisation.errors`, computed by onnxruntime and numpy."""
+    """As `jobs.measures.output_errors`, computed by onnxruntime and numpy."""
     ours = np.concatenate([expected(model, x)["y"].ravel() for x in inputs])
     theirs = np.concatenate([expected(other, x)["y"].ravel() for x in inputs])
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))

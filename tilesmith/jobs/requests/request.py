@@ -137,7 +137,7 @@ class Request:
     Attributes:
         subject: path of an ONNX file or of an artifact, a loaded `onnx.ModelProto`, a `Workload`,
             or several.
-        target: see `jobs.targets.resolve_target`.
+        target: see `jobs.subjects.targets.resolve_target`.
         database: SQLite file or SQLAlchemy URL; None: no schedules on record.
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs; ranges vary.
         settings: numbers of the target to change, by dotted name.
@@ -146,7 +146,7 @@ class Request:
             a model that is quantised, or that `calibration` quantises.
         updates: by input the output that its array is to hold after a run (a cache).
         calibration: data that an fp32 model is quantised with for the precision "int8", in any form
-            that `jobs.calibration_data` takes.
+            that `jobs.subjects.calibration_data` takes.
         chips: over how many of the target a model may go, in a pipeline.
     """
 

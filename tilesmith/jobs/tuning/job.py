@@ -68,7 +68,7 @@ class TuningJob:
         parts: what its subject comes to.
         resume: whether to go on with the last unfinished job of the same command, if there is one.
         words: subject and options that a command line asks for the same with.
-        workers: what does the trials, see `tuner.fleet.places`; "": this process.
+        workers: what does the trials, see `capabilities.fleet.places`; "": this process.
     """
 
     asked: Resolved

@@ -68,7 +68,7 @@ class TaskReport:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the default, alone (`records.gains`)."""
+        """How many times as fast as the default, alone (`records.questions.gains`)."""
         return times_of(self.default_us, self.best_us)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """A sharded model on chips of a node: kernels and exchanges of all of them as one checked program.
 
 Programs of the chips are alike but for their weights, so that they become one, scheduled once
-(`codegen.lpu.scheduling.together`): what one chip receives, its like on another sent in time, and
-the cycles are exact. Every chip's schedule is proved, and that vectors are received as they come.
-Nothing waits, so that nothing can wait for ever.
+(`families.lpu.codegen.scheduling.together`): what one chip receives, its like on another sent in
+time, and the cycles are exact. Every chip's schedule is proved, and that vectors are received as
+they come. Nothing waits, so that nothing can wait for ever.
 """
 
 from __future__ import annotations

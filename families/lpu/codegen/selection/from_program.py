@@ -2,7 +2,7 @@
 
 The generator walks a bound program. Loops around several statements are run, loops around a single
 block become chains: one of them is along the lanes, all others go over rows. What a block is, its
-family's specifications say (`search_space.schedules.lpu.machine`), first fit first.
+family's specifications say (`families.lpu.schedules.building_blocks.machine`), first fit first.
 
 What is written into a flowing scope (`sums`, `stream`) is not written at all but kept as the graph
 of what makes it; a reader that takes its vectors in the order they were made takes the graph up,
@@ -119,7 +119,9 @@ def _check_room(program: Program, target: Target) -> None:
 
 
 def single_numbers(program: Program) -> tuple[Buffer, ...]:
-    """Prepared buffers whose rows hold one number each (`schedules.lpu.common.with_numbers`)."""
+    """Prepared buffers whose rows hold one number each
+    (`families.lpu.schedules.building_blocks.common.with_numbers`).
+    """
     return tuple(
         buffer
         for buffer in program.parameters

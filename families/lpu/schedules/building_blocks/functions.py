@@ -1,9 +1,9 @@
 """Functions that VXM computes, in float32 and int32; why it does not compute others.
 
-The others are put together of VXM's own (`codegen.lpu.selection.expressions`), which are few: there
-is no shift of bits, powers are those of one number that is not whole, sines are of float32 alone
-(angles of many turns are nothing in float16), and whole numbers are neither divided nor wrapped
-around in fewer than 32 bits.
+The others are put together of VXM's own (`families.lpu.codegen.selection.graphs.expressions`),
+which are few: there is no shift of bits, powers are those of one number that is not whole, sines
+are of float32 alone (angles of many turns are nothing in float16), and whole numbers are neither
+divided nor wrapped around in fewer than 32 bits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The first step of a kernel's chains whose output differs from what its loop program means.
 
 Chains are evaluated one after the other (`chains`). As soon as the last chain of a nest that writes
-to memory is done, its rows are compared with what `search_space.in_arrays` says stands there. What
-flows is in no memory: of the chains since the last nest that was right, every step is changed in
-one place until the nest is right, and a change that makes it so names the step.
+to memory is done, its rows are compared with what `families.kit.programs.in_arrays` says stands
+there. What flows is in no memory: of the chains since the last nest that was right, every step is
+changed in one place until the nest is right, and a change that makes it so names the step.
 
 Invariant: nothing that selection decided is taken to be right but which nest a chain is for.
 """

@@ -49,7 +49,7 @@ def draw(placed: Schedule, path: Path, operators: Sequence[Span]) -> tuple[str, 
     """Write a schedule: HTML where the path says so, else Perfetto JSON; a notice if it was cut.
 
     Raises:
-        InputError, JobError: as `search_space.files.written`.
+        InputError, JobError: as `search_space.support.files.written`.
     """
     if path.suffix == ".html":
         write_picture(placed, path, operators)

@@ -42,7 +42,7 @@ def write_picture(schedule: Schedule, path: Path, operators: Sequence[Span] = ()
         operators: when which of them is worked on, lanes of their own.
 
     Raises:
-        InputError, JobError: as `search_space.files.written`.
+        InputError, JobError: as `search_space.support.files.written`.
     """
     with written(path) as file:
         file.write(page(schedule, operators).encode())

@@ -32,7 +32,7 @@ def write_trace(
         operators: when which of them is worked on, tracks of their own.
 
     Raises:
-        InputError, JobError: as `search_space.files.written`.
+        InputError, JobError: as `search_space.support.files.written`.
     """
     count = len(schedule.table)
     notice = f"the trace shows the first {maximum} of {count} bursts" if count > maximum else ""

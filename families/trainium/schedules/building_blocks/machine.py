@@ -5,8 +5,8 @@ the partitions, all others within one. Several tiles may share a bank of PSUM, a
 several banks; what one matmul writes lies in one.
 
 Schedules need not tensorize: code generation selects, for every block, the first of `INTRINSICS`
-that it fits (`codegen.trainium.selection.matching`). What is larger than one instruction takes
-becomes several.
+that it fits (`families.trainium.codegen.selection.matching`). What is larger than one instruction
+takes becomes several.
 
 Sources of the limits: AWS Neuron SDK documentation, NKI architecture guide and instruction
 reference; the targets carry the numbers.

@@ -12,7 +12,8 @@ its start to its last result when run alone. They compose as the hardware does:
 The estimate is the whole program's span, and never less than the longest occupancy. Extents that
 differ in the last iteration (tails) are evaluated for it and for the others, so sums are exact.
 
-Costs of instructions are those of the timeline (`codegen.trainium.timing.costs`), in closed form.
+Costs of instructions are those of the timeline (`families.trainium.codegen.timing.costs`), in
+closed form.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What one nest costs, for a batch of configurations, in closed form.
 
 A nest (one block in rectangular loops) becomes the same instructions as in the generator
-(`codegen.trainium.selection.from_program`), selected by the same specifications: this module has
-what each costs, with sizes that are numpy arrays, one element for each configuration, and the
-formulas of `codegen.trainium.timing.costs`.
+(`families.trainium.codegen.selection.from_program`), selected by the same specifications: this
+module has what each costs, with sizes that are numpy arrays, one element for each configuration,
+and the formulas of `families.trainium.codegen.timing.costs`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class NestCost(TransferCost):
         """The nest for every point of the unrolled loops `apart`, which it runs over one by one.
 
         What skips partitions is a stack: an engine that the schedule assigns to it copies all but
-        the first from that, on chip (`codegen.trainium.selection.transfers`).
+        the first from that, on chip (`families.trainium.codegen.selection.transfers`).
         """
         one, core = self.estimate(), self.core
         row = self.block.write.indices[0]

@@ -45,8 +45,9 @@ class Structure:
     """A symbolic program, settings left open.
 
     Attributes:
-        constants: parameters laid out as they are loaded (`codegen.trainium.selection.staging`).
-        settings: of the batch that is evaluated: each one value for all, or an array of shape (n,).
+        constants: parameters laid out as they are loaded
+        (`families.trainium.codegen.selection.staging`). settings: of the batch that is evaluated:
+        each one value for all, or an array of shape (n,).
     """
 
     program: Program

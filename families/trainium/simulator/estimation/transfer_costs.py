@@ -1,7 +1,7 @@
 """What transfers and single instructions of one nest cost, for a batch of configurations.
 
 `nest_costs` says which of them a nest becomes; here are their formulas, those of
-`codegen.trainium.timing.costs` with sizes that are numpy arrays.
+`families.trainium.codegen.timing.costs` with sizes that are numpy arrays.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The first instruction of a kernel whose output differs from what its loop program means.
 
 The stream is executed row by row. As soon as the last instruction of a nest is done, what the nest
-writes is compared with what `search_space.in_arrays` says stands there after it; so the first
-nest that is wrong is found, with everything before it right. Within it, every byte is known by the
-instruction that wrote it last: an instruction that computes wrong elements from what other nests
-made is at fault; where several instructions make an element (an expression in temporaries), each of
-them is changed in one place until the nest is right (`repairs`).
+writes is compared with what `families.kit.programs.in_arrays` says stands there after it; so the
+first nest that is wrong is found, with everything before it right. Within it, every byte is known
+by the instruction that wrote it last: an instruction that computes wrong elements from what other
+nests made is at fault; where several instructions make an element (an expression in temporaries),
+each of them is changed in one place until the nest is right (`repairs`).
 
 Invariant: nothing that selection, scheduling or placement decided is taken to be right but which
 nest an instruction is for.

@@ -1,4 +1,5 @@
-"""What instructions beside plain arithmetic compute (`codegen.trainium.kernel.special`), in numpy.
+"""What instructions beside plain arithmetic compute (`families.trainium.codegen.kernel.special`),
+in numpy.
 
 Each function maps arrays in fp32 of shape (partitions, elements) to the result; the machine in
 `functional` reads operands and writes results.

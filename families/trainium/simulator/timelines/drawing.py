@@ -39,7 +39,7 @@ def draw(played: Timeline, path: Path, operators: Sequence[Span]) -> tuple[str, 
     """Write a timeline: HTML where the path says so, else Perfetto JSON; a notice if it was cut.
 
     Raises:
-        InputError, JobError: as `search_space.files.written`.
+        InputError, JobError: as `search_space.support.files.written`.
     """
     if path.suffix == ".html":
         write_picture(played, path, operators)

@@ -45,7 +45,7 @@ def write_picture(played: Timeline, path: Path, operators: Sequence[Span] = ()) 
         operators: when which of them is worked on, lanes of their own.
 
     Raises:
-        InputError, JobError: as `search_space.files.written`.
+        InputError, JobError: as `search_space.support.files.written`.
     """
     with written(path) as file:
         file.write(page(played, operators).encode())

@@ -58,7 +58,7 @@ def write_trace(
         operators: when which of them is worked on, tracks of their own.
 
     Raises:
-        InputError, JobError: as `search_space.files.written`.
+        InputError, JobError: as `search_space.support.files.written`.
     """
     notice = cut_notice(len(played.stream), maximum)
     with written(path) as file, io.TextIOWrapper(file, encoding="utf-8") as out:

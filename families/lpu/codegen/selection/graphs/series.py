@@ -12,8 +12,8 @@ from 1e-15 to 1e15, and to 1e-3 of it elsewhere. P and pi come in three parts, t
 few bits that a number times them is exact (Cody and Waite, as in Cephes); the last part of P is
 subtracted behind the first of pi, when what is left is small. So sines are right to 1e-6 up to
 2^27, where neighbouring float32 are 8 radians apart; beyond they are no number. They are
-taken of float32 alone (`schedules.lpu.functions`): angles of many turns, which positions and time
-steps make, have no place in float16.
+taken of float32 alone (`families.lpu.schedules.building_blocks.functions`): angles of many turns,
+which positions and time steps make, have no place in float16.
 """
 
 from __future__ import annotations
