@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any, Literal, Union
 
 import numpy
@@ -218,14 +219,11 @@ class Expr:
         return frozenset(names)
 
     def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
-        """The same polynomial of other factors: `change(atom)` for each atom at its top level."""
-        products = []
-        for monomial, factor in self.terms:
-            product = const(factor)
-            for atom in monomial:
-                product = product * change(atom)
-            products.append(product)
-        return total(products)
+        """The same polynomial of other factors: `change(atom)` for each atom at its top level; this
+        very object where none changes."""
+        products = (prod(map(change, m), start=const(factor)) for m, factor in self.terms)
+        mapped = total(products)
+        return self if mapped.terms == self.terms else mapped
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Its value, for integers or for numpy arrays, which are broadcast."""

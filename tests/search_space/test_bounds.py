@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +98,24 @@ def test_counting_respects_empty_loops() -> None:
     around = Surroundings().inside("i", const(3)).inside("j", var("i"))
     values = [i - 1 - j for i, j in itertools.product(range(3), range(3)) if j < i]
     assert around.holds(var("i") - 1 - var("j")) == (min(values) >= 0)
+
+
+def test_no_proof_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two facts lead to the same expressions by several ways."""
+    tried: list[object] = []
+    step = Surroundings._proved
+
+    def counted(around: Surroundings, expression: Expr, facts: tuple[Expr, ...]) -> bool:
+        tried.append((id(around), expression, facts))
+        return step(around, expression, facts)
+
+    monkeypatch.setattr(Surroundings, "_proved", counted)
+    i, j, k = var("i"), var("j"), var("k")
+    around = Surroundings()
+    for name in ("i", "j", "k"):
+        around = around.inside(name, minimum(4, 30 - var("n")))
+    around = around.knowing((5 - i - j, 5 - j - k))
+    goal = minimum(9 - i - j, 9 - j - k) - minimum(i, k) // 4
+    assert not around.proves(goal - 20)
+    assert not around.proves(goal - 20)
+    assert len(tried) == len(set(tried))

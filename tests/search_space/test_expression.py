@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.search_space.integer_expressions import NAMES, Pair, Values, environments, pairs
 from tilesmith.search_space.expressions.expression import (
+    Atom,
     Expr,
     ceildiv,
     const,
@@ -37,6 +40,23 @@ def test_substitution_equals_evaluation_of_the_substitute(
     expected = pair.function({**values, "i": other.function(values), "n": 7})
     assert replaced.evaluate(values) == expected
     assert "n" not in pair.expression.substitute({"n": 7}).variables()
+
+
+@given(pairs, pairs)
+def test_mapped_atoms_make_the_sum_of_their_products(pair: Pair, other: Pair) -> None:
+    def change(atom: Atom) -> Expr:
+        return other.expression if atom.name == "i" else Expr((((atom,), 1),))
+
+    products = (
+        prod((change(atom) for atom in monomial), start=const(factor))
+        for monomial, factor in pair.expression.terms
+    )
+    assert pair.expression.map_atoms(change) == sum(products, start=const(0))
+
+
+@given(pairs)
+def test_an_expression_none_of_whose_atoms_change_stays_the_same_object(pair: Pair) -> None:
+    assert pair.expression.map_atoms(lambda atom: Expr((((atom,), 1),))) is pair.expression
 
 
 @given(pairs, st.lists(environments, min_size=1, max_size=5))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tilesmith.codegen.llvm.text.builder import Builder
@@ -45,8 +46,9 @@ class CompiledAccess:
     stride: int | None
 
 
+@lru_cache(maxsize=1 << 14)
 def compile_index(expression: Expr) -> CompiledIndex:
-    """Sort the terms of an index expression."""
+    """Sort the terms of an index expression. Kept: what is unrolled asks again for every copy."""
     linear: list[tuple[str, int]] = []
     rest: list[tuple[Monomial, int]] = []
     for monomial, number in expression.terms:

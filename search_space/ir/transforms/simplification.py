@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from tilesmith.search_space.expressions.expression import (
     Atom,
@@ -48,7 +48,7 @@ from tilesmith.search_space.ir.program import (
 
 def substitute(statement: Statement, values: Mapping[str, Expr]) -> Statement:
     """Replace variables in a statement."""
-    return transform(statement, lambda index: index.substitute(values))
+    return transform(statement, cache(lambda index: index.substitute(values)))
 
 
 def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:

@@ -34,11 +34,16 @@ class Surroundings:
         extents: of the loops around, outermost first; their variables start at 0.
         facts: expressions known to be >= 0.
         tops: largest value of each variable whose extent has an evident bound.
+        proofs: what came of each proof tried here, by expression and facts: minima and facts lead
+            to the same expressions by many ways.
     """
 
     extents: dict[str, Expr] = field(default_factory=dict)
     facts: Condition = ()
     tops: dict[str, int] = field(default_factory=dict)
+    proofs: dict[tuple[Expr, Condition], bool] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def inside(self, variable: str, extent: Expr) -> Surroundings:
         """In a loop's body."""
@@ -95,8 +100,15 @@ class Surroundings:
 
     # -- proof --------------------------------------------------------------------------------
     def _prove(self, expression: Expr, facts: Condition) -> bool:
-        if expression.constant is not None:
-            return expression.constant >= 0
+        number = expression.constant
+        if number is not None:
+            return number >= 0
+        known = self.proofs.get((expression, facts))
+        if known is None:
+            known = self.proofs[expression, facts] = self._proved(expression, facts)
+        return known
+
+    def _proved(self, expression: Expr, facts: Condition) -> bool:
         for monomial, factor in expression.terms:
             atom = next((a for a in monomial if a.kind != "var"), None)
             if atom is not None:
