@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from tilesmith.capabilities.planning.batching.events import POLICIES, Engine, simulate
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Lengths, backlog, poisson
 from tilesmith.capabilities.planning.configuration import Configuration
 from tilesmith.capabilities.planning.deployment import Deployment
@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=100_000)
     count = parser.parse_args().requests
-    constant = StepTimes(lambda sequences, tokens, before: _STEP)
+    constant = DeploymentTimes(lambda sequences, tokens, before: _STEP)
     print(f"One place, answers of {_ANSWER} steps of 1 ms: mean wait, ms")
     print(
         table(
@@ -62,11 +62,11 @@ def main() -> None:
     print("\nSteps of Llama 3 8B on 8 cores, interpolated against estimated: error, %")
     print(table(("steps", "mean", "worst"), errors(seconds)))
     print(f"\n{count} requests of 300 + 200 tokens on average, 12 a second")
-    rows = [served(policy, count, StepTimes(seconds)) for policy in POLICIES]
+    rows = [served(policy, count, DeploymentTimes(seconds)) for policy in POLICIES]
     print(table(("policy", "simulated in s", "us a request", "ttft p99 ms", "tpot p99 ms"), rows))
 
 
-def waits(load: float, count: int, times: StepTimes) -> tuple[float, float, float]:
+def waits(load: float, count: int, times: DeploymentTimes) -> tuple[float, float, float]:
     """Load, mean wait simulated, and by the formula for constant service, in milliseconds."""
     service = _STEP * _ANSWER
     traffic = poisson(load / service, count, Lengths(7, _ANSWER), np.random.default_rng(0))
@@ -77,7 +77,7 @@ def waits(load: float, count: int, times: StepTimes) -> tuple[float, float, floa
 
 def errors(seconds: partial[float]) -> list[tuple[str, float, float]]:
     """Mean and worst error of interpolation, of decoding and of prompts."""
-    generator, times = np.random.default_rng(0), StepTimes(seconds)
+    generator, times = np.random.default_rng(0), DeploymentTimes(seconds)
     draws = {
         "decoding": [(int(s), 1, int(b)) for s, b in zip(
             generator.integers(1, 200, 300), generator.integers(1, 8000, 300), strict=True)],
@@ -94,7 +94,9 @@ def errors(seconds: partial[float]) -> list[tuple[str, float, float]]:
     return rows
 
 
-def served(policy: str, count: int, times: StepTimes) -> tuple[str, float, float, float, float]:
+def served(
+    policy: str, count: int, times: DeploymentTimes
+) -> tuple[str, float, float, float, float]:
     """A policy, seconds of the simulation, and what it found."""
     traffic = poisson(12.0, count, Lengths(300, 200, 0.5, 0.5), np.random.default_rng(1))
     engine = Engine(times, 200_000, 128, policy, budget=512)  # type: ignore[arg-type]

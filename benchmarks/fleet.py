@@ -35,8 +35,8 @@ try:
     from benchmarks.subjects.postgres_server import Server
     from benchmarks.subjects.pretended import Fate, PretendedPool, RayPretendedPool
     from tilesmith.capabilities.fleet.cluster import Cluster
-    from tilesmith.capabilities.fleet.fleet import Fleet
-    from tilesmith.capabilities.fleet.places import Place
+    from tilesmith.capabilities.fleet.fleet import RayFleet
+    from tilesmith.capabilities.fleet.places import WorkerPlace
     from tilesmith.capabilities.fleet.runner import FleetRunner
     from tilesmith.capabilities.fleet.settings import set_up_for
     from tilesmith.codegen.host.machine import cpu_target
@@ -66,7 +66,7 @@ TASKS = [
 ]
 PARTS: dict[str, list[tuple[type, str]]] = {
     "choosing": [(Search, "propose")],
-    "dispatch": [(Fleet, "_turn"), (Fleet, "forget")],
+    "dispatch": [(RayFleet, "_turn"), (RayFleet, "forget")],
     "asking what others measured": [(DatabaseLedger, "meanwhile")],
     "joining": [(Search, "join"), (Search, "begin_rounds"), (SharedMeasuring, "finish")],
     "committing": [(DatabaseLedger, "commit"), (_Job, "save")],
@@ -205,7 +205,7 @@ def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures
             marks.append(Mark(progress.trials, now, cpu, dict(parts.seconds)))
 
     judging = Judging(judge, is_label=False) if asked.strategy != "random" else Judging()
-    with Database.open(location) as database, Fleet(None, TARGET, 1, pool=pool) as fleet:
+    with Database.open(location) as database, RayFleet(None, TARGET, 1, pool=pool) as fleet:
         ledger = DatabaseLedger.start(
             database, TARGET, 1, command=f"pretended {workers}", seed=1, strategy=asked.strategy
         )
@@ -270,7 +270,7 @@ def places(asked: Asked, postgres: bool) -> Iterator[Callable[[], str]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilesmith-fleet-")))
         if asked.transport == "ray":
             os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-            stack.enter_context(Cluster.open(Place(PROCESSES)))
+            stack.enter_context(Cluster.open(WorkerPlace(PROCESSES)))
         server = None
         if postgres:
             (folder / "server").mkdir()
@@ -331,7 +331,7 @@ def main() -> None:
     asked = Asked(given.in_flight, given.strategy, given.transport, fate)
     numbers = [int(number) for number in (given.table or str(given.workers)).split(",")]
     if given.transport == "ray":
-        set_up_for(Place(PROCESSES))
+        set_up_for(WorkerPlace(PROCESSES))
     found: list[Figures] = []
     with places(asked, given.postgres) as new:
         for number in dict.fromkeys([1, *numbers]):

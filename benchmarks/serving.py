@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tilesmith.capabilities.planning.architecture import Architecture
 from tilesmith.capabilities.planning.configuration import Configuration
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.constants import constants
 from tilesmith.capabilities.planning.estimates.estimate import Estimate, estimate
 from tilesmith.capabilities.planning.reading.naming import architecture_of
@@ -70,7 +70,7 @@ class Point:
     model: str
     architecture: Architecture
     deployment: Deployment
-    load: Load
+    load: DeploymentLoad
     tpot_ms: float
     ttft_ms: float
     tokens_per_s: float
@@ -114,7 +114,7 @@ def _point(row: Mapping[str, str]) -> Point:
         row["model"],
         published(row["model"]),
         Deployment(mesh, int(row["tp"]), weights=row["weights"]),  # type: ignore[arg-type]
-        Load(*(int(row[name]) for name in names)),
+        DeploymentLoad(*(int(row[name]) for name in names)),
         float(row["tpot_p50_ms"]),
         float(row["ttft_p50_ms"]),
         float(row["tokens_per_s"] or 0),

@@ -17,7 +17,7 @@ try:
     import numpy as np
 
     from benchmarks.serving import FOLDER, Point, points, published, summary, table
-    from tilesmith.capabilities.planning.deployment import Deployment, Load
+    from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
     from tilesmith.capabilities.planning.estimates.estimate import Estimate, estimate
     from tilesmith.search_space.meshes.mesh import load_mesh
 except ModuleNotFoundError as absent:
@@ -40,7 +40,7 @@ def passes() -> list[tuple[str, float, float]]:
     for row in rows:
         cores, batch, tokens = (int(row[name] or 1) for name in ("cores", "batch", "tokens"))
         on = Deployment(load_mesh(CHIPS[row["instance"]]), data=cores)
-        ours = estimate(published(row["model"]), on, Load(cores * batch, tokens, 1))
+        ours = estimate(published(row["model"]), on, DeploymentLoad(cores * batch, tokens, 1))
         name = f"{row['instance']:5}{row['model']:28}{batch:3} x {cores}"
         found.append((name, float(row["passes_per_s"]), ours.tokens_per_s))
     return found

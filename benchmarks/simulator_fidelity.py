@@ -39,7 +39,7 @@ from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
 from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
-from tilesmith.tuner.measurement.arena import Arena
+from tilesmith.tuner.measurement.arena import BumpAllocator
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Bench:
     def __init__(self, budget: float) -> None:
         self._target = host_target()
         lanes = vector_width(self._target)
-        self._arena = Arena(96 << 20)
+        self._arena = BumpAllocator(96 << 20)
         self._budget = budget
         self._fastest = float("inf")
         self._peak, flops = peak_kernel(self._target)

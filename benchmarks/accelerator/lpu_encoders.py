@@ -26,8 +26,8 @@ try:
     from tilesmith import quantize
     from tilesmith.compiler.driver.build import build
     from tilesmith.compiler.onnx.importer import import_model
-    from tilesmith.families.lpu.backend.chips.pipeline import Cutter, Pipeline, Stage
-    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.families.lpu.backend.chips.pipeline import ChipPipeline, ChipStage, Cutter
+    from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
     from tilesmith.families.lpu.codegen.dataflow import LANES
     from tilesmith.families.lpu.simulator.analytical import estimate
     from tilesmith.search_space.expressions.dtypes import size_of
@@ -41,7 +41,7 @@ LAYERS, WIDTH = 24, 1024
 """Of BERT-large."""
 
 
-def stage(encoders: int, tokens: int, target: Target) -> tuple[Stage, int]:
+def stage(encoders: int, tokens: int, target: Target) -> tuple[ChipStage, int]:
     """A chip's encoders as a stage of a pipeline, and the closed form's estimate of its cycles.
 
     Raises:
@@ -55,7 +55,7 @@ def stage(encoders: int, tokens: int, target: Target) -> tuple[Stage, int]:
     recipe = build(import_model(model), target).recipe
     cutter = Cutter(recipe, target)
     began = time.perf_counter()
-    programs = tuple(part for part in segments(recipe, target) if isinstance(part, Program))
+    programs = tuple(part for part in segments(recipe, target) if isinstance(part, ChipProgram))
     took = time.perf_counter() - began
     chains = sum(len(program.joined.flow.chains) for program in programs)
     text = f"{encoders} encoders: {chains:,} chains, scheduled and checked in {took:.0f} s"
@@ -63,7 +63,7 @@ def stage(encoders: int, tokens: int, target: Target) -> tuple[Stage, int]:
     vectors = tokens * -(-WIDTH // LANES) * size_of("float16")
     sent = vectors * cutter.chip.link_cycles
     told = sum(int(estimate(program.joined.flow, cutter.chip).cycles) for program in programs)
-    return Stage(programs, cutter.weights(0, len(cutter.kernels)), sent), told
+    return ChipStage(programs, cutter.weights(0, len(cutter.kernels)), sent), told
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
     cases = [(arguments.each * chips, chips) for chips in arguments.chips]
     if arguments.whole:
         cases = [(LAYERS, chips) for chips in (8, 4, 2)]
-    stages: dict[int, tuple[Stage, int]] = {}
+    stages: dict[int, tuple[ChipStage, int]] = {}
     lines = []
     first = 0.0
     for encoders, chips in cases:
@@ -92,7 +92,9 @@ def main() -> None:
             continue
         one, told = stages[each]
         all_stages = (*[one] * (chips - 1), last(one))
-        pipeline = Pipeline(all_stages, target.number("clock.ghz"), target.integer("delay.link"))
+        pipeline = ChipPipeline(
+            all_stages, target.number("clock.ghz"), target.integer("delay.link")
+        )
         rate = encoders * pipeline.per_second
         first = first or rate / chips
         lines.append(
@@ -107,9 +109,9 @@ def main() -> None:
     print("\n".join(lines))
 
 
-def last(one: Stage) -> Stage:
+def last(one: ChipStage) -> ChipStage:
     """The last stage, which sends nothing on."""
-    return Stage(one.programs, one.weights, 0)
+    return ChipStage(one.programs, one.weights, 0)
 
 
 if __name__ == "__main__":

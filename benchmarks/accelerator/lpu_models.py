@@ -37,7 +37,7 @@ try:
     from tilesmith.compiler.onnx.importer import import_model
     from tilesmith.compiler.recipe.program import HostStep
     from tilesmith.compiler.runtime.executable import Executable
-    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
     from tilesmith.jobs.compilation.compiling import random_inputs
     from tilesmith.jobs.subjects.light_models import light_model_names, save_light_model
     from tilesmith.search_space.hardware.target import load_target
@@ -103,7 +103,7 @@ def line(name: str, model: onnx.ModelProto, values: bool = False) -> str:
     except TilesmithError as error:
         return f"{name}: {error}"
     parts = segments(recipe, target)
-    chains = sum(len(part.joined.flow.chains) for part in parts if isinstance(part, Program))
+    chains = sum(len(part.joined.flow.chains) for part in parts if isinstance(part, ChipProgram))
     hosts = Counter(step.name.split()[0] for step in recipe.steps if isinstance(step, HostStep))
     peak = found.details["model_roofline_us"] / found.latency_us
     took = f"compiled in {built - began:.0f} s, scheduled in {time.perf_counter() - built:.0f} s"

@@ -26,7 +26,7 @@ try:
     from tilesmith.compiler.onnx.importer import import_model
     from tilesmith.compiler.recipe.program import HostStep
     from tilesmith.families.lpu.backend.programs.model import shown_times
-    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
     from tilesmith.families.lpu.simulator.views.shares import shares
     from tilesmith.jobs.subjects.light_models import save_light_model
     from tilesmith.search_space.hardware.target import load_target
@@ -58,7 +58,7 @@ def main() -> None:
     parts = segments(recipe, target)
     took = time.perf_counter() - began
     host = [part.name for part in parts if isinstance(part, HostStep)]
-    programs = [part for part in parts if isinstance(part, Program)]
+    programs = [part for part in parts if isinstance(part, ChipProgram)]
     for program in programs:
         layers(program)
     cycles = sum(program.schedule.cycles for program in programs)
@@ -69,7 +69,7 @@ def main() -> None:
     print(f"{len(host)} steps on the host; scheduled and checked in {took:.0f} s")
 
 
-def layers(program: Program) -> None:
+def layers(program: ChipProgram) -> None:
     """Cycles of each layer."""
     chip = program.schedule.chip
     print(" cycles  layer")

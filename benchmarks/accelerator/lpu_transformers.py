@@ -39,7 +39,7 @@ try:
     from tilesmith.compiler.recipe.program import HostStep
     from tilesmith.compiler.runtime.executable import Executable
     from tilesmith.families.lpu.backend.programs.model import shown_times, spans
-    from tilesmith.families.lpu.backend.programs.program import Program, segments
+    from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
     from tilesmith.search_space.hardware.target import load_target
     from tilesmith.search_space.support.errors import TilesmithError
 except ModuleNotFoundError as absent:
@@ -187,7 +187,7 @@ def exported(case: Case, path: Path) -> None:
     )  # fmt: skip
 
 
-def kernels(program: Program) -> None:
+def kernels(program: ChipProgram) -> None:
     """Cycles of every kernel that has chains of its own."""
     mhz = program.schedule.chip.ghz * 1e3
     print("  shown   first ..    last  kernel")
@@ -232,14 +232,14 @@ def report(arguments: argparse.Namespace, path: Path, inputs: dict[str, Tensor])
     print(f"products at MXM's peak: {peak:.1f} us, {peak / found.latency_us:.1%}")
     parts = segments(recipe, target)
     for part in parts:
-        if isinstance(part, Program) and arguments.kernels:
+        if isinstance(part, ChipProgram) and arguments.kernels:
             kernels(part)
     for name, share in found.engines.items():
         print(f"{name} is busy for {share:.1%}")
     print("\n".join(found.remarks[1:]))
     hosts = Counter(step.name.split()[0] for step in recipe.steps if isinstance(step, HostStep))
     host = ", ".join(f"{count} {operator}" for operator, count in hosts.items()) or "nothing"
-    chains = sum(len(part.joined.flow.chains) for part in parts if isinstance(part, Program))
+    chains = sum(len(part.joined.flow.chains) for part in parts if isinstance(part, ChipProgram))
     print(f"on the host: {host}; {chains} chains; compiled in {built - began:.0f} s, "
           f"scheduled and checked in {took - built:.0f} s")  # fmt: skip
     if arguments.check:

@@ -21,7 +21,7 @@ import numpy as np
 from subjects import kernels
 
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
-from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Opcode
 from tilesmith.families.trainium.codegen.timing.costs import costs
 from tilesmith.families.trainium.simulator.timelines.timeline import Timeline, timeline
 from tilesmith.search_space.hardware.target import Target, load_target
@@ -67,7 +67,7 @@ FITS: dict[str, tuple[str, Callable[[Timeline], float], float]] = {
 def traffic(stream: InstructionStream) -> tuple[float, float]:
     """MB read from and written to HBM."""
     moved, op = costs(stream).bytes, stream.rows["op"]
-    return float(moved[op == Op.LOAD].sum()) / 1e6, float(moved[op == Op.STORE].sum()) / 1e6
+    return float(moved[op == Opcode.LOAD].sum()) / 1e6, float(moved[op == Opcode.STORE].sum()) / 1e6
 
 
 def calibrate(target: Target, rounds: int = 3) -> dict[str, float]:

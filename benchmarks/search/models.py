@@ -32,7 +32,7 @@ from tilesmith.simulator import judge
 from tilesmith.tuner.cost_models.residual import DampedResidual
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.pretrained.model_corpus import Corpus, corpus
-from tilesmith.tuner.pretrained.model_fitting import TREES, Recipe, fitted
+from tilesmith.tuner.pretrained.model_fitting import TREES, FittingRecipe, fitted
 from tilesmith.tuner.pretrained.pretrained import Pretrained
 from tilesmith.tuner.strategies.evolutionary import Evolutionary
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
@@ -124,7 +124,7 @@ def compared(replay: Replay, model: Pretrained, seeds: int) -> dict[str, Any]:
 def main(database: str, seeds: int, recipe: int) -> None:
     """Print trials to 5 % with and without a model of the machine's other workloads."""
     target = resolve_target("cpu", calibrate=True)
-    chosen: Recipe = TREES[recipe]
+    chosen: FittingRecipe = TREES[recipe]
     rows: dict[str, dict[str, Any]] = {}
     with Database.open(database, create=False) as opened:
         data, _ = corpus(lessons(opened, "hardware", target=target.identity), "hardware")

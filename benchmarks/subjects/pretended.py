@@ -3,7 +3,7 @@
 `PretendedPool` keeps them in this process, as one queue of what is due when: what the process burns
 is what a coordinator does, without transport. `RayPretendedPool` keeps them in a few actors of a
 Ray, many workers in each, so that every trial is a message to an actor and back, as for real
-workers: `WorkerPool`'s own code sends, waits and reads.
+workers: `RayWorkerPool`'s own code sends, waits and reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ import numpy as np
 import ray
 
 from tilesmith.capabilities.fleet.actor import Request, installed
-from tilesmith.capabilities.fleet.pool import Done, Event, Joined, Lost, Member, Settled, WorkerPool
+from tilesmith.capabilities.fleet.pool import (
+    Done,
+    Event,
+    Lost,
+    Member,
+    RayWorkerPool,
+    WorkerJoined,
+    WorkerLoss,
+)
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.tuner.machines.clocks import boot, since_boot
 from tilesmith.tuner.workers.messages import result_to_json
@@ -83,7 +91,7 @@ def answer(request: Request, seconds: float, reading: float) -> dict[str, Any]:
     }
 
 
-class PretendedPool(WorkerPool):
+class PretendedPool(RayWorkerPool):
     """Workers by name in this process, each doing what it was sent in turn."""
 
     def __init__(self, workers: int, fate: Fate) -> None:
@@ -95,7 +103,7 @@ class PretendedPool(WorkerPool):
             name: Member(name, None, "pretended", "ready", host="pretended") for name in names
         }
         self._free = dict.fromkeys(names, 0.0)
-        self._joining = [Joined(name) for name in names]
+        self._joining = [WorkerJoined(name) for name in names]
         self._due: list[tuple[float, int, str, list[Request]]] = []
         self._doomed = fate.doomed(names)
         self._dies_at = time.monotonic() + fate.dies_s
@@ -129,7 +137,7 @@ class PretendedPool(WorkerPool):
         found: list[Event] = []
         for name in self._doomed:
             self.members[name].state, self.members[name].message = "lost", DIED
-            found += [Lost(name, DIED), Settled(name, machine=True)]
+            found += [Lost(name, DIED), WorkerLoss(name, machine=True)]
         self._due = [one for one in self._due if one[2] not in self._doomed]
         heapq.heapify(self._due)
         self.died, self._doomed = len(self._doomed), []
@@ -165,8 +173,8 @@ class Many:
         return [answer(request, self._fate.trial_s, reading) for request in requests]
 
 
-class RayPretendedPool(WorkerPool):
-    """`WorkerPool` whose workers share `processes` actors of a Ray that is there."""
+class RayPretendedPool(RayWorkerPool):
+    """`RayWorkerPool` whose workers share `processes` actors of a Ray that is there."""
 
     def __init__(self, workers: int, fate: Fate, processes: int) -> None:
         super().__init__({"threads": 1}, workers)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.compiler.backends.shipping import (
-    Emitter,
     Library,
+    LibraryEmitter,
     LibraryRequest,
     Shippable,
     emitters,
@@ -12,7 +12,7 @@ from tilesmith.compiler.backends.shipping import (
 
 
 @emitters.register("cpu")
-class CpuEmitter(Emitter):
+class CpuEmitter(LibraryEmitter):
     """Objects of native code, linked; what it needs is imported when it is asked."""
 
     def emit(self, recipe: Shippable, request: LibraryRequest) -> Library:

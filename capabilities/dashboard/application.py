@@ -20,18 +20,18 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from tilesmith.capabilities.dashboard.data.access import Access
+from tilesmith.capabilities.dashboard.data.access import DatabaseAccess
 from tilesmith.capabilities.dashboard.data.sharing import Shared
 from tilesmith.capabilities.dashboard.data.tally import Tallies
 from tilesmith.capabilities.dashboard.guard import POLICY
 from tilesmith.capabilities.dashboard.pages.comparison import compare
-from tilesmith.capabilities.dashboard.pages.job_pages import SECTIONS, STATES, Watch
+from tilesmith.capabilities.dashboard.pages.job_pages import SECTIONS, STATES, JobsWatch
 from tilesmith.capabilities.dashboard.pages.rendering import STATIC, render, static
 from tilesmith.capabilities.dashboard.pages.report_pages import report_of
 from tilesmith.capabilities.dashboard.pages.schedule_pages import (
     LISTINGS,
-    Asked,
     Code,
+    ScheduleFilter,
     record,
     schedules,
 )
@@ -66,7 +66,7 @@ class Dashboard:
     def __init__(self, location: str, busy_s: float = BUSY_S, idle_s: float = IDLE_S) -> None:
         self._busy_s, self._idle_s = busy_s, idle_s
         self.name = display_name(parse_url(location))
-        self.access = Access(location)
+        self.access = DatabaseAccess(location)
         self._tallies = Tallies()
         self._code = Code()
         self._answers: Shared[Answer] = Shared(_SHARED_S, 64)
@@ -143,8 +143,8 @@ class Dashboard:
         sentence = f"Internal error, please report it: {kind} at {request.url.path}."
         return HTMLResponse(self._message("This page failed", sentence), 500)
 
-    def _watch(self, database: Database) -> Watch:
-        return Watch(database, self._tallies, self.access.generation)
+    def _watch(self, database: Database) -> JobsWatch:
+        return JobsWatch(database, self._tallies, self.access.generation)
 
     # -- pages ------------------------------------------------------------------------------------
     def _jobs(self, request: Request, database: Database) -> str:
@@ -178,7 +178,7 @@ class Dashboard:
     def _schedules(self, request: Request, database: Database) -> str:
         workload, operator, target = (_text(request, n) for n in ("workload", "operator", "target"))
         page = min(_number(request, "page") or 1, 1_000_000)
-        asked = Asked(workload, operator, target, page)
+        asked = ScheduleFilter(workload, operator, target, page)
         return self._page("schedules.html", busy=False, **schedules(database, asked))
 
     def _record(self, request: Request, database: Database) -> str:

@@ -61,7 +61,7 @@ LEAST_TOKEN = 16
 
 
 @dataclass(frozen=True)
-class Rules:
+class AccessRules:
     """Whom the page is for.
 
     Attributes:
@@ -101,7 +101,7 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """The layer around the application. See the module."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app = app
         self._rules = rules
 

@@ -14,8 +14,8 @@ import uvicorn
 from tilesmith.capabilities.dashboard.application import Dashboard
 from tilesmith.capabilities.dashboard.guard import (
     LEAST_TOKEN,
+    AccessRules,
     Guard,
-    Rules,
     is_loopback,
     known_hosts,
 )
@@ -27,7 +27,7 @@ _ENDING_S = 2
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerPlace:
     """Where the page is served, and for whom.
 
     Attributes:
@@ -54,7 +54,7 @@ class Place:
             )
 
 
-def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
+def serve(location: str, place: ServerPlace, say: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
@@ -75,12 +75,12 @@ def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
         _serve(dashboard, place, say)
 
 
-def _serve(dashboard: Dashboard, place: Place, say: Callable[[str], None]) -> None:
+def _serve(dashboard: Dashboard, place: ServerPlace, say: Callable[[str], None]) -> None:
     secret = None
     if place.token is None and not is_loopback(place.host):
         secret = secrets.token_urlsafe(24)
     token = place.token or secret
-    rules = Rules(
+    rules = AccessRules(
         token, known_hosts([place.host, *place.more_hosts]), lambda: render("sign_in.html")
     )
     with closing(listening(place)) as bound:
@@ -109,7 +109,7 @@ def configuration(application: Guard, protocol: type[Patient] = Patient) -> uvic
     )
 
 
-def listening(place: Place) -> socket.socket:
+def listening(place: ServerPlace) -> socket.socket:
     """A bound socket.
 
     Raises:

@@ -7,7 +7,7 @@ import io
 import math
 
 from tilesmith.capabilities.exploration.report import Design, Exploration, columns
-from tilesmith.display.html.charts import ENDS, SIDES, Axis, Chart, Dot, path, staircase
+from tilesmith.display.html.charts import ENDS, SIDES, Chart, ChartAxis, Dot, path, staircase
 from tilesmith.display.html.pages import rendered
 
 _MOST_DOTS = 3000
@@ -49,8 +49,8 @@ def _chart(exploration: Exploration, model: str | None) -> Chart:
 
     able = [design for design in exploration.designs if math.isfinite(value(design))]
     shown = [d for n, d in enumerate(able) if n < _MOST_DOTS or d.on_front]
-    x = Axis.over([d.spent(exploration.budget) for d in shown], *SIDES, logarithmic=True)
-    y = Axis.over([value(d) for d in shown], *ENDS, logarithmic=True)
+    x = ChartAxis.over([d.spent(exploration.budget) for d in shown], *SIDES, logarithmic=True)
+    y = ChartAxis.over([value(d) for d in shown], *ENDS, logarithmic=True)
     line = staircase([(d.spent(exploration.budget), value(d)) for d in exploration.front])
     dots = [
         Dot(

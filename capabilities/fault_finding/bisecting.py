@@ -21,9 +21,9 @@ from tilesmith.jobs.subjects.subject import is_artifact
 from tilesmith.search_space.support.errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from tilesmith.capabilities.fault_finding.bisection.finding import Finding
+    from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding
     from tilesmith.capabilities.fault_finding.bisection.reduction import Small
-    from tilesmith.capabilities.fault_finding.bisection.search import Trial
+    from tilesmith.capabilities.fault_finding.bisection.search import CompiledTrial
     from tilesmith.compiler.graph.graph import Graph
     from tilesmith.jobs.requests.request import Request, Resolved
 
@@ -83,7 +83,7 @@ class BisectReport:
     reference: str
     error: float
     failure: str
-    finding: Finding | None
+    finding: FaultFinding | None
     small: Small | None
     whole_nodes: int
     options: tuple[str, ...]
@@ -192,7 +192,7 @@ def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
 
 
 def suspected(
-    trial: Trial,
+    trial: CompiledTrial,
     graph: Graph,
     inputs: Mapping[str, Any],
     wanted: Mapping[str, Any],
@@ -238,8 +238,8 @@ def suspected(
 def reduced(
     asked: Resolved,
     inputs: Mapping[str, Any],
-    finding: Finding,
-    trial: Trial,
+    finding: FaultFinding,
+    trial: CompiledTrial,
     limits: tuple[float, float],
 ) -> Small | None:
     """The smallest model that is wrong as the whole is; None where the model has no ONNX form.

@@ -24,7 +24,7 @@ from typing import Any
 import ray
 
 from tilesmith.capabilities.fleet.keeper import end_without_keeper
-from tilesmith.capabilities.fleet.places import ClusterLost, Place, known_address
+from tilesmith.capabilities.fleet.places import ClusterLost, WorkerPlace, known_address
 from tilesmith.capabilities.fleet.settings import for_children, start_seconds
 from tilesmith.search_space.support.errors import InputError, JobError
 
@@ -98,7 +98,7 @@ class Cluster:
         self._keeper, self._folder, self.is_lost = fresh._keeper, fresh._folder, False
 
     @classmethod
-    def open(cls, place: Place) -> Cluster:
+    def open(cls, place: WorkerPlace) -> Cluster:
         """Connect to a cluster, or start one (after `settings.set_up_for`).
 
         Raises:

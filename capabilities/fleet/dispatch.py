@@ -29,7 +29,7 @@ _SMOOTH = 0.2
 
 
 @dataclass(frozen=True)
-class Rules:
+class DispatchRules:
     """How trials are shared out.
 
     Attributes:
@@ -82,7 +82,7 @@ class OpenTrial:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TrialBatch:
     """Trials that a worker was sent together, at a moment."""
 
     worker: str
@@ -100,7 +100,7 @@ class WorkerLoad:
         trials, failures: done, and lost with it.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TrialBatch] = field(default_factory=list)
     trials: int = 0
     failures: int = 0
     freed: float = 0.0
@@ -123,8 +123,8 @@ class Dispatch:
         repeated: trials done again because a worker was lost; `copied`: because one was slow.
     """
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        self.rules = rules or Rules()
+    def __init__(self, rules: DispatchRules | None = None) -> None:
+        self.rules = rules or DispatchRules()
         self.workers: dict[str, WorkerLoad] = {}
         self.known: dict[str, WorkerLoad] = {}
         self.repeated = 0
@@ -156,7 +156,7 @@ class Dispatch:
         """A worker is there, or there again."""
         self.workers[worker] = self.known.setdefault(worker, WorkerLoad())
 
-    def finished(self, piece: Piece, now: float) -> list[int]:
+    def finished(self, piece: TrialBatch, now: float) -> list[int]:
         """A piece was done; the trials of it that were not known yet."""
         load = self.known.get(piece.worker)
         if load is not None and piece in load.pieces:
@@ -209,9 +209,9 @@ class Dispatch:
         return []
 
     # -- what to do -------------------------------------------------------------------------------
-    def assign(self, now: float) -> list[Piece]:
+    def assign(self, now: float) -> list[TrialBatch]:
         """Pieces to send now, each to its worker."""
-        sent: list[Piece] = []
+        sent: list[TrialBatch] = []
         for held in range(self.rules.depth):
             for worker, load in self.workers.items():
                 if len(load.pieces) == held and (trials := self._share(worker)):
@@ -235,8 +235,10 @@ class Dispatch:
         return trial in self._open
 
     # -- inside -----------------------------------------------------------------------------------
-    def _sent(self, worker: str, load: WorkerLoad, trials: tuple[int, ...], now: float) -> Piece:
-        piece = Piece(worker, trials, now, self._open[trials[0]].kind.name)
+    def _sent(
+        self, worker: str, load: WorkerLoad, trials: tuple[int, ...], now: float
+    ) -> TrialBatch:
+        piece = TrialBatch(worker, trials, now, self._open[trials[0]].kind.name)
         load.pieces.append(piece)
         return piece
 
@@ -267,7 +269,7 @@ class Dispatch:
         by_pace = 4 if pace is None else int(rules.piece_s / max(pace, 1e-9))
         return max(1, min(share, by_pace, rules.most))
 
-    def _copies(self, now: float) -> list[Piece]:
+    def _copies(self, now: float) -> list[TrialBatch]:
         """Second copies of stragglers, the oldest first, for workers that have nothing to do."""
         idle = [(name, load) for name, load in self.workers.items() if not load.pieces]
         held = [piece for load in self.workers.values() for piece in load.pieces]
@@ -285,7 +287,7 @@ class Dispatch:
                 sent.append(self._sent(worker, load, tuple(e.number for e in slow), now))
         return sent
 
-    def _late_after(self, piece: Piece) -> float:
+    def _late_after(self, piece: TrialBatch) -> float:
         pieces = self.workers[piece.worker].pieces
         before = pieces[: pieces.index(piece) + 1]
         due = sum(len(one.trials) * self._paces.get(one.kind, 0.0) for one in before)

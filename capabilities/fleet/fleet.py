@@ -1,11 +1,11 @@
-"""`Fleet`: trials done by the workers of a cluster, whatever becomes of some of them.
+"""`RayFleet`: trials done by the workers of a cluster, whatever becomes of some of them.
 
     with Cluster.open("2") as cluster, Fleet(cluster, target, threads=1) as fleet:
         tickets = fleet.begin(requests)
         answers = fleet.wait(tickets)
 
-`Dispatch` decides, `WorkerPool` carries. Nothing runs beside the caller's thread: what the cluster
-says is read whenever the fleet is asked for something.
+`Dispatch` decides, `RayWorkerPool` carries. Nothing runs beside the caller's thread: what the
+cluster says is read whenever the fleet is asked for something.
 """
 
 from __future__ import annotations
@@ -19,16 +19,23 @@ import ray
 from tilesmith.capabilities.fleet.actor import Request
 from tilesmith.capabilities.fleet.choosers import RayChoosers
 from tilesmith.capabilities.fleet.cluster import Cluster
-from tilesmith.capabilities.fleet.dispatch import TRIAL, Dispatch, Kind, Piece, Rules, Verdict
+from tilesmith.capabilities.fleet.dispatch import (
+    TRIAL,
+    Dispatch,
+    DispatchRules,
+    Kind,
+    TrialBatch,
+    Verdict,
+)
 from tilesmith.capabilities.fleet.pool import (
     Done,
     Event,
-    Joined,
     Lost,
     Member,
+    RayWorkerPool,
     Refused,
-    Settled,
-    WorkerPool,
+    WorkerJoined,
+    WorkerLoss,
 )
 from tilesmith.records.trials.record import WorkerReport, WorkerState
 from tilesmith.search_space.hardware.target import Target
@@ -51,7 +58,7 @@ def _nothing() -> None:
     """What there is to check without a cluster."""
 
 
-class Fleet:
+class RayFleet:
     """See the module's docstring; a context manager.
 
     Args:
@@ -66,10 +73,10 @@ class Fleet:
         cluster: Cluster | None,
         target: Target,
         threads: int,
-        rules: Rules | None = None,
+        rules: DispatchRules | None = None,
         *,
         measures: bool = False,
-        pool: WorkerPool | None = None,
+        pool: RayWorkerPool | None = None,
     ) -> None:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._workers = None if cluster is None else cluster.workers
@@ -77,15 +84,15 @@ class Fleet:
         self.answered = 0
         """Trials that were done."""
         self._check = _nothing if cluster is None else cluster.check
-        self._pool = pool or WorkerPool(setup, self._workers, self._check)
+        self._pool = pool or RayWorkerPool(setup, self._workers, self._check)
         self._dispatch = Dispatch(rules)
         self._requests: dict[int, Request] = {}
         self._answers: dict[int, Answer] = {}
-        self._sent: dict[int, tuple[Piece, float]] = {}
+        self._sent: dict[int, tuple[TrialBatch, float]] = {}
         self._number = 0
         self._turned, self._unmanned_s = time.monotonic(), 0.0
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> RayFleet:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -201,12 +208,12 @@ class Fleet:
 
     def _heard(self, event: Event, now: float) -> None:
         match event:
-            case Joined(worker):
+            case WorkerJoined(worker):
                 self._dispatch.join(worker)
             case Lost(worker, reason):
                 self._give_up(self._dispatch.lost(worker, reason))
                 self._sent = {t: p for t, p in self._sent.items() if p[0].worker != worker}
-            case Settled(worker, machine):
+            case WorkerLoss(worker, machine):
                 self._give_up(self._dispatch.settled(worker, machine=machine))
             case Done(ticket, answers):
                 piece, sent = self._sent.pop(ticket)

@@ -18,7 +18,7 @@ from tilesmith.tuner.workers.builders import cores
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """What `--workers` names: `workers` of our own on this machine, or the `address` of a Ray."""
 
     workers: int | None
@@ -29,20 +29,20 @@ class ClusterLost(JobError):  # noqa: N818  (nobody's mistake)
     """Ray ended while a job used it; a Ray of the job's own can be started again."""
 
 
-def place_of(asked: str) -> Place:
+def place_of(asked: str) -> WorkerPlace:
     """What `--workers` names.
 
     Raises:
         InputError: nothing that it can name.
     """
     if asked.isdecimal() and int(asked) > 0:
-        return Place(int(asked))
+        return WorkerPlace(int(asked))
     if asked == "auto":
-        return Place(None, "auto") if known_address() else Place(cores())
+        return WorkerPlace(None, "auto") if known_address() else WorkerPlace(cores())
     if asked == "ray":
-        return Place(None, "auto")
+        return WorkerPlace(None, "auto")
     if re.fullmatch(r"ray://[^\s/:]+:\d+", asked):
-        return Place(None, asked)
+        return WorkerPlace(None, asked)
     raise InputError(
         f"workers = '{asked}' is not understood; a number from 1 on, auto, ray, or "
         "ray://HOST:PORT is expected"

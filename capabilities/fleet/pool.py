@@ -1,4 +1,4 @@
-"""`WorkerPool`: the actors of a job, one for each slot of every node, as nodes come and go.
+"""`RayWorkerPool`: the actors of a job, one for each slot of every node, as nodes come and go.
 
 Speaks Ray and nothing else: who is there, who is lost and by what, and messages to and fro. Actors
 are bound to the node they are made for; Ray restarts one whose process died, and it says hello
@@ -29,7 +29,7 @@ _DEATHS = 10
 
 
 @dataclass(frozen=True)
-class Joined:
+class WorkerJoined:
     """A worker is ready for work."""
 
     worker: str
@@ -44,7 +44,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Settled:
+class WorkerLoss:
     """Why a lost worker was lost."""
 
     worker: str
@@ -67,7 +67,7 @@ class Refused:
     reason: str
 
 
-Event = Joined | Lost | Settled | Done | Refused
+Event = WorkerJoined | Lost | WorkerLoss | Done | Refused
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Member:
     greeting: Mapping[str, Any] = field(default_factory=dict)
 
 
-class WorkerPool:
+class RayWorkerPool:
     """See the module's docstring.
 
     Args:
@@ -133,7 +133,7 @@ class WorkerPool:
         if member.is_over:
             return []
         *lost, _ = self._ended(member, "set aside", reason)
-        return [*lost, Settled(worker, machine=True)]
+        return [*lost, WorkerLoss(worker, machine=True)]
 
     def events(self, now: float, timeout_s: float) -> list[Event]:
         """What happened; waits for something to happen for so long at most.
@@ -224,8 +224,8 @@ class WorkerPool:
         if greeting["refusal"]:
             return self._ended(member, "set aside", greeting["refusal"])
         again, member.state, member.message = member.state == "lost", "ready", ""
-        settled: list[Event] = [Settled(member.worker, machine=False)] if again else []
-        return [*settled, Joined(member.worker)]
+        settled: list[Event] = [WorkerLoss(member.worker, machine=False)] if again else []
+        return [*settled, WorkerJoined(member.worker)]
 
     def _failed(self, member: Member, ref: Any, reason: str) -> list[Event]:
         """An error was raised there."""
@@ -256,7 +256,7 @@ class WorkerPool:
         with contextlib.suppress(RayError, ValueError):
             ray.kill(member.actor)
         lost: list[Event] = [Lost(member.worker, reason)] if was == "ready" else []
-        return [*lost, Settled(member.worker, machine=state == "lost")]
+        return [*lost, WorkerLoss(member.worker, machine=state == "lost")]
 
 
 def _answers(refs: Sequence[Any]) -> list[Any]:

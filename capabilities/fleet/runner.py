@@ -16,7 +16,7 @@ from tilesmith.capabilities.fleet.dispatch import LONE_TRIAL, TRIAL, Kind
 from tilesmith.records.trials.record import WorkerReport
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.machine_trust.watch import Told, Watch
+from tilesmith.tuner.machine_trust.watch import ResultNotes, Watch
 from tilesmith.tuner.measurement.costs import TrialCosts
 from tilesmith.tuner.measurement.runner import Begun, Candidate, Runner
 from tilesmith.tuner.tasks.cancel import CancelToken
@@ -24,7 +24,7 @@ from tilesmith.tuner.tasks.choosing import Choosers
 from tilesmith.tuner.workers.messages import result_from_json
 
 if TYPE_CHECKING:  # what runs imports Ray; this knows none of it
-    from tilesmith.capabilities.fleet.fleet import Answer, Fleet
+    from tilesmith.capabilities.fleet.fleet import Answer, RayFleet
 
 _COMPARISON = Kind("comparison", single=True)
 _PACE_S = 1.0
@@ -50,7 +50,7 @@ class FleetRunner(Runner):
     looks = 0
     moved = 0.0
 
-    def __init__(self, fleet: Fleet, name: MeasuredBy) -> None:
+    def __init__(self, fleet: RayFleet, name: MeasuredBy) -> None:
         self.measured_by = name
         self.deterministic = name == "simulator"
         self.batch = 64 if self.deterministic else 24
@@ -122,7 +122,7 @@ class FleetRunner(Runner):
         if "clock" not in answer:
             return
         clock = (answer["clock"][0], answer["clock"][1])
-        report = Told(answer["reading"], clock, answer["sent"], answer["received"])
+        report = ResultNotes(answer["reading"], clock, answer["sent"], answer["received"])
         doubt = self.watch.heard(answer["worker"], candidate, report)
         if doubt is not None:
             self._fleet.set_aside(doubt.name, doubt.reason)

@@ -12,7 +12,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from tilesmith.capabilities.fleet.places import Place
+from tilesmith.capabilities.fleet.places import WorkerPlace
 from tilesmith.search_space.support.errors import InputError
 
 _PATIENCE = {"RAY_health_check_failure_threshold": "10000"}
@@ -41,7 +41,7 @@ def start_seconds() -> float:
     return seconds
 
 
-def set_up_for(place: Place) -> None:
+def set_up_for(place: WorkerPlace) -> None:
     """Settings for a Ray of our own, or to join another; what the user has set is left alone.
 
     Where Ray was imported before it is too late: then it stays as it is.

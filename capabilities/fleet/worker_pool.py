@@ -22,7 +22,7 @@ from tilesmith.search_space.support.errors import InputError
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.fleet.cluster import Cluster
-    from tilesmith.capabilities.fleet.fleet import Fleet
+    from tilesmith.capabilities.fleet.fleet import RayFleet
     from tilesmith.tuner.measurement.runner import Runner
     from tilesmith.tuner.pretrained.model_corpus import Mapped
 
@@ -105,11 +105,13 @@ class RayPool(WorkerPool):
 
 
 @contextmanager
-def fleet_of(cluster: Cluster, target: Target, threads: int, *, measures: bool) -> Iterator[Fleet]:
+def fleet_of(
+    cluster: Cluster, target: Target, threads: int, *, measures: bool
+) -> Iterator[RayFleet]:
     """The fleet of a job while the block runs."""
-    from tilesmith.capabilities.fleet.fleet import Fleet
+    from tilesmith.capabilities.fleet.fleet import RayFleet
 
-    with Fleet(cluster, target, threads, measures=measures) as fleet:
+    with RayFleet(cluster, target, threads, measures=measures) as fleet:
         yield fleet
 
 

@@ -26,7 +26,7 @@ diffusion)."""
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductOperator:
     """rows x k times k x n with weights of its own.
 
     Attributes:
@@ -59,7 +59,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionOperator:
     """Softmax attention between heads; its projections are products beside it.
 
     Attributes:
@@ -96,7 +96,7 @@ class Experts:
     name: str
     count: int
     active: int
-    products: tuple[Product, ...]
+    products: tuple[ProductOperator, ...]
 
     @property
     def parameters(self) -> int:
@@ -104,7 +104,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Pointwise:
+class PointwiseOperator:
     """Work on every number of a row: normalisations, activations, residuals, rotations.
 
     Attributes:
@@ -132,7 +132,7 @@ class Lookup:
         return self.entries * self.width
 
 
-Operator = Product | Attention | Experts | Pointwise | Lookup
+Operator = ProductOperator | AttentionOperator | Experts | PointwiseOperator | Lookup
 
 
 @dataclass(frozen=True)
@@ -203,5 +203,5 @@ class Architecture:
         return sum(
             layer.repeats
             for layer in self.layers
-            if any(isinstance(op, Attention) for op in layer.operators)
+            if any(isinstance(op, AttentionOperator) for op in layer.operators)
         )

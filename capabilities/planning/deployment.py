@@ -128,7 +128,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Load:
+class DeploymentLoad:
     """What is asked for: sequences at a time, tokens in and out, and the longest sequence allowed.
 
     `max_sequence` 0 means as long as input and output are together.

@@ -76,7 +76,7 @@ def is_literal(placeholder: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class View:
+class ResultView:
     """A result of a graph that shares memory with an argument, or with an earlier result.
 
     Attributes:
@@ -94,7 +94,7 @@ class View:
     offset: Any
     plain: bool
 
-    def at(self, symbols: Mapping[Any, int]) -> View:
+    def at(self, symbols: Mapping[Any, int]) -> ResultView:
         """The view at certain sizes.
 
         Raises:
@@ -117,7 +117,7 @@ class View:
         return owner.as_strided(self.size, self.stride, owner.storage_offset() + self.offset)
 
 
-def views_of(graph: GraphModule) -> list[View]:
+def views_of(graph: GraphModule) -> list[ResultView]:
     """The results of a graph of Dynamo's that share memory with arguments or with each other."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     owners = {_storage(node): (number, -1, node) for number, node in enumerate(placeholders)}
@@ -136,7 +136,7 @@ def views_of(graph: GraphModule) -> list[View]:
             offset = value.storage_offset() - whole.storage_offset()
             plain = _reading(value) == _reading(whole)
             place = tuple(value.shape), tuple(value.stride()), offset
-            views.append(View(number, argument, result, *place, plain))
+            views.append(ResultView(number, argument, result, *place, plain))
     return views
 
 

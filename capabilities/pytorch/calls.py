@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.capabilities.pytorch.program import Signature
+from tilesmith.capabilities.pytorch.program import CallSignature
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.runtime.torch_tensors import array_of, tensor_of
 from tilesmith.compiler.varying.executable import VaryingExecutable
@@ -19,7 +19,7 @@ from tilesmith.compiler.varying.executable import VaryingExecutable
 
 def called(
     executable: Executable | VaryingExecutable,
-    signature: Signature,
+    signature: CallSignature,
     tensors: Sequence[torch.Tensor],
 ) -> list[Any]:
     """Run the executable.
@@ -52,7 +52,7 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def results_of(
-    outputs: Sequence[Any], signature: Signature, tensors: Sequence[torch.Tensor]
+    outputs: Sequence[Any], signature: CallSignature, tensors: Sequence[torch.Tensor]
 ) -> list[Any]:
     """The leaves of what a module gives, of its program's outputs; what it writes is written.
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tilesmith.capabilities.pytorch.program import Signature, flattened
+from tilesmith.capabilities.pytorch.program import CallSignature, flattened
 from tilesmith.capabilities.pytorch.translations import translations
 from tilesmith.compiler.driver.front_end import FrontEndModel
 from tilesmith.compiler.graph.graph import Graph
@@ -53,7 +53,7 @@ class TorchModel(FrontEndModel):
     name: str
     proto: onnx.ModelProto
     weights: Mapping[str, NDArray[Any]]
-    signature: Signature
+    signature: CallSignature
     sizes: Mapping[str, int]
     ranges: Mapping[str, tuple[int, float]]
 
@@ -150,7 +150,7 @@ class PureProgram:
 
     name: str
     program: ExportedProgram
-    signature: Signature
+    signature: CallSignature
 
     def model(self) -> TorchModel:
         """The program in ONNX operators; errors as `model_of`."""
@@ -196,7 +196,7 @@ def is_random(node: Node) -> bool:
 
 
 def _written(
-    program: ExportedProgram, name: str, signature: Signature
+    program: ExportedProgram, name: str, signature: CallSignature
 ) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
     """The program in ONNX operators, and its weights."""
     try:

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from tilesmith.capabilities.pytorch.calls import called
 from tilesmith.capabilities.pytorch.model import Shapes, TorchModel
-from tilesmith.capabilities.pytorch.program import Source
+from tilesmith.capabilities.pytorch.program import InputSource
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.search_space.support.errors import ModelError
@@ -119,7 +119,7 @@ class CompiledModule:
                     )
 
 
-def _tensor(source: Source, leaves: Sequence[Any]) -> torch.Tensor:
+def _tensor(source: InputSource, leaves: Sequence[Any]) -> torch.Tensor:
     if source.state is not None:
         return source.state
     value = leaves[source.leaf]

@@ -2,8 +2,8 @@
 
 `torch.export` keeps a module's calling convention in a program's signature: nested arguments and
 results, Python numbers fixed at export, buffers and arguments that the module writes. `flattened`
-takes all that out of the program. What is left takes tensors and gives tensors; `Signature` says
-how a call's arguments become the former, and how results and writes come of the latter.
+takes all that out of the program. What is left takes tensors and gives tensors; `CallSignature`
+says how a call's arguments become the former, and how results and writes come of the latter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPUTED = (TensorArgument, SymIntArgument, SymFloatArgument, SymBoolArgument)
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class InputSource:
     """Where a program's input comes from: a leaf of the call's arguments, or the module's state.
 
     Attributes:
@@ -67,7 +67,7 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class CallSignature:
     """The calling convention of a module, beside the program.
 
     Attributes:
@@ -82,7 +82,7 @@ class Signature:
 
     arguments: Any
     results: Any
-    sources: tuple[Source, ...]
+    sources: tuple[InputSource, ...]
     fixed: Mapping[int, Any]
     given: tuple[Result, ...]
     writes: tuple[tuple[int, int], ...]
@@ -95,21 +95,21 @@ class _Inputs:
 
     Attributes:
         specs: of all placeholders, those of weights among them.
-        sources, fixed: as in `Signature`.
+        sources, fixed: as in `CallSignature`.
         numbers: of the sources, by what writes call them: names of arguments and of state.
     """
 
     specs: list[InputSpec] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
+    sources: list[InputSource] = field(default_factory=list)
     fixed: dict[int, Any] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
 
-    def add(self, key: str, source: Source) -> None:
+    def add(self, key: str, source: InputSource) -> None:
         self.numbers[key] = len(self.sources)
         self.sources.append(source)
 
 
-def flattened(program: ExportedProgram, name: str) -> tuple[ExportedProgram, Signature]:
+def flattened(program: ExportedProgram, name: str) -> tuple[ExportedProgram, CallSignature]:
     """The program as a pure function from tensors to tensors, and the rest of its signature.
 
     Args:
@@ -127,7 +127,7 @@ def flattened(program: ExportedProgram, name: str) -> tuple[ExportedProgram, Sig
     pure = _with_signature(functional, ExportGraphSignature(inputs.specs, outputs), kept)
     trees = functional.module_call_graph[0].signature
     assert trees is not None
-    return pure, Signature(
+    return pure, CallSignature(
         trees.in_spec, trees.out_spec, tuple(inputs.sources), inputs.fixed, tuple(given),
         tuple(writes), _complex(pure),
     )  # fmt: skip
@@ -150,7 +150,7 @@ def _inputs(program: ExportedProgram, written: Collection[str | None], name: str
             if isinstance(spec.arg, ConstantArgument):
                 inputs.fixed[leaf] = spec.arg.value
             elif isinstance(spec.arg, _COMPUTED):
-                inputs.add(spec.arg.name, Source(spec.arg.name, leaf))
+                inputs.add(spec.arg.name, InputSource(spec.arg.name, leaf))
             else:
                 raise ModelError(
                     f"argument '{spec.arg.name}' of '{name}' is neither a tensor nor a number; "
@@ -158,7 +158,7 @@ def _inputs(program: ExportedProgram, written: Collection[str | None], name: str
                 )
             leaf += 1
         elif spec.kind in (InputKind.BUFFER, InputKind.PARAMETER) and spec.target in written:
-            inputs.add(spec.target, Source(spec.target, -1, _state(program, spec.target)))
+            inputs.add(spec.target, InputSource(spec.target, -1, _state(program, spec.target)))
             spec = InputSpec(InputKind.USER_INPUT, spec.arg, None)
         inputs.specs.append(spec)
     return inputs

@@ -33,7 +33,7 @@ from torch.fx import GraphModule
 
 from tilesmith.capabilities.pytorch.binding import (
     BoundGraph,
-    View,
+    ResultView,
     is_literal,
     is_static,
     number_of,
@@ -43,7 +43,7 @@ from tilesmith.capabilities.pytorch.binding import (
 from tilesmith.capabilities.pytorch.calls import called, results_of
 from tilesmith.capabilities.pytorch.model import PureProgram, exported, is_random, pure_program
 from tilesmith.capabilities.pytorch.partition import Partition, named, partitioned, replaced
-from tilesmith.capabilities.pytorch.program import Signature
+from tilesmith.capabilities.pytorch.program import CallSignature
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.jobs.compilation.compiling import build_fixed
 from tilesmith.jobs.requests.request import Request
@@ -145,11 +145,11 @@ class _Entry:
     """
 
     runs: Executable | Partition
-    signature: Signature
+    signature: CallSignature
     weights: _Weights
     places: tuple[int, ...]
     feeds: tuple[int, ...]
-    views: tuple[View, ...]
+    views: tuple[ResultView, ...]
 
     def writes_shared(self, args: Sequence[Any]) -> bool:
         """Whether it writes an argument whose memory is another's, too: writes are done last here,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tilesmith.capabilities.sharding.layouts.specs import Spec
     from tilesmith.capabilities.sharding.partitioning.costs import Costs
     from tilesmith.capabilities.sharding.partitioning.partition import Sharding
-    from tilesmith.capabilities.sharding.partitioning.pipeline import Pipeline
-    from tilesmith.capabilities.sharding.partitioning.program import Program
+    from tilesmith.capabilities.sharding.partitioning.pipeline import MeshPipeline
+    from tilesmith.capabilities.sharding.partitioning.program import ShardedProgram
     from tilesmith.capabilities.sharding.partitioning.report import Account
     from tilesmith.compiler.backends.many_cores import Played
     from tilesmith.compiler.graph.graph import Graph
@@ -81,14 +81,14 @@ class Sharded:
             how they were played; None where that was not asked for.
     """
 
-    program: Program
+    program: ShardedProgram
     account: Account
     machine: str
     axes: Mapping[str, int]
     limit_bytes: int
     objective_us: float | None = None
     bound_us: float | None = None
-    pipeline: Pipeline | None = None
+    pipeline: MeshPipeline | None = None
     streams: ShardedStreams | None = None
     played: Played | None = None
 
@@ -216,14 +216,14 @@ def sharded(request: ShardRequest) -> Sharded:
     )  # fmt: skip
 
 
-def _streams(program: Program, machine: Mesh, microbatches: int) -> ShardedStreams:
+def _streams(program: ShardedProgram, machine: Mesh, microbatches: int) -> ShardedStreams:
     from tilesmith.capabilities.sharding.cores.streams import streams_of
 
     batches = microbatches if max(program.stages, default=0) else 1
     return streams_of(program, machine, batches)
 
 
-def _check_memory(program: Program, costs: Costs) -> None:
+def _check_memory(program: ShardedProgram, costs: Costs) -> None:
     """Raise `InputError` where a core's memory is too small, naming a mesh that is not."""
     needed = program.weight_bytes + program.activation_bytes
     if needed <= costs.core_bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.compiler.graph.graph import Node, Subgraph
 from tilesmith.compiler.host.nodes import node_proto
 from tilesmith.compiler.onnx.inference.inference import type_of_info
@@ -21,7 +21,11 @@ _OWN = 4096
 
 
 def body_of(
-    b: Builder, name: str, inputs: Sequence[Value], nodes: list[Node], outputs: Sequence[Value]
+    b: GraphBuilder,
+    name: str,
+    inputs: Sequence[TensorValue],
+    nodes: list[Node],
+    outputs: Sequence[TensorValue],
 ) -> tuple[Subgraph, tuple[str, ...]]:
     """A body, and the tensors outside that it reads.
 
@@ -46,14 +50,20 @@ def body_of(
     return Subgraph(graph.SerializeToString()), tuple(r for r in reads if r not in own)
 
 
-Turn = Callable[[Value, Value, list[Value]], tuple[Value, Sequence[Value]]]
+Turn = Callable[
+    [TensorValue, TensorValue, list[TensorValue]], tuple[TensorValue, Sequence[TensorValue]]
+]
 """A turn of a loop: of its number, a flag that is true and what is carried, whether there is to be
 another and what is carried on."""
 
 
 def looped(
-    b: Builder, turns: int | None, start: Value | None, initial: Sequence[Value], turn: Turn
-) -> tuple[Value, ...]:
+    b: GraphBuilder,
+    turns: int | None,
+    start: TensorValue | None,
+    initial: Sequence[TensorValue],
+    turn: Turn,
+) -> tuple[TensorValue, ...]:
     """`Loop`: what is carried after all turns.
 
     Args:
@@ -73,5 +83,5 @@ def looped(
     return b.add_many("Loop", inputs, shapes, captures, body=body)
 
 
-def _declared(b: Builder, name: str) -> onnx.ValueInfoProto:
+def _declared(b: GraphBuilder, name: str) -> onnx.ValueInfoProto:
     return helper.make_value_info(name, type_of_info(b.tensors[name]))

@@ -1,8 +1,9 @@
-"""`Builder`: a graph under construction, in ONNX operators; `Value`: what an operation gave.
+"""`GraphBuilder`: a graph under construction, in ONNX operators; `TensorValue`: what an operation
+gave.
 
 StableHLO writes every broadcast out; ONNX's operators broadcast by themselves, and passes know them
-so. A `Value` therefore may stand for a smaller tensor than its shape says, and becomes a whole one
-only where something needs it whole.
+so. A `TensorValue` therefore may stand for a smaller tensor than its shape says, and becomes a
+whole one only where something needs it whole.
 
 Invariants: every tensor's shape and element type is known; an operator on the same inputs is
 written once; what is computed from small constants is a constant at once; nodes of a nested scope
@@ -44,7 +45,7 @@ _MOST_NODES = 500_000
 
 
 @dataclass(frozen=True)
-class Value:
+class TensorValue:
     """A tensor as an operation gave it.
 
     Attributes:
@@ -64,7 +65,7 @@ class Value:
         return self.own == self.shape
 
 
-class Builder:
+class GraphBuilder:
     """See the module's docstring.
 
     Attributes:
@@ -101,23 +102,23 @@ class Builder:
             if name not in self.tensors:
                 return name
 
-    def declare(self, name: str, dtype: str, shape: Shape) -> Value:
+    def declare(self, name: str, dtype: str, shape: Shape) -> TensorValue:
         self.tensors[name] = TensorInfo(name, dtype, shape)
         self.levels[name] = self.level
-        return Value(name, dtype, shape, shape)
+        return TensorValue(name, dtype, shape, shape)
 
     @property
     def level(self) -> int:
         """How many scopes are open."""
         return len(self.written.maps)
 
-    def input(self, base: str, dtype: str, shape: Shape) -> Value:
+    def input(self, base: str, dtype: str, shape: Shape) -> TensorValue:
         """An input of the graph."""
         value = self.declare(self.name(base), dtype, shape)
         self.inputs.append(self.tensors[value.name])
         return value
 
-    def constant(self, array: Any, dtype: str = "") -> Value:
+    def constant(self, array: Any, dtype: str = "") -> TensorValue:
         """A constant; an array is kept, not copied."""
         numbers = np.asarray(array) if not dtype else np.asarray(array).astype(to_numpy(dtype))
         dtype = dtype or dtype_of(numbers)
@@ -132,15 +133,15 @@ class Builder:
             self._equal[key] = value.name
         return value
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> TensorValue:
         info = self.tensors[name]
-        return Value(name, info.dtype, info.dims, info.dims)
+        return TensorValue(name, info.dtype, info.dims, info.dims)
 
-    def known(self, value: Value) -> NDArray[Any] | None:
+    def known(self, value: TensorValue) -> NDArray[Any] | None:
         """The numbers of a value that is constant, in its own shape."""
         return self.constants.get(value.name)
 
-    def single(self, value: Value) -> Any:
+    def single(self, value: TensorValue) -> Any:
         """The one number that a constant holds everywhere, else None."""
         array = self.known(value)
         if array is None or array.size == 0:
@@ -154,7 +155,7 @@ class Builder:
     # -- nodes ----------------------------------------------------------------------------------
     def add(
         self, operator: str, inputs: Sequence[str], dtype: str, shape: Shape, **attributes: Any
-    ) -> Value:
+    ) -> TensorValue:
         """A node of one output."""
         (value,) = self.add_many(operator, inputs, [(dtype, shape)], **attributes)
         return value
@@ -167,7 +168,7 @@ class Builder:
         captures: Sequence[str] = (),
         domain: str = "",
         **attributes: AttributeValue,
-    ) -> tuple[Value, ...]:
+    ) -> tuple[TensorValue, ...]:
         """A node; or what it gives, where it is written already or its inputs are constants."""
         listed = attributes_of(**attributes)
         key = (operator, tuple(inputs), repr(listed), tuple(d for d, _ in results))
@@ -231,8 +232,8 @@ class Builder:
 
     # -- common steps ---------------------------------------------------------------------------
     def elementwise(
-        self, operator: str, *values: Value, dtype: str = "", **attributes: Any
-    ) -> Value:
+        self, operator: str, *values: TensorValue, dtype: str = "", **attributes: Any
+    ) -> TensorValue:
         """An operator that broadcasts, on values as small as they are.
 
         Args:
@@ -249,7 +250,7 @@ class Builder:
         result = self.add(operator, names, dtype or values[0].dtype, own, **attributes)
         return replace(result, shape=shape)
 
-    def _before_reshape(self, values: Sequence[Value]) -> list[Value] | None:
+    def _before_reshape(self, values: Sequence[TensorValue]) -> list[TensorValue] | None:
         """The values with the one that is no single number as it was before it was reshaped."""
         large = [i for i, v in enumerate(values) if np.prod(v.own) != 1]
         if len(large) != 1 or not values[large[0]].whole:
@@ -264,7 +265,7 @@ class Builder:
         plain = (replace(v, shape=()) for v in values)
         return [source if i == large[0] else v for i, v in enumerate(plain)]
 
-    def full(self, value: Value) -> Value:
+    def full(self, value: TensorValue) -> TensorValue:
         """The value as a tensor of its whole shape."""
         if value.whole:
             return value
@@ -273,7 +274,7 @@ class Builder:
         shape = self.constant(np.array(value.shape, np.int64))
         return self.add("Expand", [value.name, shape.name], value.dtype, value.shape)
 
-    def reshape(self, value: Value, shape: Shape) -> Value:
+    def reshape(self, value: TensorValue, shape: Shape) -> TensorValue:
         """The same elements in another shape."""
         if value.shape == shape:
             return value
@@ -281,7 +282,7 @@ class Builder:
             value = self.full(value)
         return self._reshaped(self.value(value.name), shape)
 
-    def _reshaped(self, value: Value, shape: Shape) -> Value:
+    def _reshaped(self, value: TensorValue, shape: Shape) -> TensorValue:
         if value.shape == shape:
             return value
         known = self.known(value)
@@ -295,7 +296,7 @@ class Builder:
         target = self.constant(np.array(shape, np.int64))
         return self.add("Reshape", [value.name, target.name], value.dtype, shape, allowzero=1)
 
-    def transpose(self, value: Value, order: Sequence[int]) -> Value:
+    def transpose(self, value: TensorValue, order: Sequence[int]) -> TensorValue:
         """Axes in another order: axis i of the result is axis `order[i]`."""
         order = tuple(order)
         if order == tuple(range(len(order))):
@@ -324,7 +325,7 @@ class Builder:
             )
         return self.add("Transpose", [value.name], value.dtype, shape, perm=order)
 
-    def _without_ones(self, value: Value, order: Shape) -> Value | None:
+    def _without_ones(self, value: TensorValue, order: Shape) -> TensorValue | None:
         """The transposed value without its axes of one element, where it is transposed already."""
         kept = [axis for axis, extent in enumerate(value.shape) if extent > 1]
         small = self.reshape(value, tuple(value.shape[axis] for axis in kept))
@@ -333,7 +334,7 @@ class Builder:
             return None
         return self.transpose(small, [kept.index(axis) for axis in order if axis in kept])
 
-    def broadcast(self, value: Value, shape: Shape, axes: Sequence[int]) -> Value:
+    def broadcast(self, value: TensorValue, shape: Shape, axes: Sequence[int]) -> TensorValue:
         """Axis i of the value is axis `axes[i]` of the result, and repeated where that is
         longer."""
         lead = len(value.shape) - len(value.own)
@@ -348,16 +349,16 @@ class Builder:
             own[axis - first] = extent
         return replace(self.reshape(small, tuple(own)), shape=shape)
 
-    def cast(self, value: Value, dtype: str) -> Value:
+    def cast(self, value: TensorValue, dtype: str) -> TensorValue:
         if value.dtype == dtype:
             return value
         return self.elementwise("Cast", value, dtype=dtype, to=DTYPE_NUMBERS[dtype])
 
-    def like(self, number: float, value: Value) -> Value:
+    def like(self, number: float, value: TensorValue) -> TensorValue:
         """One number of the value's element type."""
         return self.constant(number, value.dtype)
 
-    def graph(self, outputs: Sequence[tuple[str, Value]]) -> Graph:
+    def graph(self, outputs: Sequence[tuple[str, TensorValue]]) -> Graph:
         """The whole graph.
 
         Args:

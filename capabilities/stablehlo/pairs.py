@@ -15,55 +15,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 
 _NUMBERS = re.compile(r"\(([^(),]+),([^(),]+)\)")
 _BITS = {"float32": np.uint32, "float64": np.uint64}
 
 
 @dataclass(frozen=True)
-class Complex(Value):
-    """A complex value. As a `Value` it is its real part, so only rules of complex numbers may have
-    it; `Translation` gives it to no other.
+class Complex(TensorValue):
+    """A complex value. As a `TensorValue` it is its real part, so only rules of complex numbers
+    may have it; `Translation` gives it to no other.
 
     Attributes:
         imaginary: of the same element type and shape as the real part.
         whole_pair: the tensor [..., 2] that both were cut out of, where there is one.
     """
 
-    imaginary: Value
-    whole_pair: Value | None = None
+    imaginary: TensorValue
+    whole_pair: TensorValue | None = None
 
     @property
-    def real(self) -> Value:
-        return Value(self.name, self.dtype, self.own, self.shape)
+    def real(self) -> TensorValue:
+        return TensorValue(self.name, self.dtype, self.own, self.shape)
 
 
-def paired(real: Value, imaginary: Value) -> Complex:
+def paired(real: TensorValue, imaginary: TensorValue) -> Complex:
     """The complex value of two parts of one shape."""
     return Complex(real.name, real.dtype, real.own, real.shape, imaginary)
 
 
-def parts(value: Value) -> list[Value]:
+def parts(value: TensorValue) -> list[TensorValue]:
     """The two parts of a complex value; a real one alone."""
     return [value.real, value.imaginary] if isinstance(value, Complex) else [value]
 
 
-def flat(values: Sequence[Value]) -> list[Value]:
+def flat(values: Sequence[TensorValue]) -> list[TensorValue]:
     """All parts of all values, in order."""
     return [part for value in values for part in parts(value)]
 
 
-def packed(given: Sequence[Value], like: Sequence[Value]) -> list[Value]:
+def packed(given: Sequence[TensorValue], like: Sequence[TensorValue]) -> list[TensorValue]:
     """What `flat` was given: pairs where `like` has complex values."""
-    left: Iterator[Value] = iter(given)
+    left: Iterator[TensorValue] = iter(given)
     return [
         paired(next(left), next(left)) if isinstance(value, Complex) else next(left)
         for value in like
     ]
 
 
-def stacked(b: Builder, value: Value) -> Value:
+def stacked(b: GraphBuilder, value: TensorValue) -> TensorValue:
     """One tensor [..., 2] of a complex value; a real one as it is."""
     if not isinstance(value, Complex):
         return value
@@ -73,7 +73,7 @@ def stacked(b: Builder, value: Value) -> Value:
     return b.add("Concat", names, value.dtype, (*value.shape, 2), axis=len(value.shape))
 
 
-def parted(b: Builder, pair: Value) -> Complex:
+def parted(b: GraphBuilder, pair: TensorValue) -> Complex:
     """The complex value of a tensor [..., 2]."""
     shape, axis = pair.shape[:-1], len(pair.shape) - 1
     halves = []
@@ -85,7 +85,7 @@ def parted(b: Builder, pair: Value) -> Complex:
     return replace(paired(halves[0], halves[1]), whole_pair=pair)
 
 
-def constant(b: Builder, array: NDArray[Any]) -> Value:
+def constant(b: GraphBuilder, array: NDArray[Any]) -> TensorValue:
     """A constant, of complex numbers or of others."""
     if array.dtype.kind != "c":
         return b.constant(array)

@@ -13,13 +13,13 @@ from typing import Any
 
 from tilesmith.capabilities.stablehlo import pairs
 from tilesmith.capabilities.stablehlo.attributes import is_complex, name_of, place_of, tensor_type
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.passes import legalised, with_shapes
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.search_space.support.errors import ModelError
 from tilesmith.search_space.support.registry import Registry
 
-Values = Sequence[Value]
+Values = Sequence[TensorValue]
 Rule = Callable[["Translation", Any, Values], Values]
 
 rules: Registry[Rule] = Registry("StableHLO operation", "tilesmith.capabilities.stablehlo.rules")
@@ -36,7 +36,7 @@ class Translation:
     """
 
     def __init__(self, module: Any, name: str) -> None:
-        self.builder = Builder(name)
+        self.builder = GraphBuilder(name)
         self.name = name
         self._module = module  # operations live as long as it does
         self._functions = _functions(module)
@@ -68,7 +68,7 @@ class Translation:
         given = outputs or _result_names(main, len(results))
         return self.builder.graph(list(zip(given, results, strict=True)))
 
-    def _input(self, argument: Any, number: int, named: Sequence[str]) -> Value:
+    def _input(self, argument: Any, number: int, named: Sequence[str]) -> TensorValue:
         kind = tensor_type(argument.type, f"input {number} of '{self.name}'")
         base = named[0] if named else self._named(argument, number)
         if is_complex(argument.type):
@@ -110,7 +110,9 @@ class Translation:
             raise ModelError(f"{where} calls '{name}', which '{self.name}' does not define")
         return self.region(function.regions[0], values)
 
-    def region(self, region: Any, values: Values, outer: dict[Any, Value] | None = None) -> Values:
+    def region(
+        self, region: Any, values: Values, outer: dict[Any, TensorValue] | None = None
+    ) -> Values:
         """What a region gives for values of its arguments.
 
         Args:
@@ -134,7 +136,7 @@ class Translation:
             self._translate(operation, known)
         raise ModelError(f"a region of '{self.name}' does not return anything")
 
-    def _translate(self, operation: Any, known: dict[Any, Value]) -> None:
+    def _translate(self, operation: Any, known: dict[Any, TensorValue]) -> None:
         name = operation.operation.name
         values = [self._read(known, operand, operation) for operand in operation.operands]
         rule = rules.find(f"complex.{name}" if _is_of_pairs(operation, values) else name)
@@ -151,7 +153,7 @@ class Translation:
         for result, value in zip(operation.results, results, strict=True):
             known[result] = value
 
-    def _read(self, known: dict[Any, Value], operand: Any, operation: Any) -> Value:
+    def _read(self, known: dict[Any, TensorValue], operand: Any, operation: Any) -> TensorValue:
         value = known.get(operand)
         if value is None:
             raise ModelError(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.search_space.support.errors import JobError
@@ -38,7 +38,7 @@ _PLACES = 256
 
 
 @dataclass(frozen=True)
-class Rows:
+class TurnWindows:
     """Windows of a tensor, another one each turn.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rows:
         sizes: of a window.
     """
 
-    starts: dict[int, Table | Value]
+    starts: dict[int, Table | TensorValue]
     batch: Shape
     sizes: Shape
 
@@ -87,12 +87,12 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenRow:
     """A state after a row of it was written: which state, where, and what."""
 
     state: str
-    rows: Rows
-    update: Value
+    rows: TurnWindows
+    update: TensorValue
 
 
 @dataclass
@@ -111,15 +111,15 @@ class Turns:
 
     count: int
     tables: dict[str, Table]
-    states: dict[str, Value]
+    states: dict[str, TensorValue]
     outside: tuple[list[Node], Any, list[Turns]]
     level: int
-    scanned: dict[str, tuple[Value, bool]] = field(default_factory=dict)
-    seen: list[tuple[str, Rows]] = field(default_factory=list)
-    written: dict[str, Written] = field(default_factory=dict)
+    scanned: dict[str, tuple[TensorValue, bool]] = field(default_factory=dict)
+    seen: list[tuple[str, TurnWindows]] = field(default_factory=list)
+    written: dict[str, WrittenRow] = field(default_factory=dict)
 
     @contextmanager
-    def around(self, b: Builder) -> Iterator[None]:
+    def around(self, b: GraphBuilder) -> Iterator[None]:
         """Nodes written inside the block are put before the loop."""
         inside = (b.nodes, b.written, b.turns)
         b.nodes, b.written, b.turns = self.outside
@@ -128,10 +128,10 @@ class Turns:
         finally:
             b.nodes, b.written, b.turns = inside
 
-    def is_outside(self, b: Builder, value: Value) -> bool:
+    def is_outside(self, b: GraphBuilder, value: TensorValue) -> bool:
         return value.name in b.constants or b.levels[value.name] < self.level
 
-    def table(self, b: Builder, value: Value) -> Table | None:
+    def table(self, b: GraphBuilder, value: TensorValue) -> Table | None:
         """[turns or 1, *own]: the value in each turn; None if it does not follow from counters."""
         known = self.tables.get(value.name)
         if known is not None:
@@ -148,14 +148,14 @@ class Turns:
             self.tables[value.name] = known
         return known
 
-    def _read(self, b: Builder, whole: Value, backwards: bool) -> Table | None:
+    def _read(self, b: GraphBuilder, whole: TensorValue, backwards: bool) -> Table | None:
         """Rows of a constant."""
         rows = b.known(whole)
         if rows is None or math.prod(rows.shape[1:]) > _PLACES:
             return None
         return rows[::-1] if backwards else rows
 
-    def _computed(self, b: Builder, node: Node, value: Value) -> Table | None:
+    def _computed(self, b: GraphBuilder, node: Node, value: TensorValue) -> Table | None:
         shaped = node.operator in ("Reshape", "Expand")
         names = node.inputs[:1] if shaped else node.inputs
         if not (shaped or node.operator == "Concat" or node.operator in _POINTWISE):
@@ -180,9 +180,11 @@ class Turns:
             return None
         return np.broadcast_to(results[value.name], (turns, *value.own))
 
-    def rows(self, b: Builder, starts: dict[int, Value], batch: Shape, sizes: Shape) -> Rows | None:
+    def rows(
+        self, b: GraphBuilder, starts: dict[int, TensorValue], batch: Shape, sizes: Shape
+    ) -> TurnWindows | None:
         """Windows that are known by turn, or the same in all; None where some are neither."""
-        places: dict[int, Table | Value] = {}
+        places: dict[int, Table | TensorValue] = {}
         for axis, start in starts.items():
             table = self.table(b, start)
             if table is not None:
@@ -194,9 +196,9 @@ class Turns:
             if same is None:
                 return None
             places[axis] = same
-        return Rows(places, batch, sizes)
+        return TurnWindows(places, batch, sizes)
 
-    def _before(self, b: Builder, value: Value) -> Value | None:
+    def _before(self, b: GraphBuilder, value: TensorValue) -> TensorValue | None:
         """A value that is the same in all turns, computed before the loop; None for another."""
         if self.is_outside(b, value):
             return value
@@ -235,7 +237,7 @@ class Turns:
                 broken.add(name)
         return broken
 
-    def _in_turn(self, written: Rows, read: list[Rows], shape: Shape) -> bool:
+    def _in_turn(self, written: TurnWindows, read: list[TurnWindows], shape: Shape) -> bool:
         """Whether nothing is written twice, nor read after it was written."""
         tabled = all(isinstance(start, np.ndarray) for start in written.starts.values())
         places = written.elements(shape, self.count)

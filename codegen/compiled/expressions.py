@@ -12,7 +12,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from tilesmith.codegen.compiled.signature import ARRAYS, Parameter, Signature, Source
+from tilesmith.codegen.compiled.signature import (
+    ARRAYS,
+    FunctionParameter,
+    FunctionSignature,
+    FunctionSource,
+)
 
 INT, FLOAT, BOOL = ir.IntType(64), ir.DoubleType(), ir.IntType(1)
 SINGLE = ir.FloatType()
@@ -49,14 +54,14 @@ class Expressions:
 
     def __init__(
         self,
-        source: Source,
+        source: FunctionSource,
         module: ir.Module,
         name: str,
         names: dict[str, Any],
         helpers: dict[str, Any],
     ) -> None:
         self.source, self.names, self.helpers = source, names, helpers
-        self.signature = Signature.of(source, names)
+        self.signature = FunctionSignature.of(source, names)
         self.result = TYPES[self.signature.result]
         kinds = [TYPES[kind] for kind in self.signature.kinds]
         self.function = ir.Function(module, ir.FunctionType(self.result, kinds), name=name)
@@ -64,7 +69,7 @@ class Expressions:
         self.at = ir.IRBuilder(self.function.append_basic_block("body"))
         self.arrays: dict[tuple[str, str], int] = {}
         self.numbers: dict[tuple[str, str], Any] = {}
-        self.tables: dict[str, Parameter] = {}
+        self.tables: dict[str, FunctionParameter] = {}
         self.own = {
             node.id
             for node in ast.walk(source.tree)

@@ -1,4 +1,5 @@
-"""`Compiled`: a function of the subset below, translated and run as native code on first call.
+"""`NativeFunction`: a function of the subset below, translated and run as native code on first
+call.
 
 The passes over instruction streams (dependences, scheduling, timeline) look at a hundred thousand
 instructions or more, each step depending on the last, so numpy cannot batch them. They are written
@@ -33,7 +34,7 @@ from itertools import repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from tilesmith.codegen.compiled.signature import ARRAYS, Signature, Source
+from tilesmith.codegen.compiled.signature import ARRAYS, FunctionSignature, FunctionSource
 from tilesmith.codegen.host import object_cache
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Compiled(Generic[P, R]):
+class NativeFunction(Generic[P, R]):
     """A function of the subset; calling it runs native code. See the module's docstring."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
         self.__doc__ = function.__doc__
         self._native: Callable[..., Any] | None = None
-        self._signature: Signature | None = None
+        self._signature: FunctionSignature | None = None
         self._written: frozenset[int] = frozenset()
 
     @property
@@ -58,11 +59,13 @@ class Compiled(Generic[P, R]):
         return str(self.function.__code__.co_name)
 
     @property
-    def helpers(self) -> dict[str, Compiled[..., Any]]:
+    def helpers(self) -> dict[str, NativeFunction[..., Any]]:
         """The compiled functions that this one calls, by name."""
         known = self.function.__globals__
         referenced = {name: known.get(name) for name in self.function.__code__.co_names}
-        return {name: value for name, value in referenced.items() if isinstance(value, Compiled)}
+        return {
+            name: value for name, value in referenced.items() if isinstance(value, NativeFunction)
+        }
 
     @property
     def python(self) -> Callable[P, R]:
@@ -97,9 +100,9 @@ class Compiled(Generic[P, R]):
         return result
 
 
-def compiled(function: Callable[P, R]) -> Compiled[P, R]:
+def compiled(function: Callable[P, R]) -> NativeFunction[P, R]:
     """Decorator: compile `function` on first call."""
-    return Compiled(function)
+    return NativeFunction(function)
 
 
 def _passed(value: Any, kind: str, name: str) -> Any:
@@ -110,7 +113,7 @@ def _passed(value: Any, kind: str, name: str) -> Any:
     return value.ctypes.data
 
 
-def translate(function: Compiled[..., Any]) -> Translator:
+def translate(function: NativeFunction[..., Any]) -> Translator:
     """A function as one of an LLVM module of its own.
 
     Raises:
@@ -121,7 +124,9 @@ def translate(function: Compiled[..., Any]) -> Translator:
     return _translate(function, ir.Module(function.name), {})
 
 
-def _build(function: Compiled[..., Any]) -> tuple[Signature, frozenset[int], Callable[..., Any]]:
+def _build(
+    function: NativeFunction[..., Any],
+) -> tuple[FunctionSignature, frozenset[int], Callable[..., Any]]:
     """(signature, places of the arrays that are written, native code) of a function."""
     import llvmlite.binding as llvm
 
@@ -161,12 +166,12 @@ def _object(text: str, machine: Any) -> bytes:
 
 
 def _translate(
-    function: Compiled[..., Any], module: Any, known: dict[Any, Translator | None]
+    function: NativeFunction[..., Any], module: Any, known: dict[Any, Translator | None]
 ) -> Translator:
     """Add a function to an LLVM module, its helpers first; `known` are those already there."""
     from tilesmith.codegen.compiled.translator import Translator
 
-    source = Source.of(function.function)
+    source = FunctionSource.of(function.function)
     known[function] = None
     helpers = {}
     for name, helper in function.helpers.items():

@@ -41,7 +41,7 @@ RESULTS = {"int": "int", "float": "float", "None": "none"}
 
 
 @dataclass(frozen=True)
-class Source:
+class FunctionSource:
     """A function's syntax, and where it stands."""
 
     tree: ast.FunctionDef
@@ -49,7 +49,7 @@ class Source:
     line: int
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Source:
+    def of(cls, function: Callable[..., Any]) -> FunctionSource:
         code = function.__code__
         try:
             text = textwrap.dedent(inspect.getsource(function))
@@ -71,7 +71,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class FunctionParameter:
     """A parameter: `kind` of a number or array, or the fields (name, kind) of a table."""
 
     name: str
@@ -85,10 +85,10 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Signature:
+class FunctionSignature:
     """Parameters in order, and the kind of the result."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FunctionParameter, ...]
     result: str
 
     @property
@@ -97,7 +97,7 @@ class Signature:
         return [kind for parameter in self.parameters for _, kind in parameter.parts]
 
     @classmethod
-    def of(cls, source: Source, names: dict[str, Any]) -> Signature:
+    def of(cls, source: FunctionSource, names: dict[str, Any]) -> FunctionSignature:
         """The signature of a function whose annotations mean what `names` says."""
         given = source.tree.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.defaults:
@@ -113,12 +113,12 @@ class Signature:
         return cls(tuple(parameters), RESULTS[result])
 
 
-def _parameter(source: Source, node: ast.arg, names: dict[str, Any]) -> Parameter:
+def _parameter(source: FunctionSource, node: ast.arg, names: dict[str, Any]) -> FunctionParameter:
     if node.annotation is None:
         raise source.refusal(node, f"parameter '{node.arg}' needs an annotation")
     text = ast.unparse(node.annotation)
     if text in KINDS:
-        return Parameter(node.arg, KINDS[text])
+        return FunctionParameter(node.arg, KINDS[text])
     table = _fields(names.get(text))
     if not table:
         raise source.refusal(
@@ -126,7 +126,7 @@ def _parameter(source: Source, node: ast.arg, names: dict[str, Any]) -> Paramete
             f"parameter '{node.arg}' is of type {text}; {', '.join(KINDS)}, or a frozen dataclass "
             "or NamedTuple of such is expected",
         )
-    return Parameter(node.arg, table=table)
+    return FunctionParameter(node.arg, table=table)
 
 
 def _fields(table: Any) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from tilesmith.codegen.compiled.expressions import FLOAT, INT, SINGLE, Expressions
-from tilesmith.codegen.compiled.signature import Source
+from tilesmith.codegen.compiled.signature import FunctionSource
 
 
 class Translator(Expressions):
@@ -32,7 +32,7 @@ class Translator(Expressions):
 
     def __init__(
         self,
-        source: Source,
+        source: FunctionSource,
         module: ir.Module,
         name: str,
         names: dict[str, Any],

@@ -30,7 +30,7 @@ ENVIRONMENT = "TILESMITH_CPU"
 
 
 @dataclass(frozen=True)
-class Description:
+class HostDescription:
     """What a file says; without one nothing."""
 
     file: str = ""
@@ -68,15 +68,15 @@ class Description:
         return changed
 
 
-def description() -> Description:
+def description() -> HostDescription:
     """What the environment's file says; `TargetError` if it cannot be read."""
     return _read(os.environ.get(ENVIRONMENT, ""))
 
 
 @cache
-def _read(file: str) -> Description:
+def _read(file: str) -> HostDescription:
     if not file:
-        return Description()
+        return HostDescription()
     try:
         table = tomllib.loads(Path(file).read_text())
     except OSError as error:
@@ -88,4 +88,4 @@ def _read(file: str) -> Description:
         raise TargetError(f"{ENVIRONMENT}: '{file}': processor = {processor!r} is no text")
     if not isinstance(without, list) or not all(isinstance(one, str) for one in without):
         raise TargetError(f"{ENVIRONMENT}: '{file}': without = {without!r} is no list of texts")
-    return Description(file, processor, tuple(without), tuple(parse_facts(file, table).items()))
+    return HostDescription(file, processor, tuple(without), tuple(parse_facts(file, table).items()))

@@ -7,7 +7,7 @@ loads what is there and combines, over the lanes too where the element does not 
 from __future__ import annotations
 
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
-from tilesmith.codegen.llvm.expressions.loads import Lane, Memory
+from tilesmith.codegen.llvm.expressions.loads import BufferMemory, Lane
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile
 from tilesmith.codegen.llvm.expressions.values import ValueEmitter
 from tilesmith.codegen.llvm.functions.vector_math import FLAGS
@@ -40,7 +40,7 @@ class BlockEmitter:
         builder: Builder,
         index: IndexEmitter,
         registers: RegisterFile,
-        memory: Memory,
+        memory: BufferMemory,
         values: ValueEmitter,
     ) -> None:
         self.builder = builder

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.llvm.blocks import BlockEmitter
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter, elements
-from tilesmith.codegen.llvm.expressions.loads import Lane, Memory
+from tilesmith.codegen.llvm.expressions.loads import BufferMemory, Lane
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile, vector_registers
 from tilesmith.codegen.llvm.expressions.values import ValueEmitter
 from tilesmith.codegen.llvm.functions.vector_math import VectorMath
@@ -65,7 +65,7 @@ STACK_LIMIT = 4096
 
 
 @dataclass
-class Workspace:
+class ScratchSpace:
     """Bytes handed out so far, and the most ever in use."""
 
     used: int = 0
@@ -87,8 +87,8 @@ class FunctionEmitter:
         instructions = instruction_set_of(target)
         self.width = width = vector_width(target)
         self.full = target.integer("vector.registers") - SPARE_REGISTERS
-        self.shared = Workspace()
-        self.local = Workspace()
+        self.shared = ScratchSpace()
+        self.local = ScratchSpace()
         pointers = len(program.parameters) + bool(program.sizes)
         inner = (*[POINTER] * pointers, INDEX, INDEX, POINTER, POINTER, POINTER)
         self.function = Function(module, f"{name}.body", VOID, inner)
@@ -104,7 +104,7 @@ class FunctionEmitter:
         self.index = IndexEmitter(self.builder)
         self.registers = RegisterFile(self.entry, width)
         self.registers.attach(self.builder)
-        self.memory = Memory(
+        self.memory = BufferMemory(
             {b.name: b for b in (*program.parameters, *program.literals)},
             {b.name: a for b, a in zip(program.parameters, self.function.arguments, strict=False)},
             frozenset(block.buffer for block in blocks(program.body)),

@@ -22,9 +22,9 @@ from tilesmith.compiler.backends.recorded import Records
 from tilesmith.compiler.backends.timed import TimedSteps
 from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
 from tilesmith.compiler.graph.graph import Graph
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, DeviceStep, KernelStep, Recipe
-from tilesmith.compiler.rewriting.pipeline import Pipeline
+from tilesmith.compiler.rewriting.pipeline import PassPipeline
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.meshes.mesh import Mesh
@@ -100,7 +100,7 @@ class Backend(ABC):
                 "'tilesmith shard --mesh ... --pipeline' cuts them over the cores of a mesh"
             )
 
-    def pipeline(self, target: Target, precision: str) -> Pipeline:
+    def pipeline(self, target: Target, precision: str) -> PassPipeline:
         """What a model goes through on the target before schedules are chosen.
 
         Args:
@@ -113,7 +113,7 @@ class Backend(ABC):
             raise ModelError(
                 f"target '{target.name}' has no kernels in precision '{precision}', only fp32"
             )
-        return Pipeline()
+        return PassPipeline()
 
     @abstractmethod
     def check(self, target: Target) -> None:
@@ -198,7 +198,7 @@ class Backend(ABC):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         """A callable that runs kernel steps one after another on the given memory."""
 
@@ -206,7 +206,7 @@ class Backend(ABC):
         self,
         recipe: Recipe,
         steps: Sequence[DeviceStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         """The same of steps of every kind.
 
@@ -222,7 +222,7 @@ class Backend(ABC):
         return self.link(recipe, kernels, memory)
 
     def link_timed(
-        self, recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory
+        self, recipe: Recipe, steps: Sequence[DeviceStep], memory: RunMemory
     ) -> TimedSteps | None:
         """The same as steps that write down when each of them ran.
 
@@ -231,7 +231,7 @@ class Backend(ABC):
         return None
 
     def wrong_instruction(
-        self, recipe: Recipe, step: KernelStep, memory: Memory
+        self, recipe: Recipe, step: KernelStep, memory: RunMemory
     ) -> WrongInstruction | None:
         """The first instruction of a kernel whose output differs from what its loop program means.
 

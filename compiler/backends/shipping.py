@@ -1,6 +1,6 @@
 """Compiled models as libraries: what is asked for, who writes it, and what came of it.
 
-A family's models become libraries where an `Emitter` is registered under the family's name.
+A family's models become libraries where an `LibraryEmitter` is registered under the family's name.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Library:
         return {**fields, "bytes": nbytes, **({"sizes": sizes} if sizes else {})}
 
 
-class Emitter(ABC):
+class LibraryEmitter(ABC):
     """Writes compiled models of one family of targets as libraries for programs without Python."""
 
     @abstractmethod
@@ -133,11 +133,13 @@ class Emitter(ABC):
         """
 
 
-emitters: Registry[type[Emitter]] = Registry("library emitter", "", TargetError, room="emitter")
+emitters: Registry[type[LibraryEmitter]] = Registry(
+    "library emitter", "", TargetError, room="emitter"
+)
 """By family of targets."""
 
 
-def emitter_of(target: Target) -> Emitter:
+def emitter_of(target: Target) -> LibraryEmitter:
     """What writes libraries for a target.
 
     Raises:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilesmith.compiler.decompositions.parts.taps import (
     LARGEST,
-    Axis,
+    PixelAxis,
     Taps,
     is_float32,
     sampled,
@@ -52,7 +52,7 @@ def deform_conv(composer: Composer, node: Node) -> str | None:
         shape = (images, 1, taps * pixels)
         known = composer.constant(start.reshape(1, 1, -1))
         place = composer.pointwise("Add", composer.view(move, shape), known)
-        both.append(Axis(composer, extent, "linear").taps(place, "zeros"))
+        both.append(PixelAxis(composer, extent, "linear").taps(place, "zeros"))
     samples = together(composer, both, extents)
     if mask := node.input(4):
         factor = composer.view(mask, (images, 1, 1, taps * pixels))

@@ -13,7 +13,7 @@ import numpy as np
 from tilesmith.compiler.decompositions.parts.taps import (
     LARGEST,
     OFFSETS,
-    Axis,
+    PixelAxis,
     is_float32,
     sampled,
     together,
@@ -42,7 +42,7 @@ def grid_sample(composer: Composer, node: Node) -> str | None:
         return None
     grid = composer.view(node.inputs[1], (n, samples, count))
     coordinates = composer.parts_of(composer.transpose(grid, (2, 0, 1)), 0)
-    axes = [Axis(composer, extent, mode) for extent in extents]
+    axes = [PixelAxis(composer, extent, mode) for extent in extents]
     places = [
         _pixels(axis, composer.view(coordinate, (n, 1, samples)), corners)
         for axis, coordinate in zip(axes, reversed(coordinates), strict=True)
@@ -54,7 +54,7 @@ def grid_sample(composer: Composer, node: Node) -> str | None:
     return composer.view(sampled_pixels, result)
 
 
-def _pixels(axis: Axis, place: str, corners: bool) -> str:
+def _pixels(axis: PixelAxis, place: str, corners: bool) -> str:
     """From -1 .. 1 to pixels: the ends are the centres of the last pixels, or their edges."""
     shifted = axis.of("Add", place, 1.0)
     if corners:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilesmith.compiler.decompositions.parts.taps import (
     LARGEST,
-    Axis,
+    PixelAxis,
     Taps,
     is_float32,
     sampled,
@@ -42,7 +42,9 @@ def roi_align(composer: Composer, node: Node) -> str | None:
     left, top, right, bottom = (composer.view(name, (regions, 1, 1, 1)) for name in corners)
     both = []
     for axis, (first, last) in enumerate(((top, bottom), (left, right))):
-        reached = _taps(Axis(composer, extents[axis], "linear"), node, (first, last), bins[axis])
+        reached = _taps(
+            PixelAxis(composer, extents[axis], "linear"), node, (first, last), bins[axis]
+        )
         here, there = (bins[axis], 1)[:: 1 - 2 * axis], 2 * count
         both.append(Taps(*(
             composer.view(name, (regions, there, *here)) for name in (reached.index, reached.weight)
@@ -57,7 +59,7 @@ def roi_align(composer: Composer, node: Node) -> str | None:
     )  # fmt: skip
 
 
-def _taps(axis: Axis, node: Node, ends: tuple[str, str], bins: int) -> Taps:
+def _taps(axis: PixelAxis, node: Node, ends: tuple[str, str], bins: int) -> Taps:
     """Taps along an axis: (regions, samples, 2, bins)."""
     composer, count = axis.composer, int(node.attribute("sampling_ratio", 0))
     coordinates = "half_pixel" if composer.opset >= 16 else "output_half_pixel"

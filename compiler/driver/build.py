@@ -26,7 +26,7 @@ from tilesmith.compiler.recipe.program import Recipe
 from tilesmith.compiler.recipe.updates import with_updates
 from tilesmith.compiler.rewriting.graph_pass import apply
 from tilesmith.compiler.runtime.executable import Executable
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, between_kernels, fastest
 from tilesmith.compiler.settling.settlement import Settled, UnconvertibleError, settle
 from tilesmith.compiler.settling.tables import share_tables
@@ -137,7 +137,7 @@ def recipe_of(
     if backend.falls_back:
         _check_size(lowered, target, options.chips)
     choices = pinned(lowered) if pinned is not None else {}
-    chooser = Chooser(
+    chooser = ScheduleChooser(
         target, database, options.threads, choices, measured_only=options.require_tuned
     )
     if options.require_tuned:
@@ -147,7 +147,7 @@ def recipe_of(
 
 
 def fastest_recipe(
-    lowered: Graph, chooser: Chooser, arrange: Arrange = plan_arena, chips: int = 1
+    lowered: Graph, chooser: ScheduleChooser, arrange: Arrange = plan_arena, chips: int = 1
 ) -> Recipe:
     """The recipe of a model as kernels; of several assignments of schedules the fastest."""
     target, backend = chooser.target, backend_of(chooser.target)
@@ -185,7 +185,7 @@ def _check_size(graph: Graph, target: Target, chips: int) -> None:
 
 
 def _settled(
-    graph: Graph, chooser: Chooser
+    graph: Graph, chooser: ScheduleChooser
 ) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
     """Schedules and code; where a family falls back, kernels without code get other schedules, and
     those that have none go to the host."""
@@ -251,7 +251,7 @@ def compile_kernels(
     return compiled
 
 
-def require_tuned(graph: Graph, chooser: Chooser) -> None:
+def require_tuned(graph: Graph, chooser: ScheduleChooser) -> None:
     """Raise `ModelError` if no search found the schedule of a workload of the graph."""
     missing = {
         node.workload.key: chooser.best(node.workload).origin

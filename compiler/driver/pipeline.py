@@ -36,7 +36,7 @@ from tilesmith.compiler.passes.volumes import FlattenVolumes
 from tilesmith.compiler.rewriting.decomposition import Decompose
 from tilesmith.compiler.rewriting.graph_pass import Pass, apply
 from tilesmith.compiler.rewriting.lower import LowerToKernels
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
 from tilesmith.search_space.hardware.target import Target
 
@@ -107,7 +107,7 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
 
 def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
     """`passes_for` and the settling of layouts, which ends a compilation; errors as there."""
-    return (*passes_for(target, precision), SettleLayouts(Chooser(target, None, 1)))
+    return (*passes_for(target, precision), SettleLayouts(ScheduleChooser(target, None, 1)))
 
 
 def simplify(graph: Graph) -> Graph:

@@ -4,7 +4,8 @@ A group is its last operator's formula and the groups that are computed inside i
 may join is known by counts alone - how often each tensor is read, how deep it stands, which type
 the whole has - so that a chain of n operators costs n; the whole formula is composed, typed and
 printed once, when nothing more joins. Invariant: `formula()` of a group has the operands
-`Group.uses`, in that order, the depth `Group.depth` and the type `Group.dtype`.
+`FormulaGroup.uses`, in that order, the depth `FormulaGroup.depth` and the type
+`FormulaGroup.dtype`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tilesmith.search_space.support.errors import WorkloadError
 
 
 @dataclass(frozen=True)
-class Group:
+class FormulaGroup:
     """Operators that are one kernel.
 
     Attributes:
@@ -52,12 +53,12 @@ class Group:
     depths: Mapping[str, int]
     depth: int
     nodes: tuple[Node, ...]
-    inside: Mapping[str, Group] = field(default_factory=dict)
+    inside: Mapping[str, FormulaGroup] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, node: Node, result: TensorInfo, own: Scalar, reads: Sequence[TensorInfo]
-    ) -> Group | None:
+    ) -> FormulaGroup | None:
         """The group of one operator; None where no kernel computes its formula."""
         types = [info.dtype for info in reads]
         try:
@@ -80,7 +81,7 @@ class Group:
                 depths[name] = max(depths.get(name, 0), inner)
         return cls(node, result, own, tuple(reads), dtype, uses, depths, depth, (node,))
 
-    def joined(self, before: Group) -> Group | None:
+    def joined(self, before: FormulaGroup) -> FormulaGroup | None:
         """The group with another in place of a tensor of `reads`; None where no kernel computes it.
 
         A tensor that is read twice or broadcast on the way, or whose values were rounded, stays
@@ -107,7 +108,7 @@ class Group:
             self, uses=uses, depths=depths, depth=depth, nodes=nodes, inside=inside, dtype=dtype
         )
 
-    def _dtype(self, inside: Mapping[str, Group]) -> str | None:
+    def _dtype(self, inside: Mapping[str, FormulaGroup]) -> str | None:
         """The type of the whole with groups inside; None where a function is not for theirs."""
         types, stand_ins = [], {}
         for index, info in enumerate(self.reads):
@@ -146,7 +147,7 @@ def _gives(dtype: str, wanted: str) -> bool:
     return dtype == wanted or (dtype in (NUMBER, "bool") and is_floating(wanted))
 
 
-def _stand_in(group: Group, index: int) -> Scalar:
+def _stand_in(group: FormulaGroup, index: int) -> Scalar:
     """What has a group's type, which is not its result's, in place of operand number `index`."""
     if group.dtype == NUMBER:
         return call("to_float32", operand(index))

@@ -12,8 +12,8 @@ from typing import Any
 from onnx import helper
 from onnx.reference.op_run import OpRun
 
-from tilesmith.compiler.host.operators.call import Call, Results
-from tilesmith.compiler.host.operators.loops import Loop, Scan
+from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.loops import HostLoop, Scan
 from tilesmith.compiler.host.operators.optional import Optional
 from tilesmith.compiler.host.overrides import EARLIER, OPERATORS, Operator, own_operator
 
@@ -33,7 +33,7 @@ class _Own(OpRun):
         }
         written = sum(bool(name) for name in self.onnx_node.output)
         opset = self.run_params["opsets"].get("", 1)
-        return type(self).operator(Call(attributes, arrays, opset, written))
+        return type(self).operator(OperatorCall(attributes, arrays, opset, written))
 
 
 def _text(value: Any) -> Any:
@@ -43,7 +43,7 @@ def _text(value: Any) -> Any:
 @cache
 def own_classes(opset: int) -> list[type[OpRun]]:
     """Classes for the `new_ops` of a `ReferenceEvaluator` of a model of this opset."""
-    classes: list[type[OpRun]] = [Loop, Optional, Scan]
+    classes: list[type[OpRun]] = [type("Loop", (HostLoop,), {}), Optional, Scan]
     for name in sorted({*OPERATORS, *EARLIER}):
         if (function := own_operator(name, opset)) is not None:
             classes.append(type(name, (_Own,), {"operator": staticmethod(function)}))

@@ -22,7 +22,7 @@ from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Node, Subgrap
 from tilesmith.compiler.graph.value_types import texts
 from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
-from tilesmith.compiler.host.operators.call import Call
+from tilesmith.compiler.host.operators.call import OperatorCall
 from tilesmith.compiler.host.overrides import Operator, own_operator
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError
@@ -177,7 +177,7 @@ class HostFunction:
         texts = {n: v.decode() for n, v in attributes.items() if isinstance(v, bytes)}
         inputs = [arrays[name] if name else None for name in proto.input]
         stated = {**attributes, **texts}
-        results = operator(Call(stated, inputs, self._opset, len(self._writes)))
+        results = operator(OperatorCall(stated, inputs, self._opset, len(self._writes)))
         return {name: r for name, r in zip(proto.output, results, strict=False) if name}
 
 

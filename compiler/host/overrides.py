@@ -1,14 +1,14 @@
 """Operators that `onnx.reference` computes wrongly or not at all: which, and who computes them.
 
-Found by comparing with onnxruntime and the standard's text. Invariant: a function takes a `Call`
-and returns the outputs in order, values and dtypes as ONNX's text defines them.
+Found by comparing with onnxruntime and the standard's text. Invariant: a function takes a
+`OperatorCall` and returns the outputs in order, values and dtypes as ONNX's text defines them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilesmith.compiler.host.operators.call import Call, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results
 from tilesmith.compiler.host.operators.columns import col2im
 from tilesmith.compiler.host.operators.earlier import (
     flattened_log_softmax,
@@ -68,7 +68,7 @@ from tilesmith.compiler.host.operators.windows import (
     max_pool,
 )
 
-Operator = Callable[[Call], Results]
+Operator = Callable[[OperatorCall], Results]
 
 OPERATORS: dict[str, Operator] = {
     "AffineGrid": affine_grid,

@@ -41,7 +41,7 @@ def is_integer_product(node: Node | None) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class QuantisedProduct:
     """A product of quantised tensors, in whichever operators a model has it.
 
     Attributes:
@@ -114,7 +114,7 @@ def float_constant(rewriter: Rewriter, base: str, value: Any) -> str:
 
 
 def corrected(
-    rewriter: Rewriter, product: Product, shift: Doubles, epilogue: Epilogue
+    rewriter: Rewriter, product: QuantisedProduct, shift: Doubles, epilogue: Epilogue
 ) -> Doubles | None:
     """Add the step that takes the zero point's part away and adds `shift`, as whole numbers.
 
@@ -133,7 +133,7 @@ def corrected(
     return None if fits else shift
 
 
-def to_bytes(rewriter: Rewriter, product: Product, after: Requantisation) -> Epilogue:
+def to_bytes(rewriter: Rewriter, product: QuantisedProduct, after: Requantisation) -> Epilogue:
     """The epilogue that makes bytes of a product's sums.
 
     Behind `rescale` numbers are counted in the scale of the next bytes; before the last step that
@@ -190,7 +190,7 @@ def within_bytes(coding: Coding, bounds: Bounds) -> bool:
     return coding.byte(low) == coding.byte(-np.inf) and coding.byte(high) == coding.byte(np.inf)
 
 
-def to_numbers(rewriter: Rewriter, product: Product) -> Epilogue:
+def to_numbers(rewriter: Rewriter, product: QuantisedProduct) -> Epilogue:
     """The epilogue that makes float32 numbers of a product's sums."""
     epilogue: Epilogue = []
     name = product.node.writes[0]

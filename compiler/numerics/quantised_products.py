@@ -1,8 +1,8 @@
 """Which products of a model are of quantised tensors, and why one is not of whole numbers.
 
 `product_of` reads Conv, MatMul and Gemm of dequantised operands, and MatMulInteger and ConvInteger,
-as one `Product`. Where a product has something quantised about it but cannot be one of unsigned
-bytes and constant int8 weights, the answer is the reason, in words for a report.
+as one `QuantisedProduct`. Where a product has something quantised about it but cannot be one of
+unsigned bytes and constant int8 weights, the answer is the reason, in words for a report.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.compiler.graph.graph import Node
-from tilesmith.compiler.numerics.integer_products import Product
+from tilesmith.compiler.numerics.integer_products import QuantisedProduct
 from tilesmith.compiler.numerics.quantised import (
     bias_in_steps,
     coded_weights,
@@ -27,19 +27,19 @@ SUMS = ("MatMulInteger", "ConvInteger")
 _MOST = 2**31 - 1
 
 
-def product_of(rewriter: Rewriter, node: Node) -> Product | str | None:
+def product_of(rewriter: Rewriter, node: Node) -> QuantisedProduct | str | None:
     """The product that a node is; why it is none; None where nothing about it is quantised."""
     if not node.is_onnx(*DEQUANTISED, *SUMS) or not rewriter.shapes_known(node):
         return None
     product = (
         _of_numbers(rewriter, node) if node.is_onnx(*DEQUANTISED) else _of_sums(rewriter, node)
     )
-    if not isinstance(product, Product):
+    if not isinstance(product, QuantisedProduct):
         return product
     return _refused(rewriter, product) or product
 
 
-def _refused(rewriter: Rewriter, product: Product) -> str:
+def _refused(rewriter: Rewriter, product: QuantisedProduct) -> str:
     """Why a product cannot be a kernel's whose values are right; "" where it can."""
     dims = rewriter.info(product.source).dims
     values = product.weights.values
@@ -52,7 +52,7 @@ def _refused(rewriter: Rewriter, product: Product) -> str:
     return ""
 
 
-def _of_numbers(rewriter: Rewriter, node: Node) -> Product | str | None:
+def _of_numbers(rewriter: Rewriter, node: Node) -> QuantisedProduct | str | None:
     """Of Conv, MatMul and Gemm."""
     before = rewriter.producer(node.inputs[0])
     weights = weights_of(rewriter, node.inputs[1])
@@ -81,10 +81,10 @@ def _of_numbers(rewriter: Rewriter, node: Node) -> Product | str | None:
         if steps_of_bias is None or steps_of_bias.size not in (1, steps.size):
             return "the bias varies"
         bias = np.broadcast_to(steps_of_bias * float(node.attribute("beta", 1.0)), steps.shape)
-    return Product(node, source, coding.zero, weights, steps, bias)
+    return QuantisedProduct(node, source, coding.zero, weights, steps, bias)
 
 
-def _of_sums(rewriter: Rewriter, node: Node) -> Product | str:
+def _of_sums(rewriter: Rewriter, node: Node) -> QuantisedProduct | str:
     """Of MatMulInteger and ConvInteger."""
     a, b = node.inputs[:2]
     values = rewriter.constant(b)
@@ -103,7 +103,7 @@ def _of_sums(rewriter: Rewriter, node: Node) -> Product | str:
     start = _start(rewriter, node.input(2))
     if start is None:
         return "activations have several zero points"
-    return Product(node, a, start, weights, np.ones(count), np.zeros(count))
+    return QuantisedProduct(node, a, start, weights, np.ones(count), np.zeros(count))
 
 
 def _start(rewriter: Rewriter, name: str) -> int | str | None:

@@ -23,7 +23,7 @@ from tilesmith.search_space.support.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class BodySurroundings:
     """What is known where a body stands.
 
     Attributes:
@@ -59,7 +59,7 @@ def opened_body(
     body: Subgraph,
     given: Sequence[TensorInfo],
     results: Sequence[str],
-    around: Surroundings,
+    around: BodySurroundings,
     read: Reader,
 ) -> Opened | None:
     """The graph of a body; None where something of it is not known before running.
@@ -111,7 +111,7 @@ def opened_body(
     )  # fmt: skip
 
 
-def loop_body(node: Node, around: Surroundings, read: Reader) -> Opened | None:
+def loop_body(node: Node, around: BodySurroundings, read: Reader) -> Opened | None:
     """The body of a `Loop`; None where something of it is not known before running."""
     states = [around.tensors[name] for name in node.inputs[2:]]
     rows = node.outputs[len(states) :]
@@ -141,7 +141,7 @@ def endless(body: Opened, condition: NDArray[Any] | None) -> bool:
     return result == body.inputs[1] or (value is not None and bool(value.reshape(-1)[0]))
 
 
-def loop_outputs(node: Node, around: Surroundings, read: Reader) -> dict[str, TensorInfo]:
+def loop_outputs(node: Node, around: BodySurroundings, read: Reader) -> dict[str, TensorInfo]:
     """What a `Loop` gives: states that keep their shapes, rows of a number that is known."""
     body = loop_body(node, around, read)
     states = [around.tensors[name] for name in node.inputs[2:]]

@@ -28,7 +28,7 @@ from tilesmith.compiler.graph.graph import (
 from tilesmith.compiler.graph.sources import source_name, sourced
 from tilesmith.compiler.graph.value_types import is_value_type, texts
 from tilesmith.compiler.onnx.attributes import attribute_of
-from tilesmith.compiler.onnx.bodies import Surroundings, loop_outputs
+from tilesmith.compiler.onnx.bodies import BodySurroundings, loop_outputs
 from tilesmith.compiler.onnx.branches import chosen, opened
 from tilesmith.compiler.onnx.captures import captures
 from tilesmith.compiler.onnx.files.arrays import ArrayReader, constant_value
@@ -49,7 +49,7 @@ from tilesmith.compiler.onnx.inference.inference import (
     info_of_type,
     known_values,
 )
-from tilesmith.compiler.onnx.sequences import Split, part_of, split_of
+from tilesmith.compiler.onnx.sequences import SplitTensor, part_of, split_of
 from tilesmith.compiler.rewriting.expansion import Expandable, Expansion, expansion_for
 from tilesmith.search_space.expressions.dtypes import STORED
 from tilesmith.search_space.support.errors import ModelError
@@ -134,7 +134,7 @@ class _Importer:
         self.tensors: dict[str, TensorInfo] = {}
         self.declared: dict[str, onnx.TypeProto] = {}
         self.read: set[str] = set()
-        self.splits: dict[str, Split] = {}
+        self.splits: dict[str, SplitTensor] = {}
         self.names: set[str] = set()
         self.written: list[Node] = []
         self.evaluated: list[Node] = []
@@ -330,7 +330,7 @@ class _Importer:
             raise
         if not node.is_onnx("Loop"):
             return inferred
-        around = Surroundings(self.tensors, self.values, tuple(self.opsets.items()))
+        around = BodySurroundings(self.tensors, self.values, tuple(self.opsets.items()))
         return {**inferred, **loop_outputs(node, around, import_model)}
 
     def take(self, node: Node) -> None:

@@ -23,7 +23,7 @@ from tilesmith.compiler.rewriting.expansion import Expandable, Expansion
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitTensor:
     """A tensor cut along an axis.
 
     Attributes:
@@ -41,7 +41,7 @@ class Split:
 
 def split_of(
     node: Node, tensors: Mapping[str, TensorInfo], values: Mapping[str, NDArray[Any]]
-) -> Split | None:
+) -> SplitTensor | None:
     """How a SplitToSequence cuts; None where only running the model tells, or for other nodes."""
     if not node.is_onnx("SplitToSequence"):
         return None
@@ -63,11 +63,11 @@ def split_of(
         bounds = (0, *accumulate(int(size) for size in each))
     if bounds[-1] != extent or any(stop < start for start, stop in pairwise(bounds)):
         return None
-    return Split(node.inputs[0], axis, bounds, keeps)
+    return SplitTensor(node.inputs[0], axis, bounds, keeps)
 
 
 def part_of(
-    node: Node, splits: Mapping[str, Split], values: Mapping[str, NDArray[Any]]
+    node: Node, splits: Mapping[str, SplitTensor], values: Mapping[str, NDArray[Any]]
 ) -> Expandable | None:
     """How a SequenceAt of a split is written; None for other nodes."""
     if not node.is_onnx("SequenceAt") or node.inputs[0] not in splits:

@@ -26,8 +26,8 @@ from tilesmith.compiler.graph.graph import (
 )
 from tilesmith.compiler.graph.sources import from_one
 from tilesmith.compiler.onnx.bodies import (
+    BodySurroundings,
     Opened,
-    Surroundings,
     endless,
     keeps_shapes,
     loop_body,
@@ -303,8 +303,8 @@ def _rows(node: Node, body: Opened, first: int, inside: int) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.outside >= 0)
 
 
-def _around(rewriter: Rewriter) -> Surroundings:
-    return Surroundings(rewriter.tensors, rewriter.constants, rewriter.graph.opsets)
+def _around(rewriter: Rewriter) -> BodySurroundings:
+    return BodySurroundings(rewriter.tensors, rewriter.constants, rewriter.graph.opsets)
 
 
 def _reads_condition(body: Opened) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.formulas.formula_groups import Group
+from tilesmith.compiler.formulas.formula_groups import FormulaGroup
 from tilesmith.compiler.formulas.pointwise_formulas import Formula, formula_of
 from tilesmith.compiler.formulas.typed_formulas import DTYPES, IN_DOUBLE
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo, kernel
@@ -41,7 +41,7 @@ class LowerElementwise(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
-        groups: dict[str, Group] = {}
+        groups: dict[str, FormulaGroup] = {}
         for node in graph.nodes:
             if (group := _group(rewriter, node)) is not None:
                 grown = group if is_elementwise(node) else _grown(rewriter, group, groups)
@@ -51,7 +51,7 @@ class LowerElementwise(Pass):
         return rewriter.finish()
 
 
-def _group(rewriter: Rewriter, node: Node) -> Group | None:
+def _group(rewriter: Rewriter, node: Node) -> FormulaGroup | None:
     """The group of one node: an elementwise kernel, or an operator that becomes one."""
     if is_elementwise(node):
         assert node.workload is not None
@@ -64,7 +64,7 @@ def _group(rewriter: Rewriter, node: Node) -> Group | None:
     else:
         return None
     reads = [rewriter.info(name) for name in operands]
-    return Group.of(node, rewriter.info(node.writes[0]), formula, reads)
+    return FormulaGroup.of(node, rewriter.info(node.writes[0]), formula, reads)
 
 
 def _computable(rewriter: Rewriter, node: Node) -> Formula | None:
@@ -96,7 +96,9 @@ def _with_numeric_mask(rewriter: Rewriter, node: Node) -> Node:
     return replace(node, inputs=(name, *node.inputs[1:]))
 
 
-def _grown(rewriter: Rewriter, group: Group, groups: dict[str, Group]) -> Group:
+def _grown(
+    rewriter: Rewriter, group: FormulaGroup, groups: dict[str, FormulaGroup]
+) -> FormulaGroup:
     """A group with the producers that only it reads, which are no groups of their own any more.
 
     What a producer left out, nothing it is computed in takes: only what the last node reads is
@@ -117,7 +119,7 @@ def _grown(rewriter: Rewriter, group: Group, groups: dict[str, Group]) -> Group:
         del groups[name]
 
 
-def _replace(rewriter: Rewriter, group: Group) -> None:
+def _replace(rewriter: Rewriter, group: FormulaGroup) -> None:
     if len(group.nodes) == 1 and is_elementwise(group.node):
         return
     workload = _workload(rewriter, group.formula(), tuple(group.uses), group.result)

@@ -17,7 +17,7 @@ from tilesmith.compiler.numerics.integer_products import (
     Bounds,
     Doubles,
     Epilogue,
-    Product,
+    QuantisedProduct,
     Requantisation,
     float_constant,
     to_bytes,
@@ -129,7 +129,7 @@ class _Chain:
     coding: Coding | None = None
 
 
-def _requantised(rewriter: Rewriter, product: Product) -> _Ending:
+def _requantised(rewriter: Rewriter, product: QuantisedProduct) -> _Ending:
     """A product of dequantised tensors up to the bytes it becomes, else its numbers."""
     chain = _followed(rewriter, product, product.node.writes[0], product.bias)
     if chain.coding is None:
@@ -149,7 +149,7 @@ def _requantised(rewriter: Rewriter, product: Product) -> _Ending:
     return _Ending(chain.nodes, chain.result, to_bytes(rewriter, product, after))
 
 
-def _followed(rewriter: Rewriter, product: Product, name: str, bias: Doubles) -> _Chain:
+def _followed(rewriter: Rewriter, product: QuantisedProduct, name: str, bias: Doubles) -> _Chain:
     nodes: list[Node] = []
     bounds = UNBOUNDED
     residual: tuple[str, Coding] | None = None
@@ -179,7 +179,7 @@ def _adds_two(node: Node) -> bool:
     return node.is_onnx("Add", "Sum") and len(node.inputs) == 2
 
 
-def _shift(rewriter: Rewriter, node: Node, product: Product) -> Doubles | None:
+def _shift(rewriter: Rewriter, node: Node, product: QuantisedProduct) -> Doubles | None:
     """The constant that a sum adds to each channel, in the product's steps."""
     split = constant_operand(rewriter, node)
     if split is None:
@@ -201,7 +201,7 @@ def _residual(rewriter: Rewriter, node: Node, name: str) -> tuple[str, Coding] |
 
 
 # -- what follows, of scales known at run time ----------------------------------------------------
-def _scaled(rewriter: Rewriter, product: Product) -> _Ending:
+def _scaled(rewriter: Rewriter, product: QuantisedProduct) -> _Ending:
     """Sums, and the scale that makes numbers of them if there is one."""
     before: list[Node] = []
     correction = _correction(rewriter, product, before)
@@ -220,7 +220,7 @@ def _scaled(rewriter: Rewriter, product: Product) -> _Ending:
     return _Ending((cast, scale), scale.writes[0], epilogue, tuple(before))
 
 
-def _correction(rewriter: Rewriter, product: Product, before: list[Node]) -> str:
+def _correction(rewriter: Rewriter, product: QuantisedProduct, before: list[Node]) -> str:
     """What takes the zero point's part out of the sums, for each channel."""
     sums, name = -product.weight_sums, product.node.writes[0]
     if isinstance(product.zero, int):
@@ -240,7 +240,7 @@ def _correction(rewriter: Rewriter, product: Product, before: list[Node]) -> str
 
 
 def _factors(
-    rewriter: Rewriter, node: Node, sums: str, product: Product, before: list[Node]
+    rewriter: Rewriter, node: Node, sums: str, product: QuantisedProduct, before: list[Node]
 ) -> str | None:
     """The scale of each channel by which a Mul multiplies the sums."""
     scale = node.inputs[1] if node.inputs[0] == sums else node.inputs[0]
@@ -266,7 +266,9 @@ def _factors(
 
 
 # -- kernels --------------------------------------------------------------------------------------
-def _kernels(rewriter: Rewriter, product: Product, ending: _Ending) -> Sequence[Node] | None:
+def _kernels(
+    rewriter: Rewriter, product: QuantisedProduct, ending: _Ending
+) -> Sequence[Node] | None:
     if product.convolution:
         return _convolution(rewriter, product, ending)
     node, source = product.node, product.source
@@ -292,17 +294,17 @@ def _kernels(rewriter: Rewriter, product: Product, ending: _Ending) -> Sequence[
     return [*before, kernel]
 
 
-def _weights(rewriter: Rewriter, product: Product) -> str:
+def _weights(rewriter: Rewriter, product: QuantisedProduct) -> str:
     name = f"{product.node.writes[0]}.weights"
     return rewriter.add_constant(name, product.weights.values, "int8")
 
 
-def _sides(rewriter: Rewriter, product: Product) -> tuple[tuple[int, int], ...]:
+def _sides(rewriter: Rewriter, product: QuantisedProduct) -> tuple[tuple[int, int], ...]:
     extents = rewriter.info(product.source).dims[2:]
     return pads(product.node, extents, product.weights.values.shape[2:])
 
 
-def _convolution(rewriter: Rewriter, product: Product, ending: _Ending) -> Sequence[Node]:
+def _convolution(rewriter: Rewriter, product: QuantisedProduct, ending: _Ending) -> Sequence[Node]:
     before: list[Node] = []
     operands = [product.source, _weights(rewriter, product)]
     if any(map(any, _sides(rewriter, product))):
@@ -311,7 +313,7 @@ def _convolution(rewriter: Rewriter, product: Product, ending: _Ending) -> Seque
     return [*before, *convolution(rewriter, node, operands, ending.epilogue, weights="int8")]
 
 
-def _frame(rewriter: Rewriter, product: Product, before: list[Node]) -> str:
+def _frame(rewriter: Rewriter, product: QuantisedProduct, before: list[Node]) -> str:
     """What is put around an image: the byte that stands for 0."""
     if isinstance(product.zero, int):
         byte = np.array([product.zero], np.uint8)

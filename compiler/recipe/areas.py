@@ -1,4 +1,4 @@
-"""`Memory`: what a run works in, region by region.
+"""`RunMemory`: what a run works in, region by region.
 
 Activations are the run's own, weights its executable's. Tensors that a run updates in place lie in
 the caller's memory, which may be another from run to run: its region is the callers' arrays, one
@@ -33,7 +33,7 @@ def starts_of(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class RunMemory:
     """What a run works in.
 
     Attributes:

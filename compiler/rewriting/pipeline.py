@@ -1,4 +1,5 @@
-"""`Pipeline`: the passes of one family of targets, by where they stand among those of all families.
+"""`PassPipeline`: the passes of one family of targets, by where they stand among those of all
+families.
 
     first, SIMPLIFICATIONS up to the folding of constants, before_folding, folding,
     [bodies opened], after_folding, the rest of SIMPLIFICATIONS, LOWERING, kernels
@@ -14,7 +15,7 @@ from tilesmith.compiler.rewriting.graph_pass import Pass
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PassPipeline:
     """What the models of a family go through, beside what those of all families do.
 
     Attributes:

@@ -33,7 +33,7 @@ from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.backends.emitting import Emitting
 from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.graph.value_types import own
-from tilesmith.compiler.recipe.areas import NOTHING, Bytes, Memory
+from tilesmith.compiler.recipe.areas import NOTHING, Bytes, RunMemory
 from tilesmith.compiler.recipe.program import HostStep, Recipe, Report
 from tilesmith.compiler.runtime.input_check import InputCheck
 from tilesmith.compiler.runtime.pool import Area, Pool, no_room
@@ -82,7 +82,7 @@ class Executable(Presented, Emitting):
         self.recipe = recipe
         self._check = InputCheck(recipe)
         constants = aligned_copy(recipe.constants)
-        self._memory = Memory(NOTHING, constants, held, recipe.lent)
+        self._memory = RunMemory(NOTHING, constants, held, recipe.lent)
         hosts = [step for step in recipe.steps if isinstance(step, HostStep)]
         self._hosts = {id(step): self._host_call(step) for step in hosts}
         self._key = object()

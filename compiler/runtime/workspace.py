@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.graph.value_types import apart, texts
-from tilesmith.compiler.recipe.areas import Bytes, Memory
+from tilesmith.compiler.recipe.areas import Bytes, RunMemory
 from tilesmith.compiler.recipe.program import (
     DeviceStep,
     HostStep,
@@ -78,12 +78,12 @@ class Segment:
 class _Native:
     """A run of kernels, linked to its memory: callers' arrays may be others next time."""
 
-    def __init__(self, link: Callable[[Memory], Callable[[], None]], memory: Memory) -> None:
+    def __init__(self, link: Callable[[RunMemory], Callable[[], None]], memory: RunMemory) -> None:
         self._link = link
         self._known: dict[tuple[int, ...], Callable[[], None]] = {}
         self.move(memory)
 
-    def move(self, memory: Memory) -> None:
+    def move(self, memory: RunMemory) -> None:
         """Work there from now on; the places seen before are remembered."""
         where = tuple(int(array.ctypes.data) for array in memory.callers)
         if where not in self._known:
@@ -105,7 +105,7 @@ class Workspace:
         memory: to work in; its arena is this workspace's alone.
     """
 
-    def __init__(self, recipe: Recipe, hosts: Mapping[int, HostCall], memory: Memory) -> None:
+    def __init__(self, recipe: Recipe, hosts: Mapping[int, HostCall], memory: RunMemory) -> None:
         self.recipe = recipe
         self._hosts = hosts
         self._updated = UpdatedInputs(recipe)

@@ -21,7 +21,7 @@ from tilesmith.codegen.programs.structures import default_of, inside_of, space_o
 from tilesmith.compiler.backends.backend import backends
 from tilesmith.compiler.backends.recorded import BestRecord, Records
 from tilesmith.compiler.recipe.layouts import normal
-from tilesmith.compiler.settling.parallel import ALL, Candidate, Parallel
+from tilesmith.compiler.settling.parallel import ALL, Parallel, ScheduleCandidate
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
@@ -45,7 +45,7 @@ _ASSUMED_CLOCK = 3e9
 
 
 @dataclass(frozen=True)
-class Schedule:
+class KnownSchedule:
     """A configuration of a workload, what is known of it, and how many threads run it."""
 
     config: Config
@@ -54,7 +54,7 @@ class Schedule:
     threads: int = ALL
 
 
-class Chooser:
+class ScheduleChooser:
     """Finds options; one for each compilation.
 
     Args:
@@ -79,19 +79,19 @@ class Chooser:
         self.threads = threads
         self.database = database
         self._parallel = Parallel(target, threads)
-        self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
+        self._known: dict[Workload, dict[tuple[str, str], KnownSchedule]] = {}
         self._origins: dict[int, Origin] = {}
         self._spaces: dict[Workload, SearchSpace] = {}
 
-    def preferring(self, changed: Mapping[Workload, Config]) -> Chooser:
+    def preferring(self, changed: Mapping[Workload, Config]) -> ScheduleChooser:
         """One that uses these, too, whatever the records say; its own choices come first."""
         if not changed:
             return self
         return self.with_choices({**changed, **self._choices})
 
-    def with_choices(self, changed: Mapping[Workload, Config]) -> Chooser:
+    def with_choices(self, changed: Mapping[Workload, Config]) -> ScheduleChooser:
         """One that uses these rather than its own choices of the same workloads."""
-        return Chooser(
+        return ScheduleChooser(
             self.target,
             self.database,
             self.threads,
@@ -124,12 +124,12 @@ class Chooser:
             origins = self.database.origins(asked)
             self._origins |= {id(best): origin for best, origin in zip(asked, origins, strict=True)}
 
-    def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
+    def schedules(self, workload: Workload) -> Mapping[tuple[str, str], KnownSchedule]:
         """The best schedule known for each (input, output) layout pair of a workload."""
         self.prepare([workload])
         return self._known[workload]
 
-    def best(self, workload: Workload) -> Schedule:
+    def best(self, workload: Workload) -> KnownSchedule:
         """The fastest of them."""
         return min(self.schedules(workload).values(), key=lambda schedule: schedule.seconds)
 
@@ -143,10 +143,10 @@ class Chooser:
         workload: Workload,
         bests: Mapping[tuple[str, str], BestRecord],
         others: Mapping[tuple[str, str], BestRecord],
-    ) -> dict[tuple[str, str], Schedule]:
+    ) -> dict[tuple[str, str], KnownSchedule]:
         """Of each layout pair; `others` are bests of other thread counts."""
         space = self.space(workload)
-        schedules: dict[tuple[str, str], Schedule] = {}
+        schedules: dict[tuple[str, str], KnownSchedule] = {}
         if workload in self._choices:
             chosen = self._choices[workload]
             seconds = min((best.latency for best in bests.values()), default=0.0)
@@ -157,7 +157,9 @@ class Chooser:
             untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
                 seconds = self.estimated(workload, chosen)
-            schedules[self.layouts(workload, chosen)] = Schedule(chosen, origin, seconds, users)
+            schedules[self.layouts(workload, chosen)] = KnownSchedule(
+                chosen, origin, seconds, users
+            )
             if untuned:  # in every layout it has, as in a model that was never tuned
                 self._add_variants(workload, space, schedules)
             return schedules
@@ -165,7 +167,7 @@ class Chooser:
             if best.record.config in space:
                 origin = self._origin(best)
                 users = self._parallel.users(workload, best.record.config)
-                schedule = Schedule(best.record.config, origin, best.latency, users)
+                schedule = KnownSchedule(best.record.config, origin, best.latency, users)
                 schedules[self.layouts(workload, schedule.config)] = schedule
         self._add_others(workload, space, schedules, others, bool(bests))
         if bests and not schedules:
@@ -182,7 +184,7 @@ class Chooser:
         self,
         workload: Workload,
         space: SearchSpace,
-        schedules: dict[tuple[str, str], Schedule],
+        schedules: dict[tuple[str, str], KnownSchedule],
         others: Mapping[tuple[str, str], BestRecord],
         tuned: bool,
     ) -> None:
@@ -192,11 +194,11 @@ class Chooser:
             config, threads = best.record.config, best.record.threads
             if config not in space:
                 continue
-            candidates = [Candidate(config, threads, best.latency, measured=True)]
+            candidates = [ScheduleCandidate(config, threads, best.latency, measured=True)]
             if not tuned:
                 latency = best.latency
                 candidates = self._parallel.candidates(workload, space, config, threads, latency)
-                alone = Candidate(config, threads, latency, measured=True)
+                alone = ScheduleCandidate(config, threads, latency, measured=True)
                 usual = self._usual_seconds(workload, threads)
                 rival = self._parallel.usual(workload, alone, candidates[-1], usual)
                 candidates += [rival] if rival is not None else []
@@ -211,7 +213,7 @@ class Chooser:
                 if known is None and tuned and self.measured_only:
                     continue
                 if known is None or one.seconds <= known.seconds:
-                    schedules[pair] = Schedule(one.config, origin, one.seconds, one.threads)
+                    schedules[pair] = KnownSchedule(one.config, origin, one.seconds, one.threads)
 
     def _usual_seconds(self, workload: Workload, threads: int) -> float | None:
         """Measured seconds of the default on so many threads."""
@@ -230,7 +232,10 @@ class Chooser:
         return config in usual
 
     def _add_next_best(
-        self, workload: Workload, space: SearchSpace, schedules: dict[tuple[str, str], Schedule]
+        self,
+        workload: Workload,
+        space: SearchSpace,
+        schedules: dict[tuple[str, str], KnownSchedule],
     ) -> None:
         """Where the bests on record are of an older space: the fastest that is legal today."""
         assert self.database is not None
@@ -238,7 +243,7 @@ class Chooser:
             workload, self.target, threads=self.threads, limit=_NEXT_BEST
         ):
             if record.config in space and record.latency is not None:
-                schedule = Schedule(record.config, Origin.STALE, record.latency)
+                schedule = KnownSchedule(record.config, Origin.STALE, record.latency)
                 schedules[self.layouts(workload, record.config)] = schedule
                 return
 
@@ -250,7 +255,7 @@ class Chooser:
         source, result = template_of(workload.operator).layouts(workload, config)
         return normal(source), normal(result)
 
-    def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
+    def _untuned(self, workload: Workload, space: SearchSpace) -> KnownSchedule:
         seconds = self.estimated(workload, default_of(workload, self.target))
         if self.database is not None:
             for threads in (self.threads, None):
@@ -263,7 +268,9 @@ class Chooser:
                 if config is not None:
                     return self._earned(workload, config, None, seconds)
         usual = default_of(workload, self.target)
-        return Schedule(usual, Origin.UNMEASURED, seconds, self._parallel.users(workload, usual))
+        return KnownSchedule(
+            usual, Origin.UNMEASURED, seconds, self._parallel.users(workload, usual)
+        )
 
     def _from_elsewhere(self, workload: Workload) -> Iterator[BestRecord]:
         """What searches on other machines found, the most alike first."""
@@ -284,7 +291,7 @@ class Chooser:
 
     def _earned(
         self, workload: Workload, config: Config, threads: int | None, seconds: float
-    ) -> Schedule:
+    ) -> KnownSchedule:
         """A schedule of another shape, or of another machine, which is None's; one of another
         machine or thread count has to beat the default."""
         usual = default_of(workload, self.target)
@@ -292,10 +299,15 @@ class Chooser:
             config = self._parallel.faster(workload, [config, usual])
         users = self._parallel.users(workload, config)
         origin = Origin.ELSEWHERE if threads is None else Origin.NEIGHBOUR
-        return Schedule(config, Origin.UNMEASURED if config == usual else origin, seconds, users)
+        return KnownSchedule(
+            config, Origin.UNMEASURED if config == usual else origin, seconds, users
+        )
 
     def _add_variants(
-        self, workload: Workload, space: SearchSpace, schedules: dict[tuple[str, str], Schedule]
+        self,
+        workload: Workload,
+        space: SearchSpace,
+        schedules: dict[tuple[str, str], KnownSchedule],
     ) -> None:
         """Offer the best schedule in the layouts nobody measured."""
         best = min(schedules.values(), key=lambda schedule: schedule.seconds)
@@ -315,7 +327,7 @@ class Chooser:
                     foretold = self.told(workload, config)
                     seconds = seconds if foretold is None else foretold
                 users = self._parallel.users(workload, config)
-                schedules[pair] = Schedule(config, derived, seconds, users)
+                schedules[pair] = KnownSchedule(config, derived, seconds, users)
 
 
 def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:

@@ -15,7 +15,7 @@ from tilesmith.codegen.programs.structures import inside_of
 from tilesmith.compiler.backends.backend import Backend
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.recipe.program import Recipe
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
@@ -27,7 +27,7 @@ RIVALS = 6
 Choices = dict[Workload, Config]
 
 
-def between_kernels(graph: Graph, chooser: Chooser) -> Choices:
+def between_kernels(graph: Graph, chooser: ScheduleChooser) -> Choices:
     """Untuned schedules that differ between kernels from what they are alone: rows that neighbours
     keep on chip come in no longer pieces. A model of one kernel has no neighbours."""
     kernels = [n.workload for n in graph.nodes if n.workload is not None]
@@ -42,7 +42,7 @@ def between_kernels(graph: Graph, chooser: Chooser) -> Choices:
     return choices
 
 
-def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choices]:
+def assignments(graph: Graph, chooser: ScheduleChooser, backend: Backend) -> list[Choices]:
     """Schedules to compare in the whole model, beside every kernel's best alone.
 
     Empty where a kernel costs in a model what it costs alone.
@@ -74,7 +74,7 @@ def _fastest(rivals: list[Config], results: list[MeasureResult]) -> Config | Non
     return rivals[min(times)[1]] if times else None
 
 
-def _recorded(workload: Workload, chooser: Chooser) -> list[Config]:
+def _recorded(workload: Workload, chooser: ScheduleChooser) -> list[Config]:
     if chooser.database is None:
         return []
     records = chooser.database.top(workload, chooser.target, threads=chooser.threads, limit=RIVALS)

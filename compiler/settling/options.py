@@ -15,7 +15,7 @@ from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
 from tilesmith.compiler.recipe.layouts import PLAIN, block, physical_shape
 from tilesmith.compiler.settling.channels_last import channels_last, moves_images
-from tilesmith.compiler.settling.chooser import Chooser, Schedule
+from tilesmith.compiler.settling.chooser import KnownSchedule, ScheduleChooser
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.origin import Origin
@@ -45,7 +45,7 @@ class Option:
     threads: int = 0
 
 
-def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
+def options_of(graph: Graph, node: Node, chooser: ScheduleChooser) -> list[Option]:
     """Every way to run a kernel, or to lay a join or view out."""
     if node.kind in ("join", "view"):
         return _alias_options(graph, node, chooser.target)
@@ -71,7 +71,7 @@ def _fits(graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
     )
 
 
-def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Option:
+def _option(workload: Workload, pair: tuple[str, str], schedule: KnownSchedule) -> Option:
     """A template's first operand and whatever has the output's shape follow the pair."""
     template = template_of(workload.operator)
     full = template.output(workload).shape
@@ -85,7 +85,7 @@ def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Op
     )  # fmt: skip
 
 
-def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
+def _elementwise_options(graph: Graph, node: Node, chooser: ScheduleChooser) -> list[Option]:
     """Elementwise work is the same in every layout that all full operands share."""
     options = []
     ways = [

@@ -45,7 +45,7 @@ _NEIGHBOURS = 64
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScheduleCandidate:
     """A schedule for the model's threads.
 
     Attributes:
@@ -84,7 +84,7 @@ class Parallel:
 
     def candidates(
         self, workload: Workload, space: SearchSpace, config: Config, threads: int, seconds: float
-    ) -> list[Candidate]:
+    ) -> list[ScheduleCandidate]:
         """What a schedule is worth that was measured on another number of threads than the model
         has: the fastest last, each faster than those before it.
 
@@ -93,27 +93,31 @@ class Parallel:
             threads, seconds: how many threads it was measured on, and its latency.
         """
         fewer = threads < self.threads
-        candidates = [Candidate(config, threads if fewer else ALL, seconds, fewer)]
+        candidates = [ScheduleCandidate(config, threads if fewer else ALL, seconds, fewer)]
         then = self._foretold(workload, [config], threads)
         here = self._foretold(workload, [config], self.threads)
         if not then or not here:
-            return [Candidate(config, ALL, seconds, False)]
+            return [ScheduleCandidate(config, ALL, seconds, False)]
         scale = seconds / then[0]
         if not fewer:
-            candidates = [Candidate(config, ALL, scale * here[0], False)]
+            candidates = [ScheduleCandidate(config, ALL, scale * here[0], False)]
         elif scale * here[0] * _margin(seconds) < seconds:
-            candidates.append(Candidate(config, ALL, scale * here[0], False))
+            candidates.append(ScheduleCandidate(config, ALL, scale * here[0], False))
         if here[0] * self.threads * _IDLE > then[0] * threads:
             rivals = list(_neighbours(space, config))
             foretold = self._foretold(workload, rivals, self.threads) or []
             best = min(zip(foretold, range(len(foretold)), strict=True), default=None)
             if best is not None and scale * best[0] * _GAIN < candidates[-1].seconds:
-                candidates.append(Candidate(rivals[best[1]], ALL, scale * best[0], False))
+                candidates.append(ScheduleCandidate(rivals[best[1]], ALL, scale * best[0], False))
         return candidates
 
     def usual(
-        self, workload: Workload, known: Candidate, best: Candidate, seconds: float | None
-    ) -> Candidate | None:
+        self,
+        workload: Workload,
+        known: ScheduleCandidate,
+        best: ScheduleCandidate,
+        seconds: float | None,
+    ) -> ScheduleCandidate | None:
         """The default, if `best` does not beat it: what was measured has to be faster, what is
         only foretold clearly so.
 
@@ -133,7 +137,7 @@ class Parallel:
             margin = _GAIN if best.measured else 1 / _GAIN
         if price * margin >= best.seconds:
             return None
-        return Candidate(config, ALL, min(price, best.seconds), False)
+        return ScheduleCandidate(config, ALL, min(price, best.seconds), False)
 
     def faster(self, workload: Workload, configs: Sequence[Config]) -> Config:
         """The fastest of some schedules by what is foretold; the first where nothing is."""

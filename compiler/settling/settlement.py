@@ -16,7 +16,7 @@ import numpy as np
 from tilesmith.compiler.graph.graph import ENDLESS, Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.recipe.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
 from tilesmith.compiler.rewriting.graph_pass import Pass, announce
-from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
+from tilesmith.compiler.settling.chooser import ScheduleChooser, copy_seconds
 from tilesmith.compiler.settling.options import Option, options_of
 from tilesmith.compiler.settling.pbqp import Costs, Problem
 from tilesmith.search_space.support.errors import CodegenError, WorkloadError
@@ -75,7 +75,7 @@ class SettleLayouts(Pass):
 
     name = "settle-layouts"
 
-    chooser: Chooser
+    chooser: ScheduleChooser
 
     def settle(self, graph: Graph) -> Settled:
         """The graph and what was chosen for it."""
@@ -85,7 +85,7 @@ class SettleLayouts(Pass):
         return self.settle(graph).graph
 
 
-def settle(graph: Graph, chooser: Chooser) -> Settled:
+def settle(graph: Graph, chooser: ScheduleChooser) -> Settled:
     """Choose schedules and layouts for a lowered graph."""
     step = SettleLayouts(chooser)
     settled = step.settle(graph)
@@ -106,7 +106,7 @@ def layouts_of(settled: Settled) -> list[Layouts]:
     ]
 
 
-def settle_as(graph: Graph, chooser: Chooser, layouts: Sequence[Layouts]) -> Settled | None:
+def settle_as(graph: Graph, chooser: ScheduleChooser, layouts: Sequence[Layouts]) -> Settled | None:
     """A lowered graph in layouts that are given (`layouts_of` another with the same nodes); None
     where a node cannot have them."""
     return _Settlement(graph, chooser).run_as(layouts)
@@ -134,7 +134,7 @@ class UnconvertibleError(CodegenError):
 
 
 class _Settlement:
-    def __init__(self, graph: Graph, chooser: Chooser) -> None:
+    def __init__(self, graph: Graph, chooser: ScheduleChooser) -> None:
         self.graph = graph
         self.chooser = chooser
         self.nodes = [node for node in graph.nodes if node.kind not in ("host", "control")]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.recipe.layouts import PLAIN
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import Settled
 from tilesmith.search_space.workloads.scheduler import Panels, find_scheduler, is_scheduled
@@ -60,7 +60,7 @@ class _Weights:
         return self.panels.pack(self.table())
 
 
-def share_tables(settled: Settled, chooser: Chooser) -> Settled:
+def share_tables(settled: Settled, chooser: ScheduleChooser) -> Settled:
     """Let rows be picked from the panels of products that have the same table."""
     graph, options = settled.graph, dict(settled.options)
     weights = list(_weights(graph, options, chooser))
@@ -91,7 +91,9 @@ def share_tables(settled: Settled, chooser: Chooser) -> Settled:
     return replace(settled, graph=graph, options=ordered, packed=packed)
 
 
-def _weights(graph: Graph, options: Mapping[Node, Option], chooser: Chooser) -> Iterator[_Weights]:
+def _weights(
+    graph: Graph, options: Mapping[Node, Option], chooser: ScheduleChooser
+) -> Iterator[_Weights]:
     """Large constants that kernels keep in panels."""
     for node, option in options.items():
         workload, config = option.workload, option.config
@@ -128,7 +130,7 @@ def _picks_few(node: Node, name: str, table: NDArray[Any]) -> bool:
 
 
 def _packed(
-    node: Node, option: Option, name: str, panels: Panels, chooser: Chooser
+    node: Node, option: Option, name: str, panels: Panels, chooser: ScheduleChooser
 ) -> tuple[Node, Option] | None:
     """The node as one that reads panels; None where the target has no such kernel."""
     old = node.workload

@@ -34,8 +34,8 @@ from tilesmith.compiler.varying.recipe import (
     HostPart,
     KernelPart,
     Part,
-    Tensor,
     Variant,
+    VariantTensor,
     VaryingCheck,
     VaryingInfo,
     VaryingRecipe,
@@ -132,7 +132,7 @@ def _variant_json(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _tensor_json(tensor: Tensor) -> dict[str, Any]:
+def _tensor_json(tensor: VariantTensor) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "info": _info_json(tensor.info),
         "nbytes": _extent_json(tensor.nbytes),
@@ -266,7 +266,7 @@ class _Reader:
         extents = None if shape is None else tuple(self._extent(extent) for extent in shape)
         return VaryingInfo(str(name), dtype, extents)
 
-    def _tensor(self, raw: Mapping[str, Any]) -> Tensor:
+    def _tensor(self, raw: Mapping[str, Any]) -> VariantTensor:
         info = self._info(raw["info"])
         stored = raw.get("stored", "")
         if stored not in (*STORED, ""):
@@ -281,7 +281,7 @@ class _Reader:
             for extent in info.shape or ():
                 whole *= self.reader.natural(extent.constant, "an extent")
             place = self.reader.place(["constant", raw["constant"]], whole)
-        return Tensor(info, self._extent(raw["nbytes"]), stored, place, device)
+        return VariantTensor(info, self._extent(raw["nbytes"]), stored, place, device)
 
     def _vector(self, raw: Any) -> Vector:
         name, dtype, shape, entries = raw

@@ -34,8 +34,8 @@ from tilesmith.compiler.varying.recipe import (
     HostPart,
     KernelPart,
     Part,
-    Tensor,
     Variant,
+    VariantTensor,
     VaryingCheck,
     VaryingInfo,
 )
@@ -53,7 +53,7 @@ Kernels = Mapping[str, "Compiled | None"]
 
 
 @dataclass
-class Store:
+class VariantStore:
     """What all variants share: constants one after the other, code objects; equal ones once."""
 
     chunks: list[NDArray[np.uint8]] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Lowered:
 
 
 def assembled(
-    region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: Store
+    region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: VariantStore
 ) -> Variant:
     """Put everything together; `NotAlikeError` where sizes in memory are no formulas."""
     return _Assembler(region, form, lowered, kernels, store).variant()
@@ -112,7 +112,7 @@ def assembled(
 
 class _Assembler:
     def __init__(
-        self, region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: Store
+        self, region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: VariantStore
     ) -> None:
         self.region, self.form, self.kernels, self.store = region, form, kernels, store
         self.lowered = lowered
@@ -120,7 +120,7 @@ class _Assembler:
         self.graph: Graph = lowered.graph.first
         self.options = lowered.settled[0].options
         self.device = device_tensors(self.graph)
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: dict[str, VariantTensor] = {}
 
     def variant(self) -> Variant:
         graph = self.graph
@@ -157,12 +157,12 @@ class _Assembler:
         info = VaryingInfo(name, inside.dtype, shape)
         if name in self.graph.constants and name not in self.device:
             place = self.store.add(self.graph.constants[name])
-            self.tensors[name] = Tensor(info, const(0), constant=place)
+            self.tensors[name] = VariantTensor(info, const(0), constant=place)
             return
         device = name in self.device
-        self.tensors[name] = Tensor(info, self._nbytes(name), device=device)
+        self.tensors[name] = VariantTensor(info, self._nbytes(name), device=device)
 
-    def _known(self, prologue: Iterable[HostPart]) -> Iterable[Tensor]:
+    def _known(self, prologue: Iterable[HostPart]) -> Iterable[VariantTensor]:
         """Constants that the prologue reads."""
         snapshot = self.form.snapshots[0]
         for name in dict.fromkeys(name for part in prologue for name in part.reads):
@@ -170,7 +170,7 @@ class _Assembler:
             if value is not None and name not in self.form.vectors and name not in snapshot.sized:
                 shape = tuple(const(extent) for extent in value.shape)
                 info = VaryingInfo(name, dtype_of(value), shape)
-                yield Tensor(info, const(0), constant=self.store.add(value))
+                yield VariantTensor(info, const(0), constant=self.store.add(value))
 
     def _nbytes(self, name: str) -> Expr:
         """In memory, in the layout that kernels use."""

@@ -16,7 +16,7 @@ from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.driver.build import scheduled
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.files.file import ModelFile
-from tilesmith.compiler.varying.assembly import Store, assembled
+from tilesmith.compiler.varying.assembly import VariantStore, assembled
 from tilesmith.compiler.varying.binding import arena_bytes
 from tilesmith.compiler.varying.forms import Form, form_at
 from tilesmith.compiler.varying.kernels import Schedules, settled_kernels
@@ -71,7 +71,7 @@ def typical(file: ModelFile, declared: Declared, schedules: Schedules) -> list[t
 class _Builder:
     def __init__(self, file: ModelFile, declared: Declared, schedules: Schedules) -> None:
         self.file, self.declared, self.schedules = file, declared, schedules
-        self.store = Store()
+        self.store = VariantStore()
         self.graphs: dict[int, list[Graph]] = {}
         """What passes made of each form, by its identity."""
 

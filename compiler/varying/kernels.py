@@ -14,7 +14,7 @@ from tilesmith.compiler.backends.recorded import Records
 from tilesmith.compiler.driver.build import DEFAULTS, BuildOptions, require_tuned
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.fallback import reference_of
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import (
     TRANSFORM,
     Settled,
@@ -54,9 +54,9 @@ class Schedules:
     pinned: Pinned | None = None
     tuned: bool = False
 
-    def chooser(self, graph: Graph) -> Chooser:
+    def chooser(self, graph: Graph) -> ScheduleChooser:
         choices = self.pinned(graph) if self.pinned is not None else {}
-        return Chooser(
+        return ScheduleChooser(
             self.target, self.database, self.options.threads, choices,
             measured_only=self.options.require_tuned,
         )  # fmt: skip
@@ -105,7 +105,7 @@ def _settled_like(first: Settled, before: Graph, graph: Graph, schedules: Schedu
         config = first.options[placed].config
         if placed.workload == original.workload and here.workload and config is not None:
             choices[here.workload] = config
-    chooser = Chooser(schedules.target, None, schedules.options.threads, choices)
+    chooser = ScheduleChooser(schedules.target, None, schedules.options.threads, choices)
     settled = settle_as(graph, chooser, layouts_of(first))
     if settled is None:
         raise NotAlikeError("its layouts differ")

@@ -42,7 +42,7 @@ class VaryingInfo:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class VariantTensor:
     """A tensor of a variant.
 
     Attributes:
@@ -144,18 +144,18 @@ class Variant:
     """
 
     region: tuple[Size, ...]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[VariantTensor, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     vectors: tuple[Vector, ...]
-    known: tuple[Tensor, ...]
+    known: tuple[VariantTensor, ...]
     prologue: tuple[HostPart, ...]
     held: tuple[str, ...]
     parts: tuple[Part, ...]
     report: Report
 
     @cached_property
-    def by_name(self) -> Mapping[str, Tensor]:
+    def by_name(self) -> Mapping[str, VariantTensor]:
         return {tensor.info.name: tensor for tensor in self.tensors}
 
     def serves(self, point: Mapping[str, int]) -> bool:

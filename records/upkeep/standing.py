@@ -60,7 +60,7 @@ def _order(difference: Difference) -> tuple[float, str, str, int]:
 
 
 @dataclass(frozen=True)
-class Standing:
+class MergeStanding:
     """What a merge made of one workload, target and thread count.
 
     Attributes:
@@ -103,7 +103,7 @@ class MergeReport:
     """
 
     sources: Mapping[str, ImportReport]
-    standings: tuple[Standing, ...]
+    standings: tuple[MergeStanding, ...]
 
     def wins(self) -> dict[str, int]:
         """Of how many workloads each source holds what is best now and was not here before."""
@@ -113,7 +113,7 @@ class MergeReport:
 
 def standings(
     after: Iterable[Best], before: Iterable[Best], theirs: Mapping[str, Iterable[Best]]
-) -> tuple[Standing, ...]:
+) -> tuple[MergeStanding, ...]:
     """Who holds what is best now, of what each held before."""
     own = {_subject(best): best for best in before}
     others = {name: {_subject(b): b for b in bests} for name, bests in sorted(theirs.items())}
@@ -123,7 +123,7 @@ def standings(
         asked = {name: bests[key] for name, bests in others.items() if key in bests}
         held = {"": own[key], **asked} if key in own else asked
         winner = next((name for name, other in held.items() if _alike(best, other)), None)
-        outcomes.append(Standing(*key, best, winner, own.get(key), asked))
+        outcomes.append(MergeStanding(*key, best, winner, own.get(key), asked))
     return tuple(sorted(outcomes, key=_by_gain))
 
 
@@ -131,6 +131,6 @@ def _alike(one: Best, other: Best) -> bool:
     return (one.record.config, one.latency) == (other.record.config, other.latency)
 
 
-def _by_gain(standing: Standing) -> tuple[float, str, str, int]:
+def _by_gain(standing: MergeStanding) -> tuple[float, str, str, int]:
     new = math.inf if standing.before is None else 0.0
     return -(standing.gain or new), standing.workload, standing.target, standing.threads

@@ -17,7 +17,7 @@ from tilesmith.search_space.support.errors import TargetError
 from tilesmith.search_space.support.suggestions import unknown
 from tilesmith.simulator.collectives.algorithms import Step, Steps
 from tilesmith.simulator.collectives.network import MEMORY, Network
-from tilesmith.simulator.collectives.stages import Stage, plans_of
+from tilesmith.simulator.collectives.stages import CollectiveStage, plans_of
 from tilesmith.simulator.collectives.transfers import Transfers
 
 
@@ -190,7 +190,9 @@ def lines_of(
     )
 
 
-def _beside(steps: Steps, others: list[list[list[Stage]]], where: tuple[int, int, str]) -> Steps:
+def _beside(
+    steps: Steps, others: list[list[list[CollectiveStage]]], where: tuple[int, int, str]
+) -> Steps:
     """Steps with the transfers of other groups' same steps, as far as they have them."""
     i, j, name = where
     same = [

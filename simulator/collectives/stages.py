@@ -30,7 +30,7 @@ from tilesmith.simulator.collectives.transfers import Lanes, Transfers, Ways
 
 
 @dataclass(frozen=True)
-class Stage:
+class CollectiveStage:
     """Part of a collective: the steps it may take, by the name of the algorithm.
 
     Args:
@@ -42,7 +42,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Span:
+class LaneSpan:
     """The lanes of a group on one level, or on several that are taken together."""
 
     level: Level
@@ -64,13 +64,15 @@ class Span:
         }
 
 
-def plans_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> list[list[Stage]]:
+def plans_of(
+    mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]
+) -> list[list[CollectiveStage]]:
     """The plans of a collective, each a list of stages in their order."""
     if kind == "send":
         level = _widest(mesh, group)
         ways = Ways(np.array(group[:1]), np.array(group[1:]))
         step = Step(level.name, Transfers(ways, 1.0))
-        return [[Stage(level.name, {"direct": (step,)})]]
+        return [[CollectiveStage(level.name, {"direct": (step,)})]]
     spans = spans_of(mesh, group)
     if kind == "all_to_all":
         return [[_exchanged(span) for span in reversed(spans)]]
@@ -78,10 +80,10 @@ def plans_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> list[l
     return [build(plan) for plan in (spans, _with_kangaring(mesh, spans)) if plan]
 
 
-def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
+def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[LaneSpan]:
     """The levels a group spans, from the inside out, with its lanes on each."""
-    flat = [Span(_widest(mesh, group), Lanes([group]))]
-    spans: list[Span] = []
+    flat = [LaneSpan(_widest(mesh, group), Lanes([group]))]
+    spans: list[LaneSpan] = []
     below = 1
     for level in _levels(mesh):
         lanes: defaultdict[int, list[int]] = defaultdict(list)
@@ -91,11 +93,11 @@ def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
         if len(sizes) > 1:
             return flat
         if sizes != {1}:
-            spans.append(Span(level, Lanes(tuple(sorted(lane)) for lane in lanes.values())))
+            spans.append(LaneSpan(level, Lanes(tuple(sorted(lane)) for lane in lanes.values())))
     return spans if math.prod(span.members for span in spans) == len(group) else flat
 
 
-def plan_spans(mesh: Mesh, group: tuple[int, ...], together: bool) -> list[Span]:
+def plan_spans(mesh: Mesh, group: tuple[int, ...], together: bool) -> list[LaneSpan]:
     """The spans of the hierarchical plan, or of that whose chips stand in a ring `together`."""
     spans = spans_of(mesh, group)
     return _with_kangaring(mesh, spans) if together else spans
@@ -117,7 +119,7 @@ def _widest(mesh: Mesh, group: tuple[int, ...]) -> Level:
     )
 
 
-def _with_kangaring(mesh: Mesh, spans: list[Span]) -> list[Span]:
+def _with_kangaring(mesh: Mesh, spans: list[LaneSpan]) -> list[LaneSpan]:
     """The spans with those of chips and between chips as one; nothing if that cannot be."""
     if len(spans) < 2 or mesh.cores_per_chip == 1:
         return []
@@ -125,10 +127,10 @@ def _with_kangaring(mesh: Mesh, spans: list[Span]) -> list[Span]:
     whole = inner.level.cores == inner.members == mesh.cores_per_chip
     if not whole or outer.level.inside != mesh.cores_per_chip:
         return []
-    return [Span(outer.level, outer.lanes, together=True), *spans[2:]]
+    return [LaneSpan(outer.level, outer.lanes, together=True), *spans[2:]]
 
 
-def _shares(spans: Sequence[Span]) -> list[float]:
+def _shares(spans: Sequence[LaneSpan]) -> list[float]:
     """The share of the tensor that is left before each span sums, from the inside out."""
     shares, share = [], 1.0
     for span in spans:
@@ -137,21 +139,21 @@ def _shares(spans: Sequence[Span]) -> list[float]:
     return shares
 
 
-def _gathered(spans: list[Span]) -> list[Stage]:
+def _gathered(spans: list[LaneSpan]) -> list[CollectiveStage]:
     return [
-        Stage(span.level.name, span.alternatives(share, False))
+        CollectiveStage(span.level.name, span.alternatives(share, False))
         for span, share in reversed([*zip(spans, _shares(spans), strict=True)])
     ]
 
 
-def _summed(spans: list[Span]) -> list[Stage]:
+def _summed(spans: list[LaneSpan]) -> list[CollectiveStage]:
     return [
-        Stage(span.level.name, span.alternatives(share, True))
+        CollectiveStage(span.level.name, span.alternatives(share, True))
         for span, share in zip(spans, _shares(spans), strict=True)
     ]
 
 
-def _all_reduced(spans: list[Span]) -> list[Stage]:
+def _all_reduced(spans: list[LaneSpan]) -> list[CollectiveStage]:
     """Sums inside, on the outermost level sums and gathers or all at once, gathers inside."""
     *sums, last = _summed(spans)
     first, *gathers = _gathered(spans)
@@ -159,9 +161,11 @@ def _all_reduced(spans: list[Span]) -> list[Stage]:
     outer = spans[-1]
     if not outer.together:
         both[SINGLE_STEP] = single_step(outer.level, outer.lanes, _shares(spans)[-1])
-    return [*sums, Stage(last.level, both), *gathers]
+    return [*sums, CollectiveStage(last.level, both), *gathers]
 
 
-def _exchanged(span: Span) -> Stage:
+def _exchanged(span: LaneSpan) -> CollectiveStage:
     """Everybody's p-th part to everybody: level by level, all that goes there in one step."""
-    return Stage(span.level.name, {"mesh": ALGORITHMS["mesh"](span.level, span.lanes, 1.0, False)})
+    return CollectiveStage(
+        span.level.name, {"mesh": ALGORITHMS["mesh"](span.level, span.lanes, 1.0, False)}
+    )

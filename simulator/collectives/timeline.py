@@ -29,7 +29,7 @@ _MOST_SLICES = 200_000
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """One collective: kind, bytes of the tensor and group as in `collective_cost`."""
 
     kind: CollectiveKind
@@ -37,7 +37,7 @@ class Call:
     group: tuple[int, ...]
 
 
-def collective_timeline(mesh: Mesh, calls: Sequence[Call]) -> list[float]:
+def collective_timeline(mesh: Mesh, calls: Sequence[CollectiveCall]) -> list[float]:
     """Seconds after which each of several collectives that begin together is done.
 
     Each takes the algorithm that is the cheapest alone.
@@ -70,7 +70,7 @@ class _Slice:
 class _Simulation:
     """Slices and cores in the order of their events."""
 
-    def __init__(self, network: Network, calls: Sequence[Call]) -> None:
+    def __init__(self, network: Network, calls: Sequence[CollectiveCall]) -> None:
         self._network, self._mesh = network, network.mesh
         self._number = int(self._mesh.number("collective.slices"))
         self._plays = [_Play(call, _steps(self._mesh, call), network) for call in calls]
@@ -152,7 +152,7 @@ class _Simulation:
 class _Play:
     """One collective that is going on: what each core sends and waits for in each step."""
 
-    def __init__(self, call: Call, steps: list[Step], network: Network) -> None:
+    def __init__(self, call: CollectiveCall, steps: list[Step], network: Network) -> None:
         self.call, self.steps, self.end = call, steps, 0.0
         self.outgoing: list[defaultdict[int, list[tuple[int, float, Way]]]] = []
         self.missing: list[dict[int, int]] = []
@@ -171,7 +171,7 @@ class _Play:
             self.ready.append(defaultdict(float))
 
 
-def _steps(mesh: Mesh, call: Call) -> list[Step]:
+def _steps(mesh: Mesh, call: CollectiveCall) -> list[Step]:
     """All steps of a collective, each as often as it is taken."""
     group = mesh.check_group(call.group)
     if len(group) == 1:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
 from tilesmith.simulator.collectives.algorithms import KANGARING, axes_of, cycles_of
 from tilesmith.simulator.collectives.cost import cheapest
-from tilesmith.simulator.collectives.stages import Span, plan_spans
+from tilesmith.simulator.collectives.stages import LaneSpan, plan_spans
 from tilesmith.simulator.collectives.transfers import Lane
 
 Array = NDArray[Any]
@@ -81,7 +81,7 @@ def _sums(
 
 def _stages(
     mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], size: int
-) -> list[tuple[Span, str]]:
+) -> list[tuple[LaneSpan, str]]:
     """The spans that sum, from the inside out, with the algorithm of each."""
     if len(group) == 1:
         return []
@@ -91,7 +91,7 @@ def _stages(
     return [(span, line.algorithm) for span, line in zip(spans, lines, strict=False)]
 
 
-def _reduced(span: Span, name: str, core: int, inner: Partial, operation: Operation) -> Array:
+def _reduced(span: LaneSpan, name: str, core: int, inner: Partial, operation: Operation) -> Array:
     """The sum over the lane of a core, in the order of the part that it ends up with."""
     lane = next(lane for lane in span.lanes if core in lane)
     if name == KANGARING:
@@ -114,7 +114,9 @@ def _around(cycle: Lane, core: int) -> Lane:
     return (*cycle[at:], *cycle[:at])
 
 
-def _around_chips(span: Span, lane: Lane, core: int, inner: Partial, operation: Operation) -> Array:
+def _around_chips(
+    span: LaneSpan, lane: Lane, core: int, inner: Partial, operation: Operation
+) -> Array:
     """Chip after chip: what came, and the parts of all cores of the chip."""
     inside = span.level.inside
     cores = [other for one in span.lanes for other in one]
@@ -131,7 +133,7 @@ def _around_chips(span: Span, lane: Lane, core: int, inner: Partial, operation: 
     return total.astype(part.dtype)
 
 
-def _halved(span: Span, lane: Lane, core: int, inner: Partial, operation: Operation) -> Array:
+def _halved(span: LaneSpan, lane: Lane, core: int, inner: Partial, operation: Operation) -> Array:
     """Pairs along the axes, then pairs of pairs."""
     order = axes_of(span.level, lane)
     place = {lane[member]: i for i, member in enumerate(order)}

@@ -24,7 +24,7 @@ import numpy as np
 
 from tilesmith.simulator.cpu.facts import Facts, Floats
 from tilesmith.simulator.cpu.footprint import distinct, lowest_bit
-from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.machine import CpuCore
 from tilesmith.simulator.cpu.skeleton import BlockSite, Skeleton
 
 SPILL_CYCLES = 1.5
@@ -107,7 +107,7 @@ class _Bodies:
 
 
 def block_cost(
-    skeleton: Skeleton, facts: Facts, machine: Machine, number: int, rows: range, innermost: bool
+    skeleton: Skeleton, facts: Facts, machine: CpuCore, number: int, rows: range, innermost: bool
 ) -> BlockCost:
     """Cost of block `number`, whose accesses are `rows` of the facts.
 
@@ -166,7 +166,7 @@ class _BlockModel:
     def __init__(
         self,
         facts: Facts,
-        machine: Machine,
+        machine: CpuCore,
         block: BlockSite,
         rows: range,
         innermost: bool,
@@ -354,14 +354,14 @@ def _lane_strides(block: BlockSite, facts: Facts, rows: range) -> Floats:
     return np.asarray(facts.strides[rows.start : rows.stop, len(block.path) - 1])
 
 
-def _vectors(block: BlockSite, facts: Facts, machine: Machine) -> Floats:
+def _vectors(block: BlockSite, facts: Facts, machine: CpuCore) -> Floats:
     """Vector registers that one execution of the vector loop fills."""
     if block.vector is None:
         return np.ones(facts.trips.shape[1])
     return np.asarray(np.maximum(1.0, np.ceil(facts.full[block.vector] / machine.lanes)))
 
 
-def _crossing(block: BlockSite, facts: Facts, machine: Machine, rows: range) -> Floats:
+def _crossing(block: BlockSite, facts: Facts, machine: CpuCore, rows: range) -> Floats:
     """Share of each access's vectors that cross a line, by alignment, (accesses, n)."""
     if block.vector is None:
         return np.zeros((len(rows), facts.trips.shape[1]))

@@ -26,7 +26,7 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.batches import Batch, batches, skeleton
 from tilesmith.simulator.cpu.facts import Facts, Floats, evaluate
 from tilesmith.simulator.cpu.features import NAMES, VERDICT, features
-from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.machine import CpuCore
 from tilesmith.simulator.cpu.model import TERMS, ProgramCost, program_cost
 from tilesmith.simulator.cpu.skeleton import Skeleton
 from tilesmith.simulator.dispatch import (
@@ -161,7 +161,7 @@ class CpuSimulator(FamilySimulator):
         )
 
 
-def _multiply_adds(workload: Workload, target: Target, machine: Machine) -> float:
+def _multiply_adds(workload: Workload, target: Target, machine: CpuCore) -> float:
     """Of each lane in a cycle, by the fastest instruction for the operands' element types."""
     dtypes = [o.dtype for o in template_of(workload.operator).inputs(workload)[:2]]
     if len(dtypes) < 2 or workload.operator not in PRODUCTS:
@@ -175,9 +175,9 @@ def _multiply_adds(workload: Workload, target: Target, machine: Machine) -> floa
 
 
 @lru_cache(maxsize=64)
-def machine_of(target: Target, threads: int) -> Machine:
+def machine_of(target: Target, threads: int) -> CpuCore:
     """The machine of a target, kept."""
-    return Machine.of(target, threads)
+    return CpuCore.of(target, threads)
 
 
 def _joined(

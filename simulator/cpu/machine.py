@@ -1,4 +1,4 @@
-"""`Machine`: a described CPU core as the numbers the analytical model computes with.
+"""`CpuCore`: a described CPU core as the numbers the analytical model computes with.
 
 Made from a `Target` of family "cpu". Facts a target lacks (descriptions of CPUs that were never
 calibrated) take the defaults below, so that a given description always gives the same answer.
@@ -33,7 +33,7 @@ REACHED = (0.72, 0.88, 0.9)
 
 
 @dataclass(frozen=True)
-class Machine:
+class CpuCore:
     """One core and the memory below it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Machine:
         return dict(self.units).get(unit, self.fma_ports)
 
     @classmethod
-    def of(cls, target: Target, threads: int = 1) -> Machine:
+    def of(cls, target: Target, threads: int = 1) -> CpuCore:
         """Read a target of family "cpu"; `TargetError` names a fact it should have."""
 
         def number(name: str) -> float:

@@ -22,9 +22,9 @@ import numpy as np
 from tilesmith.simulator.cpu.core import HORIZONTAL, RESOURCES, BlockCost, block_cost, smooth
 from tilesmith.simulator.cpu.facts import Facts, Floats
 from tilesmith.simulator.cpu.footprint import lowest_bit
-from tilesmith.simulator.cpu.machine import Machine
-from tilesmith.simulator.cpu.skeleton import Node, Skeleton
-from tilesmith.simulator.cpu.traffic import Traffic, traffic_of
+from tilesmith.simulator.cpu.machine import CpuCore
+from tilesmith.simulator.cpu.skeleton import LoopNode, Skeleton
+from tilesmith.simulator.cpu.traffic import LineTraffic, traffic_of
 
 OVERLAP = 5.5
 """Exponent with which computing and moving add up to nearly the larger (fitted)."""
@@ -82,11 +82,11 @@ class ProgramCost:
 
     cycles: Floats
     phases: tuple[PhaseCost, ...]
-    traffic: Traffic
+    traffic: LineTraffic
 
 
 def program_cost(
-    skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = False
+    skeleton: Skeleton, facts: Facts, machine: CpuCore, cold: bool = False
 ) -> ProgramCost:
     """Cost every configuration of the batch; `cold`: weights start in memory."""
     traffic = traffic_of(skeleton, facts, machine, cold)
@@ -100,7 +100,7 @@ def program_cost(
     conflicts = _conflicts(skeleton, traffic, machine)
     phases = []
     for item in skeleton.root.items:
-        node = Node(-1, (item,))
+        node = LoopNode(-1, (item,))
         nest = [
             _phase(blocks, costs, traffic, conflicts, tiles, facts, machine)
             for blocks in phases_of(node)
@@ -114,12 +114,12 @@ def program_cost(
     return ProgramCost(total, tuple(phases), traffic)
 
 
-def phases_of(node: Node) -> list[tuple[int, ...]]:
+def phases_of(node: LoopNode) -> list[tuple[int, ...]]:
     """Blocks grouped into phases: a block beside inner loops joins the first phase of the next.
 
     One behind the last loop belongs to that loop's last phase.
     """
-    if not any(isinstance(item, Node) for item in node.items):
+    if not any(isinstance(item, LoopNode) for item in node.items):
         return [tuple(node.blocks())] if node.items else []
     grouped: list[tuple[int, ...]] = []
     waiting: list[int] = []
@@ -144,11 +144,11 @@ def phases_of(node: Node) -> list[tuple[int, ...]]:
 def _phase(
     blocks: tuple[int, ...],
     costs: Mapping[int, BlockCost],
-    traffic: Traffic,
+    traffic: LineTraffic,
     conflicts: Floats,
     tiles: Mapping[int, Floats],
     facts: Facts,
-    machine: Machine,
+    machine: CpuCore,
 ) -> PhaseCost:
     shape = facts.trips.shape[1]
     threads, imbalance = _threads(facts, machine, blocks[0])
@@ -170,7 +170,11 @@ def _phase(
 
 
 def _moved(
-    blocks: tuple[int, ...], traffic: Traffic, conflicts: Floats, threads: Floats, machine: Machine
+    blocks: tuple[int, ...],
+    traffic: LineTraffic,
+    conflicts: Floats,
+    threads: Floats,
+    machine: CpuCore,
 ) -> tuple[Floats, Floats, Floats]:
     """Cycles of what blocks move: by bandwidth from each level, (3, n), stalls, both, (n,)."""
     rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
@@ -196,7 +200,7 @@ def _moved(
     return transfer, stall, waiting
 
 
-def _rounds(skeleton: Skeleton, facts: Facts, node: Node) -> Floats:
+def _rounds(skeleton: Skeleton, facts: Facts, node: LoopNode) -> Floats:
     """Iterations of the loops around all blocks of a nest."""
     paths = [skeleton.blocks[number].serial for number in node.blocks()]
     rounds = np.ones(facts.trips.shape[1])
@@ -221,7 +225,7 @@ def _interleaved(nest: list[PhaseCost], rounds: Floats) -> list[PhaseCost]:
 
 
 def _overlapped(
-    members: list[BlockCost], parts: Floats, overhead: Floats, machine: Machine
+    members: list[BlockCost], parts: Floats, overhead: Floats, machine: CpuCore
 ) -> Floats:
     """Core cycles of blocks that follow one another, and of beginning and ending their tiles.
 
@@ -240,14 +244,14 @@ def _overlapped(
     return np.asarray(share * np.minimum(together, apart) + (1.0 - share) * apart)
 
 
-def _threads(facts: Facts, machine: Machine, block: int) -> tuple[Floats, Floats]:
+def _threads(facts: Facts, machine: CpuCore, block: int) -> tuple[Floats, Floats]:
     """(threads that share a phase, slowest thread's share over the mean)."""
     slices = facts.slices[block]
     threads = np.minimum(float(machine.threads), np.maximum(slices, 1.0))
     return threads, np.ceil(slices / threads) * threads / np.maximum(slices, 1.0)
 
 
-def _conflicts(skeleton: Skeleton, traffic: Traffic, machine: Machine) -> Floats:
+def _conflicts(skeleton: Skeleton, traffic: LineTraffic, machine: CpuCore) -> Floats:
     """Cycles that misses need which fall into few sets of L1, (entries, n)."""
     accesses = [access for block in skeleton.blocks for access in block.accesses]
     rewritten = _rewritten(skeleton)
@@ -285,9 +289,9 @@ def _row_ranges(skeleton: Skeleton) -> list[range]:
     return ranges
 
 
-def _overhead_blocks(node: Node) -> set[int]:
+def _overhead_blocks(node: LoopNode) -> set[int]:
     """The first block of every loop without loops inside: it pays for the loop's counter."""
-    nodes = [item for item in node.items if isinstance(item, Node)]
+    nodes = [item for item in node.items if isinstance(item, LoopNode)]
     if not nodes:
         return (
             {item for item in node.items[:1] if isinstance(item, int)} if node.loop >= 0 else set()

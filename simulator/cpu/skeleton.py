@@ -111,16 +111,16 @@ class BlockSite:
 
 
 @dataclass(frozen=True)
-class Node:
+class LoopNode:
     """A serial loop (`loop` -1: the whole program) and what is inside, in order."""
 
     loop: int
-    items: tuple[Node | int, ...]
+    items: tuple[LoopNode | int, ...]
 
     def blocks(self) -> Iterator[int]:
         """Indices of all blocks inside."""
         for item in self.items:
-            if isinstance(item, Node):
+            if isinstance(item, LoopNode):
                 yield from item.blocks()
             else:
                 yield item
@@ -136,7 +136,7 @@ class Skeleton:
 
     loops: tuple[LoopSite, ...]
     blocks: tuple[BlockSite, ...]
-    root: Node
+    root: LoopNode
     buffers: tuple[Buffer, ...]
     constant: tuple[bool, ...]
 
@@ -192,7 +192,7 @@ class _Walk:
     scope: dict[str, int] = field(default_factory=dict)
     """Loop index of each variable in sight."""
 
-    def visit(self, statement: Statement, where: _Context) -> list[Node | int]:
+    def visit(self, statement: Statement, where: _Context) -> list[LoopNode | int]:
         match statement:
             case Loop():
                 return self._loop(statement, where)
@@ -217,7 +217,7 @@ class _Walk:
                 self.blocks.append(self._block(statement, where))
                 return [len(self.blocks) - 1]
 
-    def _loop(self, loop: Loop, where: _Context) -> list[Node | int]:
+    def _loop(self, loop: Loop, where: _Context) -> list[LoopNode | int]:
         serially = ("serial", "parallel")
         kind = "serial" if loop.kind in serially or _runs(loop.body, serially) else loop.kind
         parents = tuple(sorted(self.scope[v] for v in loop.extent.variables() if v in self.scope))
@@ -243,7 +243,7 @@ class _Walk:
             del self.scope[loop.variable]
         else:
             self.scope[loop.variable] = outside
-        return [Node(number, tuple(inner))] if kind == "serial" and not trivial else inner
+        return [LoopNode(number, tuple(inner))] if kind == "serial" and not trivial else inner
 
     def _block(self, block: Block, where: _Context) -> BlockSite:
         guards = where.guards
@@ -382,7 +382,7 @@ def skeleton_of(program: Program, constants: frozenset[str] = frozenset()) -> Sk
     return Skeleton(
         tuple(state.loops),
         tuple(state.blocks),
-        Node(-1, tuple(items)),
+        LoopNode(-1, tuple(items)),
         tuple(state.known[name] for name in names),
         tuple(name in weights for name in names),
     )

@@ -26,8 +26,8 @@ import numpy as np
 
 from tilesmith.simulator.cpu.facts import Facts, Floats
 from tilesmith.simulator.cpu.footprint import Footprint, footprint
-from tilesmith.simulator.cpu.machine import Machine
-from tilesmith.simulator.cpu.skeleton import Node, Skeleton
+from tilesmith.simulator.cpu.machine import CpuCore
+from tilesmith.simulator.cpu.skeleton import LoopNode, Skeleton
 
 FADE = 2.5
 """Exponent of the miss curve (fitted)."""
@@ -40,7 +40,7 @@ STREAMS = 40.0
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LineTraffic:
     """Lines moved by each memory access of a program, register accesses left out.
 
     Attributes:
@@ -73,7 +73,9 @@ class _Entry:
     back: bool
 
 
-def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = False) -> Traffic:
+def traffic_of(
+    skeleton: Skeleton, facts: Facts, machine: CpuCore, cold: bool = False
+) -> LineTraffic:
     """Walk the tree. See the module's docstring.
 
     `cold`: weights (constant parameters) are in memory when the program starts.
@@ -89,7 +91,7 @@ def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = 
     run, pitch, streams = _runs(
         entries, facts, prints.run[depths, place], rows_apart, prints.pitch[depths, place]
     )
-    return Traffic(
+    return LineTraffic(
         tuple(rows),
         tuple(entry.block for entry in entries),
         tuple(entry.back for entry in entries),
@@ -117,7 +119,7 @@ def _entries(skeleton: Skeleton) -> list[_Entry]:
 
 
 def _footprints(
-    entries: list[_Entry], facts: Facts, machine: Machine, skeleton: Skeleton
+    entries: list[_Entry], facts: Facts, machine: CpuCore, skeleton: Skeleton
 ) -> Footprint:
     """Footprints of each entry's nest below each depth."""
     sizes = [a.size for block in skeleton.blocks for a in block.accesses]
@@ -175,7 +177,7 @@ class _Walker:
         self,
         skeleton: Skeleton,
         facts: Facts,
-        machine: Machine,
+        machine: CpuCore,
         entries: list[_Entry],
         prints: Footprint,
         cold: bool,
@@ -194,11 +196,11 @@ class _Walker:
         self.moved = np.zeros((3, len(entries), facts.trips.shape[1]))
         self._distinct = np.zeros(self.moved.shape[1:])
 
-    def visit(self, node: Node, depth: int) -> list[int]:
+    def visit(self, node: LoopNode, depth: int) -> list[int]:
         """Fill in `moved` for one node; returns the entries inside."""
         units: list[list[int]] = []
         for item in node.items:
-            if isinstance(item, Node):
+            if isinstance(item, LoopNode):
                 units.append(self.visit(item, depth + 1))
                 continue
             mine = self._of_block.get(item, [])

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tilesmith.codegen.compiled import Compiled
+from tilesmith.codegen.compiled import NativeFunction
 
 NUMBER = count()
 
@@ -37,7 +37,7 @@ def nothing(i: int) -> None:
 """
 
 
-def made(folder: Path, text: str) -> Compiled[..., Any]:
+def made(folder: Path, text: str) -> NativeFunction[..., Any]:
     """The compiled function `f` of a text."""
     path = folder / f"made{next(NUMBER)}.py"
     path.write_text(HEAD + text)
@@ -46,7 +46,7 @@ def made(folder: Path, text: str) -> Compiled[..., Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found = module.f
-    assert isinstance(found, Compiled)
+    assert isinstance(found, NativeFunction)
     return found
 
 

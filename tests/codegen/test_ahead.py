@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.codegen.test_dot_products import target_of
-from tilesmith.codegen.llvm.intrinsics.ahead import FEW, MOST, Share, share_of
+from tilesmith.codegen.llvm.intrinsics.ahead import FEW, MOST, PrefetchShare, share_of
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.programs.structures import default_of, lowered
@@ -30,7 +30,7 @@ def nest(tiles: int, steps: int) -> list[Loop]:
     return found
 
 
-def shares(loops: list[Loop], step: int, panel: int) -> list[Share | None]:
+def shares(loops: list[Loop], step: int, panel: int) -> list[PrefetchShare | None]:
     """What each loop asks for of a buffer read at `j*panel + k*step`, in elements of 4 bytes."""
     offset = var("j") * panel + var("k") * step
     return [share_of(offset, loops, loop, 4, LINE) for loop in loops]

@@ -18,7 +18,7 @@ import tilesmith.codegen
 import tilesmith.compiler.host
 import tilesmith.simulator
 from tests.codegen.made import body, made
-from tilesmith.codegen.compiled import Compiled, Floats, Ints, compiled
+from tilesmith.codegen.compiled import Floats, Ints, NativeFunction, compiled
 from tilesmith.codegen.compiled.function import translate
 from tilesmith.codegen.host import object_cache
 
@@ -302,13 +302,13 @@ def test_objects_are_kept_and_made_anew_where_they_cannot_be(
     assert kept.read_bytes() == content
 
 
-def every_compiled() -> list[Compiled[..., Any]]:
+def every_compiled() -> list[NativeFunction[..., Any]]:
     """All compiled functions of the product."""
-    found: dict[int, Compiled[..., Any]] = {}
+    found: dict[int, NativeFunction[..., Any]] = {}
     for package in (tilesmith.codegen, tilesmith.simulator, tilesmith.compiler.host):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, Compiled):
+                if isinstance(value, NativeFunction):
                     found[id(value)] = value
     return list(found.values())
 
@@ -317,5 +317,5 @@ def test_all_compiled_functions_are_in_the_subset() -> None:
     functions: list[Callable[..., Any]] = list(every_compiled())
     assert len(functions) > 10
     for function in functions:
-        assert isinstance(function, Compiled)
+        assert isinstance(function, NativeFunction)
         translate(function)

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilesmith.codegen.host import machine as host
-from tilesmith.codegen.host.described import ENVIRONMENT, Description, description
+from tilesmith.codegen.host.described import ENVIRONMENT, HostDescription, description
 from tilesmith.codegen.host.machine import cpu_target, host_target, narrowed
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
@@ -74,12 +74,12 @@ def test_other_cpus_are_described_alike_on_every_machine(monkeypatch: pytest.Mon
 
 
 def test_features_are_only_taken_away() -> None:
-    asked = Description(without=("avx512*", "fma"))
+    asked = HostDescription(without=("avx512*", "fma"))
     known = {"avx512f": True, "avx512vl": False, "avx2": True, "fma": True}
     assert asked.features(known) == {
         "avx512f": False, "avx512vl": False, "avx2": True, "fma": False
     }  # fmt: skip
-    assert Description().features(known) == known
+    assert HostDescription().features(known) == known
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_a_mistaken_file_is_refused_in_a_sentence(
 
 def test_without_a_file_nothing_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
-    assert description() == Description()
+    assert description() == HostDescription()

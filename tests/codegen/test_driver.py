@@ -14,7 +14,7 @@ import pytest
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.native.programs.driver import Call, NativeProgram, Repeat, _driver
+from tilesmith.codegen.native.programs.driver import KernelCall, NativeProgram, Repeat, _driver
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -33,7 +33,9 @@ def chain(
     first = np.random.default_rng(0).standard_normal((40, 130)).astype(np.float32)
     arrays = [aligned_copy(first)]
     arrays += [aligned_empty(first.shape, first.dtype) for _ in range(length)]
-    calls = [Call(kernel.address, (a.ctypes.data, b.ctypes.data)) for a, b in pairwise(arrays)]
+    calls = [
+        KernelCall(kernel.address, (a.ctypes.data, b.ctypes.data)) for a, b in pairwise(arrays)
+    ]
     code = kernel.code
     program = NativeProgram(
         calls, threads, code.shared_bytes, code.local_bytes, keep=(kernel, arrays)
@@ -77,7 +79,7 @@ def test_kernels_that_fewer_threads_run(
 ) -> None:
     _, arrays = chain(doubling, 24, 1)
     calls = [
-        Call(doubling.address, (a.ctypes.data, b.ctypes.data), each[number % len(each)])
+        KernelCall(doubling.address, (a.ctypes.data, b.ctypes.data), each[number % len(each)])
         for number, (a, b) in enumerate(pairwise(arrays))
     ]
     program = NativeProgram(calls, threads, keep=(doubling, arrays))
@@ -98,7 +100,7 @@ def test_loops_of_kernels_that_some_threads_run(
     counter = aligned_empty((1,), np.dtype(np.int64))
     back_and_forth = ((one, other), (other, one))
     calls = tuple(
-        Call(doubling.address, (a.ctypes.data, b.ctypes.data), threads)
+        KernelCall(doubling.address, (a.ctypes.data, b.ctypes.data), threads)
         for (a, b), threads in zip(back_and_forth, each, strict=True)
     )
     loop = Repeat(calls, 10, 0, 0, counter.ctypes.data)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.codegen.kernels import HOST
 from tilesmith.codegen.host.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
-from tilesmith.codegen.llvm.emitter import Workspace
+from tilesmith.codegen.llvm.emitter import ScratchSpace
 from tilesmith.codegen.native.kernel import compile_config, concrete_shape
 from tilesmith.codegen.programs.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.expressions.dtypes import to_numpy
@@ -99,7 +99,7 @@ def test_copies_are_made_only_where_needed() -> None:
 
 
 def test_workspace_is_reused_and_remembers_its_peak() -> None:
-    workspace = Workspace()
+    workspace = ScratchSpace()
     assert workspace.take(100) == 0
     assert workspace.take(1) == 128
     workspace.used = 0

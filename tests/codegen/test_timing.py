@@ -11,14 +11,14 @@ import pytest
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.native.programs.driver import AnyCall, Branch, Call, Move, Repeat
+from tilesmith.codegen.native.programs.driver import AnyCall, Branch, KernelCall, MemoryMove, Repeat
 from tilesmith.codegen.native.programs.timing import (
     BEGUN,
     MET,
     PASSED,
     RAN,
     Clock,
-    Notes,
+    RawNotes,
     TimedProgram,
 )
 from tilesmith.codegen.programs.structures import default_of
@@ -38,15 +38,15 @@ def _arrays(length: int) -> list[np.ndarray]:
     return [aligned_copy(first), *(aligned_empty(first.shape, first.dtype) for _ in range(length))]
 
 
-def _calls(kernel: NativeKernel, arrays: list[np.ndarray], *threads: int) -> list[Call]:
+def _calls(kernel: NativeKernel, arrays: list[np.ndarray], *threads: int) -> list[KernelCall]:
     each = threads or (1 << 30,)
     return [
-        Call(kernel.address, (a.ctypes.data, b.ctypes.data), each[number % len(each)])
+        KernelCall(kernel.address, (a.ctypes.data, b.ctypes.data), each[number % len(each)])
         for number, (a, b) in enumerate(pairwise(arrays))
     ]
 
 
-def _order(program: TimedProgram, notes: Notes, calls: list[AnyCall]) -> list[int]:
+def _order(program: TimedProgram, notes: RawNotes, calls: list[AnyCall]) -> list[int]:
     """Numbers of the calls that a thread made (or passed by), in order."""
     numbers = {id(call): number for number, call in enumerate(calls)}
     rows = notes.rows[notes.kinds == RAN]
@@ -77,7 +77,7 @@ def test_loops_and_branches_note_what_they_run(doubling: NativeKernel) -> None:
     arrays = _arrays(2)
     flag, counter = np.zeros(64, np.uint8), np.zeros(8, np.int64)
     first, second = _calls(doubling, arrays)
-    move = Move(arrays[0].ctypes.data, arrays[2].ctypes.data, 16)
+    move = MemoryMove(arrays[0].ctypes.data, arrays[2].ctypes.data, 16)
     branch = Branch(flag.ctypes.data, ((move,), (second,)))
     loop = Repeat((first, branch), 5, 0, 0, counter.ctypes.data)
     calls: list[AnyCall] = [loop, first, branch, move, second]

@@ -23,14 +23,14 @@ from tilesmith.compiler.driver.build import BuildOptions, build, fastest_recipe,
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.program import HostStep
 from tilesmith.compiler.runtime.executable import Executable
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.families.kit.simulation.host_costs import compute_time, operations, transfer_time
 from tilesmith.families.trainium.backend.backend import TrainiumBackend, staged_kernel
 from tilesmith.families.trainium.backend.evaluator import DeviceEvaluator
 from tilesmith.families.trainium.backend.model import latency_of, simulate_model
-from tilesmith.families.trainium.backend.program import QUICK, Program, segments
+from tilesmith.families.trainium.backend.program import QUICK, LinkedProgram, segments
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import CodegenError, InputError, ModelError, TargetError
@@ -129,9 +129,9 @@ def test_attention_is_one_kernel(name: str) -> None:
     assert operators.count("attention") == 1 and "softmax" not in operators
     assert operators.count("transpose") == 4, "queries, keys, values and the result, once each"
     (program,) = segments(executable.recipe)
-    assert isinstance(program, Program)
+    assert isinstance(program, LinkedProgram)
     turned = [n for n, operator in enumerate(operators) if operator == "transpose"]
-    copies = program.linked.stream.rows["op"] == Op.COPY
+    copies = program.linked.stream.rows["op"] == Opcode.COPY
     mine = np.isin(program.linked.owners, turned)
     assert (copies & mine).sum() <= 4, "all heads of a tensor that stays on chip at once"
     assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
@@ -159,7 +159,7 @@ def test_an_artifact_runs_and_costs_the_same(tmp_path: Path) -> None:
 def test_tensors_stay_on_chip_and_the_traffic_is_saved() -> None:
     recipe = built(MLP).recipe
     (program,) = segments(recipe)
-    assert isinstance(program, Program)
+    assert isinstance(program, LinkedProgram)
     names = {resident.name for resident in program.linked.residents}
     assert len(names) == 2, "both hidden activations stay"
     result = simulate_model(recipe)
@@ -192,7 +192,7 @@ def test_a_faster_machine_never_makes_a_model_slower() -> None:
 def test_what_has_no_kernel_runs_on_the_host_and_is_costed() -> None:
     recipe = built(ODD).recipe
     (host,) = [step for step in recipe.steps if isinstance(step, HostStep)]
-    assert [isinstance(part, Program) for part in segments(recipe)] == [True, False, True]
+    assert [isinstance(part, LinkedProgram) for part in segments(recipe)] == [True, False, True]
     time = transfer_time(host, TRN1)
     rate, start = TRN1.number("host.gbps"), TRN1.number("host.start_us") * 1e3
     # The result of Mod goes back, its input comes; the divisors are the host's constant.
@@ -311,7 +311,9 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     results = evaluator.measure([{}, {workload: usual}, {workload: other}])
     base, same, changed = (result.latency for result in results)
     assert base == same == latency_of(built(MLP, "bf16").recipe, QUICK) * 1e-9
-    recipe = fastest_recipe(kernels, Chooser(TRN1, None, 1, {workload: other}, measured_only=True))
+    recipe = fastest_recipe(
+        kernels, ScheduleChooser(TRN1, None, 1, {workload: other}, measured_only=True)
+    )
     assert changed == pytest.approx(latency_of(recipe, QUICK) * 1e-9)
     assert latency_of(recipe) <= latency_of(recipe, QUICK), "compiling tries more"
     assert sum(evaluator.shown().values()) == pytest.approx(base), "kernels account for all of it"

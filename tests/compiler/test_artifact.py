@@ -27,7 +27,7 @@ from tilesmith.compiler.driver.build import DEFAULTS, BuildOptions, build, faste
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.program import Recipe
 from tilesmith.compiler.runtime.executable import Executable
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.support.errors import ModelError
@@ -63,7 +63,7 @@ def assert_loads(recipe: Recipe, path: Path) -> None:
 
 def recipe_of(model: Any, target: Target, options: BuildOptions = DEFAULTS) -> Recipe:
     kernels = scheduled(import_model(model), target, options.precision)
-    return fastest_recipe(kernels, Chooser(target, None, options.threads))
+    return fastest_recipe(kernels, ScheduleChooser(target, None, options.threads))
 
 
 @given(

@@ -9,7 +9,7 @@ import pytest
 
 from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.codegen.programs.structures import default_of, space_of
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.parallel import ALL, Parallel
 from tilesmith.records import Database, TuningRecord
 from tilesmith.search_space.results.measure import MeasureResult
@@ -68,7 +68,7 @@ def test_all_threads_stay_awake_beside_a_long_kernel_that_waits_for_memory() -> 
 def test_one_thread_s_best_gives_way_to_what_two_can_share(database: Database) -> None:
     config = unshared(PRODUCT)
     record(database, PRODUCT, config, 1e-3, threads=1)
-    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    chosen = ScheduleChooser(HOST, database, 2).best(PRODUCT)
     assert chosen.config != config and chosen.threads == ALL
     once, both = foretold(PRODUCT, [config], 1)[0], foretold(PRODUCT, [chosen.config], 2)[0]
     assert both < once
@@ -80,7 +80,7 @@ def test_one_thread_s_best_gives_way_to_what_two_can_share(database: Database) -
 def test_what_two_threads_share_well_is_kept(database: Database) -> None:
     config = default_of(PRODUCT, HOST)
     record(database, PRODUCT, config, 1e-3, threads=1)
-    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    chosen = ScheduleChooser(HOST, database, 2).best(PRODUCT)
     assert chosen.origin in ("neighbour", "unmeasured") and chosen.threads == ALL
     assert chosen.seconds < 0.7e-3
 
@@ -89,17 +89,17 @@ def test_one_thread_runs_what_it_was_measured_to_run_faster(database: Database) 
     config = default_of(PRODUCT, HOST)
     record(database, PRODUCT, config, 1e-3, threads=1)
     record(database, PRODUCT, config, 2e-3, threads=2)
-    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    chosen = ScheduleChooser(HOST, database, 2).best(PRODUCT)
     assert (chosen.origin, chosen.threads, chosen.seconds) == ("measured", 1, 1e-3)
     record(database, PRODUCT, config, 0.6e-3, threads=2)
-    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    chosen = ScheduleChooser(HOST, database, 2).best(PRODUCT)
     assert (chosen.origin, chosen.threads, chosen.seconds) == ("measured", ALL, 0.6e-3)
 
 
 def test_records_of_more_threads_have_to_beat_the_default(database: Database) -> None:
     config = unshared(PRODUCT)
     record(database, PRODUCT, config, 1e-3, threads=2)
-    chosen = Chooser(HOST, database, 1).best(PRODUCT)
+    chosen = ScheduleChooser(HOST, database, 1).best(PRODUCT)
     known, here = foretold(PRODUCT, [config], 2)[0], foretold(PRODUCT, [chosen.config], 1)[0]
     assert chosen.seconds == pytest.approx(1e-3 * here / known, rel=0.1)
 
@@ -124,6 +124,6 @@ def test_the_default_has_to_be_beaten(database: Database) -> None:
         c for c, t in zip(configs, times[1:], strict=True) if times[0] <= t < 1.05 * times[0]
     )
     record(database, PRODUCT, near, 1e-3, threads=1)
-    assert Chooser(HOST, database, 2).best(PRODUCT).config == usual
+    assert ScheduleChooser(HOST, database, 2).best(PRODUCT).config == usual
     record(database, PRODUCT, usual, 3e-3, threads=1)
-    assert Chooser(HOST, database, 2).best(PRODUCT).config != usual
+    assert ScheduleChooser(HOST, database, 2).best(PRODUCT).config != usual

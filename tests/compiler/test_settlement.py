@@ -18,7 +18,7 @@ from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
 from tilesmith.compiler.driver.build import build, extract_tasks, prepared
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.layouts import normal, pack, physical_shape, same_bytes
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import TRANSFORM, _Settlement, settle
 from tilesmith.records import TuningRecord
 from tilesmith.records.database import Database
@@ -74,7 +74,7 @@ def test_a_model_stays_blocked_where_that_pays(database: Database) -> None:
     for workload in convolutions():
         slow = {("NCHW", "NCHW"): 9e-4, ("NCHW", BLOCKED): 5e-4, (BLOCKED, "NCHW"): 5e-4}
         database.add(layout_records(workload, {**slow, (BLOCKED, BLOCKED): 1e-6}))
-    settled = settle(prepared(import_model(RESIDUAL)), Chooser(host_target(), database, 1))
+    settled = settle(prepared(import_model(RESIDUAL)), ScheduleChooser(host_target(), database, 1))
     conversions = [
         n for n in settled.graph.nodes if n.workload and n.workload.operator == TRANSFORM
     ]
@@ -89,7 +89,7 @@ def test_a_model_stays_plain_where_conversions_cost_more(database: Database) -> 
         pairs = itertools.product(("NCHW", BLOCKED), repeat=2)
         costs = {p: 1e-6 if p == ("NCHW", "NCHW") else 9e-4 for p in pairs}
         database.add(layout_records(workload, costs))
-    settled = settle(prepared(import_model(RESIDUAL)), Chooser(host_target(), database, 1))
+    settled = settle(prepared(import_model(RESIDUAL)), ScheduleChooser(host_target(), database, 1))
     assert not settled.layouts
     assert all(n.workload is None or n.workload.operator != TRANSFORM for n in settled.graph.nodes)
 
@@ -98,7 +98,7 @@ def test_a_model_stays_plain_where_conversions_cost_more(database: Database) -> 
 @given(st.integers(0, 2**31))
 def test_the_choice_is_the_best_of_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    chooser = Chooser(host_target(), None, 1)
+    chooser = ScheduleChooser(host_target(), None, 1)
     settlement = _Settlement(prepared(import_model(RESIDUAL)), chooser)
     for node, options in settlement.options.items():
         settlement.options[node] = [

@@ -12,7 +12,7 @@ from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.backends.timed import AROUND, BEGUN, PASSED, RAN, STARTED, Notes, numbered
 from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import NOWHERE, DeviceStep, HostStep, LoopStep, MoveStep
 from tilesmith.compiler.runtime.step_times import mean_of, step_times, sums_of
 
@@ -24,7 +24,7 @@ def test_notes_name_the_steps_of_bodies_as_often_as_they_ran() -> None:
         w=random(1, 16, 3), r=random(1, 16, 4), b=random(1, 32),
     )  # fmt: skip
     recipe = build(import_model(model), host_target()).recipe
-    memory = Memory(aligned_bytes(max(64, recipe.arena_bytes)), recipe.constants)
+    memory = RunMemory(aligned_bytes(max(64, recipe.arena_bytes)), recipe.constants)
     steps: list[DeviceStep] = [s for s in recipe.steps if not isinstance(s, HostStep)]
     timed = backend_of(recipe.target).link_timed(recipe, steps, memory)
     assert timed is not None

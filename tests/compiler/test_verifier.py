@@ -19,7 +19,7 @@ from tilesmith.compiler.numerics.precision import LowerPrecision
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.rewriting.graph_pass import Pass, apply, observed
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import settle
 from tilesmith.search_space.support.errors import VerificationError
 
@@ -171,7 +171,7 @@ def test_every_rule_is_broken_by_one_of_these() -> None:
 def test_graphs_of_every_stage_are_right() -> None:
     for graph in (IMPORTED, KERNELS, SPLIT, LowerPrecision("bf16").run(KERNELS)):
         verify(graph)
-    verify(settle(KERNELS, Chooser(host_target(), None, 1)).graph)
+    verify(settle(KERNELS, ScheduleChooser(host_target(), None, 1)).graph)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.codegen.native.programs.driver import Call, NativeProgram
+from tilesmith.codegen.native.programs.driver import KernelCall, NativeProgram
 from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
@@ -109,7 +109,7 @@ def _run_together(
         arrays[b.name].ctypes.data if b.name in arrays else 0 for b in kernel.code.parameters
     )
     code = kernel.code
-    call = Call(kernel.address, addresses)
+    call = KernelCall(kernel.address, addresses)
     NativeProgram([call], threads, code.shared_bytes, code.local_bytes, (kernel, arrays)).run()
     return output
 

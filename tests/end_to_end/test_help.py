@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end.command import invoke
 from tilesmith.cli.examples import EXAMPLES
-from tilesmith.cli.help import Explained, Option, group_of
+from tilesmith.cli.help import CommandOption, Explained, group_of
 from tilesmith.command_line import command_line
 
 
@@ -122,7 +122,7 @@ def test_names_that_options_had_before_still_work_and_are_not_shown() -> None:
         (path, old): option
         for path in COMMANDS
         for option in _options(path)
-        if isinstance(option, Option)
+        if isinstance(option, CommandOption)
         for old in option.former
     }
     assert {("report", "-o"), ("profile", "--seconds"), ("plan", "--output")} <= set(former)

@@ -50,24 +50,6 @@ def test_no_value_has_an_empty_name() -> None:
     assert empty == []
 
 
-# Names that classes of several modules still have: none is added, one no longer double goes.
-DOUBLE: set[str] = {
-    "Access", "Arena", "Asked", "Attention", "Axis", "Block", "Blocks", "Body", "Bounds", "Builder",
-    "Call", "Candidate", "Chain", "Chains", "Chart", "Chooser", "Compiled", "Core", "Costs",
-    "Description", "Difference", "Emitter", "Estimate", "Exchange", "Expected", "Fabric", "Finding",
-    "Fleet", "Flow", "Form", "Grid", "Group", "Held", "Instance", "Joined", "Kernel", "KernelCode",
-    "Layer", "Line", "Load", "Loop", "Machine", "Memory", "Move", "Moved", "Nest", "Network",
-    "Node", "Notes", "Op", "Option", "Options", "Parameter", "Part", "Parts", "Pass", "Piece",
-    "Pipeline", "Place", "Plan", "Played", "Player", "Point", "Pointwise", "Positions", "Problem",
-    "Product", "Program", "Recipe", "Request", "Rounds", "Rows", "RowsSpace", "Rules", "Schedule",
-    "Scheduler", "Segment", "Sensitivity", "Settled", "Share", "Signature", "Size", "Source",
-    "Span", "Split", "Spread", "Stage", "Standing", "Step", "StepTimes", "Store", "Strategy",
-    "Surroundings", "Sweep", "Tables", "TaskReport", "Tensor", "Told", "Traced", "Traffic",
-    "Transfers", "Trial", "Value", "View", "Walk", "Watch", "Ways", "WorkerPool", "Workspace",
-    "Written", "WrongStep",
-}  # fmt: skip
-
-
 def public_classes(source: str) -> Iterator[str]:
     """Classes at the top of a module that others may use."""
     for node in ast.parse(source).body:
@@ -88,6 +70,4 @@ def test_no_two_public_classes_have_one_name() -> None:
         if file.startswith(SOURCES):
             for name in public_classes(source):
                 homes[name].append(file)
-    several = {name: files for name, files in homes.items() if len(files) > 1}
-    assert {name: files for name, files in several.items() if name not in DOUBLE} == {}
-    assert sorted(DOUBLE - several.keys()) == [], "no longer double: take them out of the list"
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

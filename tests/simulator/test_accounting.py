@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
 from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines
-from tilesmith.families.kit.simulation.operator_lane import Span, lanes, svg
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan, lanes, svg
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -44,14 +44,14 @@ def test_an_account_names_its_parts_and_leaves_out_nothing() -> None:
 
 def test_lanes_do_not_overlap_and_hold_every_span() -> None:
     rng = np.random.default_rng(0)
-    spans = [Span(f"n{i}", s, s + rng.random()) for i, s in enumerate(5 * rng.random(40))]
+    spans = [OperatorSpan(f"n{i}", s, s + rng.random()) for i, s in enumerate(5 * rng.random(40))]
     found = lanes(spans)
     assert sorted(s.name for lane in found for s in lane) == sorted(s.name for s in spans)
     for lane in found:
         assert all(a.end <= b.start for a, b in pairwise(lane))
     starts = [s.start for s in spans]
     assert len(found) == max(sum(s.start <= t < s.end for s in spans) for t in starts)
-    assert "&lt;x&gt;" in svg([Span("<x>", 0, 1)], (0, 1), 100, 10, 20)
+    assert "&lt;x&gt;" in svg([OperatorSpan("<x>", 0, 1)], (0, 1), 100, 10, 20)
 
 
 def saved(path: Path) -> Path:

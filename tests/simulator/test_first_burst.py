@@ -22,7 +22,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Shuffle,
     Step,
 )
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule, Unit
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule, Unit
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.selection.from_program import Selection, select
 from tilesmith.families.lpu.codegen.selection.layout.accesses import shape_of
@@ -138,13 +138,15 @@ def test_a_changed_step_of_a_chain_is_named(text: str) -> None:
         assert place in found.among, (place, found.among)
 
 
-def changed_bursts(made: Schedule, rng: np.random.Generator) -> Iterator[tuple[int, Schedule]]:
+def changed_bursts(
+    made: BurstSchedule, rng: np.random.Generator
+) -> Iterator[tuple[int, BurstSchedule]]:
     """Schedules with one burst changed, and its row."""
     table = made.table
     for row in rng.permutation(len(table)).tolist():
-        burst, op = table[row], Op(int(table["op"][row]))
+        burst, op = table[row], BurstOp(int(table["op"][row]))
         number = int(burst["unit"])
-        if op == Op.ALU:
+        if op == BurstOp.ALU:
             unit, at = made.units[number], int(burst["step"])
             operation = unit.operations[at]
             if len(operation.operands) != 1 or operation.function == "negate":
@@ -152,13 +154,13 @@ def changed_bursts(made: Schedule, rng: np.random.Generator) -> Iterator[tuple[i
             changed = replace(operation, function="negate")
             operations = (*unit.operations[:at], changed, *unit.operations[at + 1 :])
             yield row, _with_unit(made, number, replace(unit, operations=operations))
-        elif op == Op.SHUFFLE:
+        elif op == BurstOp.SHUFFLE:
             lanes = made.units[number].lanes
             yield (
                 row,
                 _with_unit(made, number, replace(made.units[number], lanes=lanes[3:] + lanes[:3])),
             )
-        elif op == Op.READ and burst["count"] > 1:
+        elif op == BurstOp.READ and burst["count"] > 1:
             changed_table = table.copy()
             for first, step in (("address", "step"), ("row", "pitch")):
                 changed_table[first][row] += (int(burst["count"]) - 1) * int(burst[step])
@@ -166,7 +168,7 @@ def changed_bursts(made: Schedule, rng: np.random.Generator) -> Iterator[tuple[i
             yield row, replace(made, table=changed_table)
 
 
-def _with_unit(made: Schedule, number: int, unit: Unit) -> Schedule:
+def _with_unit(made: BurstSchedule, number: int, unit: Unit) -> BurstSchedule:
     return replace(made, units=(*made.units[:number], unit, *made.units[number + 1 :]))
 
 

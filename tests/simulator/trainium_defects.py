@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Opcode
 from tilesmith.families.trainium.codegen.selection.from_program import generate
 from tilesmith.families.trainium.simulator.execution.functional import placed, run
 from tilesmith.search_space.expressions.dtypes import to_numpy
@@ -78,18 +78,18 @@ def changed(
 def _change(stream: InstructionStream, number: int, kind: str, columns: tuple[Any, Any]) -> bool:
     """Change a row in place; whether it can be."""
     (rows, numbers), row = columns, stream[number]
-    if kind == "function" and row.op == Op.ACTIVATION:
+    if kind == "function" and row.op == Opcode.ACTIVATION:
         rows["function"][number] = 2 if row.function != 2 else 4  # relu, tanh
-    elif kind == "operation" and row.op in (Op.TENSOR_TENSOR, Op.TENSOR_SCALAR):
+    elif kind == "operation" and row.op in (Opcode.TENSOR_TENSOR, Opcode.TENSOR_SCALAR):
         rows["function"][number] = 1 if row.function != 1 else 3  # add, multiply
-    elif kind == "order" and row.op in (Op.TENSOR_TENSOR, Op.MATMUL):
+    elif kind == "order" and row.op in (Opcode.TENSOR_TENSOR, Opcode.MATMUL):
         if row.operands["in0"].shape != row.operands["in1"].shape:
             return False
         one, two = rows["in0"][number], rows["in1"][number]
         rows["in0"][number], rows["in1"][number] = two, one
     elif (
         kind == "number"
-        and row.op in (Op.ACTIVATION, Op.TENSOR_SCALAR)
+        and row.op in (Opcode.ACTIVATION, Opcode.TENSOR_SCALAR)
         and "in1" not in row.operands
     ):
         numbers[number, 0] += 0.3

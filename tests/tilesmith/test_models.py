@@ -27,10 +27,10 @@ from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.tuner.pretrained import pretrained
-from tilesmith.tuner.pretrained.model_fitting import Recipe
+from tilesmith.tuner.pretrained.model_fitting import FittingRecipe
 
 TARGET = cpu_target("made-up", "avx512", "x86_64-unknown-linux-gnu")
-QUICK = (Recipe("trees", 3, 30, 0.2),)
+QUICK = (FittingRecipe("trees", 3, 30, 0.2),)
 SIZES = ((64, 64, 64), (128, 48, 96), (32, 256, 64), (96, 96, 32), (48, 128, 128))
 
 

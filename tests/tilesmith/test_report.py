@@ -17,7 +17,7 @@ from tilesmith.capabilities.dashboard.report.job_whole import shares, wholes
 from tilesmith.capabilities.dashboard.report.page import page
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.command_line import command_line
-from tilesmith.display.html.charts import Axis, number, staircase
+from tilesmith.display.html.charts import ChartAxis, number, staircase
 from tilesmith.display.html.labels import Box, Labels
 from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
@@ -149,13 +149,13 @@ def test_a_job_that_is_not_there_is_named(database: Database, tmp_path: Path) ->
 
 
 def test_axes_place_values_and_choose_round_ticks() -> None:
-    linear = Axis(0, 10, 100, 200)
+    linear = ChartAxis(0, 10, 100, 200)
     assert [linear.at(v) for v in (0, 5, 10)] == [100, 150, 200]
     assert [tick.text for tick in linear.ticks(5)] == ["0", "2", "4", "6", "8", "10"]
-    falling = Axis(1, 100, 50, 0, logarithmic=True)
+    falling = ChartAxis(1, 100, 50, 0, logarithmic=True)
     assert [falling.at(v) for v in (1, 10, 100)] == [50, 25, 0]
     assert [tick.text for tick in falling.ticks(3)] == ["1", "10", "100"]
-    assert len(Axis(1e-3, 1e6, 0, 1, logarithmic=True).ticks(4)) <= 4
+    assert len(ChartAxis(1e-3, 1e6, 0, 1, logarithmic=True).ticks(4)) <= 4
     assert staircase([(1, 5), (3, 2)]) == [(1, 5), (3, 5), (3, 2)]
     assert (number(1234.6), number(0.01234)) == ("1,235", "0.0123")
 
@@ -248,6 +248,6 @@ def test_labels_lie_neither_on_each_other_nor_on_dots() -> None:
 
 
 def test_short_logarithmic_axes_have_ticks() -> None:
-    axis = Axis.over([36.9, 39.2], 0, 100, logarithmic=True)
+    axis = ChartAxis.over([36.9, 39.2], 0, 100, logarithmic=True)
     ticks = axis.ticks(4)
     assert len(ticks) >= 2 and all(0 <= tick.at <= 100 for tick in ticks)

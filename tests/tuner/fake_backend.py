@@ -17,13 +17,13 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import CodegenError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.measurement.arena import Arena
+from tilesmith.tuner.measurement.arena import BumpAllocator
 
 CRASH, HANG, WRONG, GREEDY, REFUSED, SLOW, ABORT, CHATTY, NAN = range(1, 10)
 
 
 class Product:
-    def __init__(self, kind: int, inputs: Mapping[str, NDArray[Any]], arena: Arena) -> None:
+    def __init__(self, kind: int, inputs: Mapping[str, NDArray[Any]], arena: BumpAllocator) -> None:
         self._kind = kind
         self._a, self._b = arena.copy(inputs["a"]), arena.copy(inputs["b"])
         self.weights = [self._b]
@@ -58,7 +58,7 @@ class FakeBackend:
         workload: Workload,
         config: Config,
         inputs: Mapping[str, NDArray[Any]],
-        arena: Arena,
+        arena: BumpAllocator,
     ) -> Product:
         if config["m_tile"] == REFUSED:
             raise CodegenError("no code came of it")

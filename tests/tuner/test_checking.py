@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.measurement.arena import Arena
+from tilesmith.tuner.measurement.arena import BumpAllocator
 from tilesmith.tuner.measurement.checking import expected, random_inputs
 from tilesmith.tuner.measurement.timing import flush
 
@@ -62,7 +62,7 @@ def test_epilogue_inputs_are_scaled_so_that_activations_do_not_saturate(dtype: s
 
 
 def test_the_arena_hands_out_aligned_disjoint_arrays_and_grows() -> None:
-    arena = Arena(1 << 21)
+    arena = BumpAllocator(1 << 21)
     first, second = arena.empty((100, 3), np.dtype(np.float32)), arena.copy(np.arange(7.0))
     first[...] = 5
     assert first.ctypes.data % 256 == second.ctypes.data % 256 == 0

@@ -21,14 +21,14 @@ from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.tuner.pretrained.model_corpus import Corpus, Subject, corpus, judged
-from tilesmith.tuner.pretrained.model_fitting import Recipe
+from tilesmith.tuner.pretrained.model_fitting import FittingRecipe
 from tilesmith.tuner.pretrained.model_training import Quality, train
 from tilesmith.tuner.surrogates.cost_model import Floats
 
 TARGET = cpu_target("made-up", "avx512", "x86_64-unknown-linux-gnu")
 SIZES = ((64, 64, 64), (128, 48, 96), (32, 256, 64), (96, 96, 32), (48, 128, 128), (160, 64, 48))
 WORKLOADS = [Workload.parse(f"matmul m={m} n={n} k={k} const=b") for m, n, k in SIZES]
-SMALL = (Recipe("trees", 3, 40, 0.2), Recipe("trees", 2, 10, 0.2))
+SMALL = (FittingRecipe("trees", 3, 40, 0.2), FittingRecipe("trees", 2, 10, 0.2))
 
 Machine = Callable[[Sequence[Any], Floats], Floats]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.neural_network import MLPRegressor
 
-from tilesmith.tuner.pretrained.network import Ensemble, Network
+from tilesmith.tuner.pretrained.network import Ensemble, NeuralNetwork
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((200, 5)).astype(np.float32) * 3 + 1
@@ -21,7 +21,7 @@ def trained() -> tuple[MLPRegressor, Ensemble]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is not to converge
         model.fit((INPUTS - mean) / deviation, np.abs(INPUTS[:, 0]) - INPUTS[:, 1])
-    network = Network.of(model.coefs_, model.intercepts_)
+    network = NeuralNetwork.of(model.coefs_, model.intercepts_)
     return model, Ensemble.of(mean, deviation, [network])
 
 
@@ -47,7 +47,7 @@ def test_a_prediction_does_not_depend_on_the_rows_beside_it() -> None:
 def test_the_mean_of_the_networks_counts() -> None:
     one = trained()[1]
     (network,) = one.networks
-    other = Network.of([-w for w in network.weights], network.biases)
+    other = NeuralNetwork.of([-w for w in network.weights], network.biases)
     both = Ensemble.of(one.mean, one.deviation, [network, other])
     alone = Ensemble.of(one.mean, one.deviation, [other])
     expected = (one.predict(INPUTS) + alone.predict(INPUTS)) / 2

@@ -19,7 +19,7 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.pretrained import pretrained as module
-from tilesmith.tuner.pretrained.network import Ensemble, Network
+from tilesmith.tuner.pretrained.network import Ensemble, NeuralNetwork
 from tilesmith.tuner.pretrained.pretrained import FOLDER, Pretrained, reference, relative, usual
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
@@ -60,7 +60,7 @@ def small_model() -> Pretrained:
     knobs = KnobColumns.met(state().space.sample(rng, 200))
     width = 3 * COLUMNS + knobs.rows([state().default]).shape[1]
     networks = [
-        Network.of(
+        NeuralNetwork.of(
             [rng.standard_normal((width, 8)), rng.standard_normal((8, 1))],
             [rng.standard_normal(8), rng.standard_normal(1)],
         )

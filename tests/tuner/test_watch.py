@@ -13,7 +13,7 @@ from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.machine_trust.watch import Told, Watch
+from tilesmith.tuner.machine_trust.watch import ResultNotes, Watch
 from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
 from tilesmith.tuner.session.session import tune
@@ -71,7 +71,7 @@ class MadeUpFleet(SimulatorRunner):
         self.trials[name] += 1
         (result,) = self._judged(candidate[0], [candidate[1]])
         samples = tuple(pace * sample for sample in result.samples)
-        self.watch.heard(name, candidate, Told(1e-4 * pace))
+        self.watch.heard(name, candidate, ResultNotes(1e-4 * pace))
         return MeasureResult(result.status, "hardware", samples, result.message, machine=name)
 
     def doubtful(self) -> list[Candidate]:
@@ -110,8 +110,10 @@ def test_what_is_doubtful_began_with_the_lie() -> None:
     watch, good, bad = Watch(), candidates(100), candidates(160)[100:]
     for number, candidate in enumerate([*good, *bad]):
         pace = 1.0 if number < len(good) else 1.4
-        watch.heard("honest", (WORKLOAD, Config.of(m_tile=-number - 1)), Told(1e-4))
-        watch.heard("liar", candidate, Told(1e-4 * pace * float(np.exp(RNG.normal(0, 0.01)))))
+        watch.heard("honest", (WORKLOAD, Config.of(m_tile=-number - 1)), ResultNotes(1e-4))
+        watch.heard(
+            "liar", candidate, ResultNotes(1e-4 * pace * float(np.exp(RNG.normal(0, 0.01))))
+        )
     found = watch.doubtful()
     assert set(bad) <= set(found) and len(found) <= len(bad) + 5
     assert watch.doubtful() == [], "told once"
@@ -122,10 +124,12 @@ def test_a_clock_that_keeps_running_wrong_is_named_one_that_jumped_once_is_not()
     (candidate,) = candidates(1)
     for now in range(60):
         moved = 0.0 if now < 30 else -5.0
-        told = Told(None, ("boot", now + moved), now, now + 0.01)
+        told = ResultNotes(None, ("boot", now + moved), now, now + 0.01)
         assert watch.heard("frozen once", candidate, told) is None
-        watch.heard("fast", candidate, Told(None, ("boot", now * 1.05), now, now + 0.01))
+        watch.heard("fast", candidate, ResultNotes(None, ("boot", now * 1.05), now, now + 0.01))
         boot = ("first" if now < 30 else "second", float(now % 30))
-        assert watch.heard("started anew", candidate, Told(None, boot, now, now + 0.01)) is None
+        assert (
+            watch.heard("started anew", candidate, ResultNotes(None, boot, now, now + 0.01)) is None
+        )
     assert set(watch.aside) == {"fast"}
     assert "has a clock that lies" in watch.aside["fast"].reason

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from tilesmith.cli.help import Option
+from tilesmith.cli.help import CommandOption
 from tilesmith.cli.values import Quantity
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -38,11 +38,16 @@ class _Written:
             help: what is written.
             name: of the command's argument; as the option's.
             metavar: a closer form, such as MODEL.tsm.
-            more: what `Option` takes.
+            more: what `CommandOption` takes.
         """
         named = (*self._names, name) if name else self._names
         return click.option(
-            *named, cls=Option, type=_PATH, metavar=metavar or self._metavar, help=help, **more
+            *named,
+            cls=CommandOption,
+            type=_PATH,
+            metavar=metavar or self._metavar,
+            help=help,
+            **more,
         )
 
 
@@ -58,5 +63,10 @@ def time_limit_option(help: str, name: str = "", **more: Any) -> Decorator:
 
     named = ("--time-limit", name) if name else ("--time-limit",)
     return click.option(
-        *named, cls=Option, type=more.pop("type", Quantity()), metavar="SECONDS", help=help, **more
+        *named,
+        cls=CommandOption,
+        type=more.pop("type", Quantity()),
+        metavar="SECONDS",
+        help=help,
+        **more,
     )

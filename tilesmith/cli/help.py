@@ -37,7 +37,7 @@ _SMALL = 8
 """A command with fewer options of its own and of groups shows one list."""
 
 
-class Option(click.Option):
+class CommandOption(click.Option):
     """An option that still answers to the names it had before.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tilesmith.cli.help import Option
+from tilesmith.cli.help import CommandOption
 from tilesmith.cli.values import NamedFile, NamedPair, NamedShape, Precision, Setting
 from tilesmith.display.output import DATABASE, note
 from tilesmith.jobs.requests.request import PRECISIONS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Listed(Option):
+class Listed(CommandOption):
     """An option whose help ends with the names there are, looked up when help is asked for.
 
     Args:

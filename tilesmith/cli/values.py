@@ -112,7 +112,7 @@ class Precision(click.Choice[str]):
         return str(super().convert(PRECISIONS.get(str(value).lower(), value), param, ctx))
 
 
-class Size(click.ParamType["int"]):
+class ByteSize(click.ParamType["int"]):
     """`4096`, `64KiB`, `1.5MB`; becomes bytes."""
 
     name = "BYTES"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.cli.files import output_option
-from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import (
     chips_option,
     database_option,
@@ -52,7 +52,7 @@ _UNTUNED = 8
 @click.option(
     "--weights-in",
     "weights",
-    cls=Option,
+    cls=CommandOption,
     former=("--weights",),
     type=click.Choice(["inside", "file"]),
     help="Of a library: inside, unless a file is asked for, which processes map and share.",

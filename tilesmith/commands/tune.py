@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.cli.files import time_limit_option
-from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import (
     Listed,
     database_option,
@@ -46,7 +46,7 @@ _WHOLE = ("median", "mean")
 @database_option(required=True, makes=True)
 @click.option(
     "--trials",
-    cls=Option,
+    cls=CommandOption,
     type=click.IntRange(min=1),
     show_default="1000, or as many as --time-limit allows",
     help="Configurations to try, in all.",

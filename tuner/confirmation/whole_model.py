@@ -22,7 +22,7 @@ from tilesmith.tuner.confirmation.publish import contenders
 from tilesmith.tuner.search.search import Search
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import CancelToken
-from tilesmith.tuner.tasks.in_place import NOTHING, InPlace, Parts
+from tilesmith.tuner.tasks.in_place import NOTHING, InPlace, ModelParts
 from tilesmith.tuner.tasks.options import TuneOptions
 
 _BUILDS, _RUNS = 1.0, 80
@@ -117,7 +117,7 @@ class WholeModel:
         best = reranked(evaluator, candidates, is_over, variants, known)
         return replace(best, parts=self._parts(search, best))
 
-    def _parts(self, search: Search, best: InPlace) -> Parts | None:
+    def _parts(self, search: Search, best: InPlace) -> ModelParts | None:
         """The model as it will be compiled, kernel by kernel; None where nothing was compared."""
         if best.after_s is None or self._cancel.cancelled:
             return None
@@ -130,7 +130,7 @@ class WholeModel:
                 added += seconds
             else:
                 alone, in_place = alone + result.latency, in_place + seconds
-        return Parts(alone, in_place, added) if kernels else None
+        return ModelParts(alone, in_place, added) if kernels else None
 
     def _variants(
         self, search: Search, workload: Workload, choices: Mapping[Workload, Config]

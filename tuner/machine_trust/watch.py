@@ -24,7 +24,7 @@ _STRIKES = 3
 
 
 @dataclass(frozen=True)
-class Told:
+class ResultNotes:
     """What came with a result.
 
     Attributes:
@@ -55,7 +55,7 @@ class Watch:
         """Workers that are believed no more, and why."""
         return self.standing.aside
 
-    def heard(self, worker: str, candidate: Candidate, report: Told) -> Doubt | None:
+    def heard(self, worker: str, candidate: Candidate, report: ResultNotes) -> Doubt | None:
         """A result came, of a worker; its doubt if this is what convicts it."""
         if worker in self.aside:
             self._doubtful.append(candidate)
@@ -79,7 +79,7 @@ class Watch:
         """How long everything takes there relative to its peers; None if unknown."""
         return self.standing.pace(worker)
 
-    def _by_clock(self, worker: str, report: Told) -> Doubt | None:
+    def _by_clock(self, worker: str, report: ResultNotes) -> Doubt | None:
         if report.clock is None:
             return None
         boot, reading = report.clock

@@ -19,7 +19,7 @@ _HUGE = 2 << 20
 _ALIGNMENT = 256
 
 
-class Arena:
+class BumpAllocator:
     """A bump allocator; grows by whole mappings, is emptied by `reset`."""
 
     def __init__(self, size: int = 64 << 20) -> None:

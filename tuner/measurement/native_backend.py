@@ -18,7 +18,7 @@ from tilesmith.codegen.native.kernel import (
     compile_program,
     concrete_shape,
 )
-from tilesmith.codegen.native.programs.driver import Call, NativeProgram
+from tilesmith.codegen.native.programs.driver import KernelCall, NativeProgram
 from tilesmith.codegen.native.stored_code import decoded, encoded
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.search_space.expressions.dtypes import to_numpy
@@ -27,7 +27,7 @@ from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.measurement.arena import Arena
+from tilesmith.tuner.measurement.arena import BumpAllocator
 
 _AHEAD = 64
 """Configurations whose code is kept until they are loaded."""
@@ -60,7 +60,7 @@ class NativeBackend:
         workload: Workload,
         config: Config,
         inputs: Mapping[str, NDArray[Any]],
-        arena: Arena,
+        arena: BumpAllocator,
     ) -> LoadedKernel:
         """Compile a configuration and bind it to inputs (logical layouts)."""
         if (workload, config) not in self._built:
@@ -78,7 +78,7 @@ class LoadedKernel:
         workload: Workload,
         config: Config,
         inputs: Mapping[str, NDArray[Any]],
-        arena: Arena,
+        arena: BumpAllocator,
         threads: int,
     ) -> None:
         self._workload = workload
@@ -126,7 +126,7 @@ def _team_call(
     kernel: NativeKernel, arrays: Mapping[str, NDArray[Any]], threads: int
 ) -> Callable[[], None]:
     """A call on several threads. Waking them is in the time of every candidate alike."""
-    call = Call(kernel.address, tuple(int(p or 0) for p in kernel.pointers(arrays)))
+    call = KernelCall(kernel.address, tuple(int(p or 0) for p in kernel.pointers(arrays)))
     shared, local = kernel.code.shared_bytes, kernel.code.local_bytes
     return NativeProgram([call], threads, shared, local, keep=(kernel, dict(arrays))).run
 

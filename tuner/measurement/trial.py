@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.measurement.arena import Arena
+from tilesmith.tuner.measurement.arena import BumpAllocator
 from tilesmith.tuner.measurement.checking import Expected, expected, random_inputs
 from tilesmith.tuner.measurement.costs import Stopwatch
 from tilesmith.tuner.measurement.timing import Loaded, flushing, in_turns, once, samples, within
@@ -42,7 +42,7 @@ class _Backend(Protocol):
         workload: Workload,
         config: Config,
         inputs: Mapping[str, NDArray[Any]],
-        arena: Arena,
+        arena: BumpAllocator,
     ) -> Loaded:
         """Compile a configuration and bind it to inputs (logical layouts), buffers from `arena`."""
         ...
@@ -88,7 +88,7 @@ class Bench:
     def __init__(self, backend: _Backend, folder: Path) -> None:
         self._backend = backend
         self._folder = folder
-        self._arena = Arena()
+        self._arena = BumpAllocator()
         self._prepared: dict[Workload, _Prepared] = {}
         self._reference: tuple[Workload, Config, Loaded] | None = None
         self.watch = Stopwatch()
@@ -136,7 +136,7 @@ class Bench:
         """
         if self._reference is None or self._reference[:2] != (workload, config):
             inputs = self._shared(workload).inputs
-            loaded = self._backend.load(workload, config, inputs, Arena(_REFERENCE_BYTES))
+            loaded = self._backend.load(workload, config, inputs, BumpAllocator(_REFERENCE_BYTES))
             self._reference = workload, config, loaded
         kernel = self._reference[2]
         kernel.call()  # whatever was measured before has filled the caches

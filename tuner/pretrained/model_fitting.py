@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.tuner.pretrained.model_corpus import Corpus
-from tilesmith.tuner.pretrained.network import Ensemble, Network, standardised
+from tilesmith.tuner.pretrained.network import Ensemble, NeuralNetwork, standardised
 from tilesmith.tuner.pretrained.pretrained import Learner, Pretrained
 from tilesmith.tuner.pretrained.trees import Trees
 from tilesmith.tuner.surrogates.cost_model import Floats, centred, log_analytical
@@ -39,7 +39,7 @@ _LEAST_DEVIATION = 1e-3
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FittingRecipe:
     """A way to fit a model.
 
     Attributes:
@@ -55,11 +55,11 @@ class Recipe:
         return f"{self.rounds} trees of depth {self.depth}" if self.depth else "networks"
 
 
-TREES = (Recipe("trees", 6, 200, 0.05), Recipe("trees", 3, 100))
-NETWORKS = Recipe("networks")
+TREES = (FittingRecipe("trees", 6, 200, 0.05), FittingRecipe("trees", 3, 100))
+NETWORKS = FittingRecipe("networks")
 
 
-def fitted(data: Corpus, recipe: Recipe) -> Pretrained:
+def fitted(data: Corpus, recipe: FittingRecipe) -> Pretrained:
     """A model of a corpus."""
     knobs = KnobColumns.met(data.configs)
     return model_of(fit(vars(recipe), data.inputs(knobs), *learned(data)), recipe, data, knobs)
@@ -72,7 +72,7 @@ def learned(data: Corpus) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np
 
 
 def model_of(
-    saved: Mapping[str, Any], recipe: Recipe, data: Corpus, knobs: KnobColumns
+    saved: Mapping[str, Any], recipe: FittingRecipe, data: Corpus, knobs: KnobColumns
 ) -> Pretrained:
     """The model of what `fit` gave for a corpus (or a part of it) with these knobs' columns."""
     columns = data.features.shape[1]
@@ -93,12 +93,12 @@ def fit(
     """A learner as JSON values; all arguments are plain data, since it may be done elsewhere.
 
     Args:
-        asked: the fields of a `Recipe`.
+        asked: the fields of a `FittingRecipe`.
         rows: inputs, shape (n, columns).
         logs, base: log seconds as measured and as judged (zeros where that is not shown), (n,).
         groups: number of the workload, ascending; bred: as `Corpus.bred`, (n,).
     """
-    recipe = Recipe(**asked)
+    recipe = FittingRecipe(**asked)
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     with threadpool_limits(1):  # sums of many threads differ in their last digits
@@ -107,7 +107,7 @@ def fit(
         return _ensemble(rows, logs, groups, bred).to_json()
 
 
-def _trees(recipe: Recipe, rows: NDArray[np.float32], labels: Floats) -> Trees:
+def _trees(recipe: FittingRecipe, rows: NDArray[np.float32], labels: Floats) -> Trees:
     import xgboost
 
     parameters = {
@@ -134,7 +134,7 @@ def _ensemble(
     def ensemble(scale: float) -> Ensemble:
         """The networks, their outputs times `scale`."""
         networks = [
-            Network.of([*w[:-1], scale * w[-1]], [*b[:-1], scale * b[-1]]) for w, b in layers
+            NeuralNetwork.of([*w[:-1], scale * w[-1]], [*b[:-1], scale * b[-1]]) for w, b in layers
         ]
         return Ensemble.of(mean, deviation, networks)
 

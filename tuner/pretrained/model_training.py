@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.tuner.pretrained.model_corpus import FOLDS, Corpus, Mapped, Subject, here
-from tilesmith.tuner.pretrained.model_fitting import Recipe, fit, learned, model_of
+from tilesmith.tuner.pretrained.model_fitting import FittingRecipe, fit, learned, model_of
 from tilesmith.tuner.pretrained.pretrained import Pretrained
 from tilesmith.tuner.surrogates.cost_model import Floats, rank_agreement
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
@@ -125,7 +125,7 @@ class Trained:
     """
 
     model: Pretrained
-    recipe: Recipe
+    recipe: FittingRecipe
     scores: Mapping[str, Scores]
     subjects: Sequence[Subject]
     trials: int
@@ -133,7 +133,7 @@ class Trained:
 
 def train(
     data: Corpus,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[FittingRecipe],
     shipped: Pretrained | None,
     mapped: Mapped = here,
 ) -> Trained:

@@ -32,7 +32,7 @@ which this hides."""
 
 
 @dataclass(frozen=True)
-class Network:
+class NeuralNetwork:
     """Hidden layers with max(x, 0), one linear output.
 
     Attributes:
@@ -44,7 +44,7 @@ class Network:
     biases: tuple[Floats, ...]
 
     @classmethod
-    def of(cls, weights: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]]) -> Network:
+    def of(cls, weights: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]]) -> NeuralNetwork:
         """A network of these arrays, rounded to what a file holds."""
         return cls(
             tuple(_rounded(w, _HALF) for w in weights), tuple(_rounded(b, _HALF) for b in biases)
@@ -69,11 +69,11 @@ class Ensemble:
 
     mean: Floats
     deviation: Floats
-    networks: tuple[Network, ...]
+    networks: tuple[NeuralNetwork, ...]
 
     @classmethod
     def of(
-        cls, mean: NDArray[Any], deviation: NDArray[Any], networks: Sequence[Network]
+        cls, mean: NDArray[Any], deviation: NDArray[Any], networks: Sequence[NeuralNetwork]
     ) -> Ensemble:
         """An ensemble of these, rounded to what a file holds."""
         return cls(_rounded(mean, _SINGLE), _rounded(deviation, _SINGLE), tuple(networks))
@@ -113,14 +113,14 @@ class Ensemble:
         return cls(mean, deviation, networks)
 
 
-def _network(saved: Mapping[str, Any], widths: Sequence[int]) -> Network:
+def _network(saved: Mapping[str, Any], widths: Sequence[int]) -> NeuralNetwork:
     """One of a saved ensemble's networks, whose inputs and layers have these widths."""
     texts = zip(saved["weights"], pairwise(widths), strict=True)
     weights = tuple(_array(text, _HALF).reshape(shape) for text, shape in texts)
     biases = tuple(_array(text, _HALF) for text in saved["biases"])
     if [len(b) for b in biases] != list(widths[1:]):
         raise ValueError("the biases of a saved network do not fit its layers")
-    return Network(weights, biases)
+    return NeuralNetwork(weights, biases)
 
 
 def standardised(inputs: NDArray[Any], mean: Floats, deviation: Floats) -> Floats:

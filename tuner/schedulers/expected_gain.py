@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.tuner.tasks.scheduler import Scheduler, TaskProgress, first_untried, schedulers
+from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, first_untried, schedulers
 
 _LEAST_HEADROOM = 0.05
 _MOST_HEADROOM = 1.0
@@ -30,7 +30,7 @@ _FIRST_BATCH = 0.3
 
 
 @schedulers.register("expected_gain")
-class ExpectedGain(Scheduler):
+class ExpectedGain(TaskScheduler):
     """See the module's docstring."""
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int | None:

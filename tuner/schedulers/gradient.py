@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.tuner.tasks.scheduler import Scheduler, TaskProgress, first_untried, schedulers
+from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, first_untried, schedulers
 
 _ALPHA = 0.2
 _BETA = 2.0
 
 
 @schedulers.register("gradient")
-class Gradient(Scheduler):
+class Gradient(TaskScheduler):
     """See the module's docstring; a unit of t is one batch."""
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int | None:

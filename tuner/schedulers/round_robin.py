@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.tuner.tasks.scheduler import Scheduler, TaskProgress, schedulers
+from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, schedulers
 
 
 @schedulers.register("round_robin")
-class RoundRobin(Scheduler):
+class RoundRobin(TaskScheduler):
     """Equal trials for all tasks, whatever their weight."""
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int | None:

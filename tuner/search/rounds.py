@@ -48,7 +48,7 @@ class Round:
     def values(self) -> list[Json]:
         """Its configurations as JSON values; made once, since they are saved with every join.
 
-        Only `take` and `Rounds.settle` change `configs`, and both change how many there are.
+        Only `take` and `RoundQueue.settle` change `configs`, and both change how many there are.
         """
         if len(self._values) != len(self.configs):
             self._values = [dict(config.items_) for config in self.configs]
@@ -60,7 +60,7 @@ class Round:
         return self.ticket is not None
 
 
-class Rounds:
+class RoundQueue:
     """A queue of rounds; keeps each task's account of what it waits for."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.ledgers.sharing import SharedMeasuring
 from tilesmith.tuner.measurement.runner import Runner
 from tilesmith.tuner.search.opening import flops_of, opened_state, parts_of, starting_points
-from tilesmith.tuner.search.rounds import ProposesElsewhere, Round, Rounds
+from tilesmith.tuner.search.rounds import ProposesElsewhere, Round, RoundQueue
 from tilesmith.tuner.search.strata import propose_batch
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.search.telling import told_of_round
@@ -87,7 +87,7 @@ class Search:
         self.elsewhere: ProposesElsewhere | None = None
         self.runner = runner
         self.trials = self.measured_again = 0
-        self.rounds = Rounds()
+        self.rounds = RoundQueue()
         self.search_s = 0.0
         self.deadline: float | None = None
         self._trial_s = 0.0

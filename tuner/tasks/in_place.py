@@ -9,7 +9,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
-class Parts:
+class ModelParts:
     """What a model is made up of, in seconds.
 
     Attributes:
@@ -49,7 +49,7 @@ class InPlace:
     compared: int = 0
     untuned_s: float | None = None
     reverted: frozenset[Workload] = frozenset()
-    parts: Parts | None = None
+    parts: ModelParts | None = None
 
 
 NOTHING = InPlace()

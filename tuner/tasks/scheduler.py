@@ -1,4 +1,4 @@
-"""`Scheduler`: which task gets the next batch of trials.
+"""`TaskScheduler`: which task gets the next batch of trials.
 
 One class in one file of `schedulers/`, registered under its name. It sees the progress of every
 task and names one; it holds no state of its own, so that resuming needs nothing. The aim of all is
@@ -51,7 +51,7 @@ class TaskProgress:
         return self.recent[-1] if self.recent else None
 
 
-class Scheduler(ABC):
+class TaskScheduler(ABC):
     """See the module's docstring."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Scheduler(ABC):
         """Index of the task to spend the next batch on; None when all are done."""
 
 
-SchedulerFactory = Callable[[], Scheduler]
+SchedulerFactory = Callable[[], TaskScheduler]
 
 schedulers: Registry[SchedulerFactory] = Registry(
     "scheduler", "tilesmith.tuner.schedulers", InputError

@@ -16,7 +16,7 @@ from tilesmith.capabilities.c_library.code.plan import (
     SLOTS_AT,
     TEAM_AT,
     THREADS_AT,
-    Plan,
+    LibraryPlan,
 )
 from tilesmith.capabilities.c_library.code.status import CODES
 from tilesmith.codegen.llvm.threads import BARRIER_BYTES, MOST_ROUNDS, ROUNDS, WORD
@@ -245,7 +245,7 @@ _WORD = """  %word.{n} = getelementptr i8, ptr %workspace, i64 {at}
   call void @set.rounds(ptr %word.{n}, i64 %rounds)"""
 
 
-def threads(plan: Plan) -> str:
+def threads(plan: LibraryPlan) -> str:
     """How a workspace gets its threads, and lets them go."""
     if plan.team == 1:
         return _ALONE.format(threads_at=THREADS_AT)

@@ -15,9 +15,9 @@ from tilesmith.capabilities.c_library.code.plan import (
     BODY_AT,
     REGION,
     TENSOR_BYTES,
-    Body,
-    Held,
-    Plan,
+    DerivedTensor,
+    LibraryPlan,
+    RegionBody,
 )
 from tilesmith.capabilities.c_library.code.running import each
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
@@ -36,7 +36,9 @@ from tilesmith.codegen.llvm.text.ir import (
 from tilesmith.search_space.expressions.expression import Expr
 
 
-def write_layout(module: Module, plan: Plan, number: int, body: Body, texts: Texts) -> None:
+def write_layout(
+    module: Module, plan: LibraryPlan, number: int, body: RegionBody, texts: Texts
+) -> None:
     """Add the function to a module."""
     _Layout(module, plan, number, body, texts).write()
 
@@ -45,7 +47,9 @@ class _Layout:
     """Writes `layout.N(workspace, sizes)`: the bytes that a workspace of these sizes has; lays it
     out where it is not NULL."""
 
-    def __init__(self, module: Module, plan: Plan, number: int, body: Body, texts: Texts) -> None:
+    def __init__(
+        self, module: Module, plan: LibraryPlan, number: int, body: RegionBody, texts: Texts
+    ) -> None:
         self.module, self.plan, self.body, self.texts = module, plan, body, texts
         function = Function(module, f"layout.{number}", INDEX, (POINTER, POINTER))
         function.internal = True
@@ -112,7 +116,7 @@ class _Layout:
             largest = self.builder.select(more, value, largest)
         return largest
 
-    def _numbers_of(self, held: Held) -> tuple[Value, list[Value]]:
+    def _numbers_of(self, held: DerivedTensor) -> tuple[Value, list[Value]]:
         return self.index.value(held.offset), [self.index.value(e) for e in held.shape]
 
     def _store(self, numbers: Sequence[Value], places: dict[int, Value]) -> None:
@@ -133,7 +137,7 @@ class _Layout:
             for offset, value in fields:
                 builder.store(value, self._at(at + offset))
 
-    def _fill(self, held: Held, offset: Value, shape: list[Value], place: Value) -> None:
+    def _fill(self, held: DerivedTensor, offset: Value, shape: list[Value], place: Value) -> None:
         """Copy what is held from the table that it is the beginning of."""
         builder = self.builder
         weights = builder.load(Constant(POINTER, None, f"@{WEIGHTS_POINTER}"), POINTER)

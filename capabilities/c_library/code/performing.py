@@ -18,9 +18,9 @@ from tilesmith.capabilities.c_library.code.plan import (
     REGION,
     STATUS_AT,
     WEIGHTS,
-    Body,
     Check,
-    Plan,
+    LibraryPlan,
+    RegionBody,
 )
 from tilesmith.codegen.llvm.text.builder import Builder
 from tilesmith.codegen.llvm.text.ir import (
@@ -36,7 +36,15 @@ from tilesmith.codegen.llvm.text.ir import (
     integer,
 )
 from tilesmith.codegen.llvm.threads import BARRIER_BYTES, SIGNATURE, barrier_function
-from tilesmith.codegen.native.programs.driver import ALL, AnyCall, Branch, Call, Move, Repeat, users
+from tilesmith.codegen.native.programs.driver import (
+    ALL,
+    AnyCall,
+    Branch,
+    KernelCall,
+    MemoryMove,
+    Repeat,
+    users,
+)
 
 BYTE = integer(8)
 NULL = Constant(POINTER, None, "null")
@@ -44,12 +52,12 @@ WEIGHTS_POINTER = "tilesmith.weights.at"
 """A variable: where the weights are. Not folded into code, which reaches but 2 GiB."""
 
 
-def kernel_name(plan: Plan, number: int) -> str:
+def kernel_name(plan: LibraryPlan, number: int) -> str:
     """What a kernel's function is called among a library's parts, and in profiles."""
     return f"{plan.prefix}.{plan.kernels[number].name}.{number}"
 
 
-def write_perform(module: Module, plan: Plan, texts: Texts) -> None:
+def write_perform(module: Module, plan: LibraryPlan, texts: Texts) -> None:
     """Add the function to a module, and one for each body where there are several."""
     kinds = (POINTER, INDEX, INDEX)
     if not plan.sizes:
@@ -102,7 +110,7 @@ class _Performer:
     """Writes `perform` of a body."""
 
     def __init__(
-        self, module: Module, plan: Plan, body: Body, function: Function, texts: Texts
+        self, module: Module, plan: LibraryPlan, body: RegionBody, function: Function, texts: Texts
     ) -> None:
         self.module, self.plan, self.body, self.texts = module, plan, body, texts
         self.workspace, self.thread, self.threads = function.arguments
@@ -216,16 +224,16 @@ class _Performer:
 
     def _call(self, call: AnyCall, thread: Value, threads: Value, barrier: Value) -> None:
         match call:
-            case Call():
+            case KernelCall():
                 self._kernel(call, (thread, threads, barrier))
-            case Move():
+            case MemoryMove():
                 self._move(call)
             case Repeat():
                 self._repeat(call, threads)
             case Branch():
                 self._branch(call, threads)
 
-    def _kernel(self, call: Call, how: tuple[Value, Value, Value]) -> None:
+    def _kernel(self, call: KernelCall, how: tuple[Value, Value, Value]) -> None:
         builder = self.builder
         for number, argument in enumerate(call.arguments):
             slot = builder.gep(self.arguments, INDEX(number), POINTER)
@@ -233,7 +241,7 @@ class _Performer:
         function = self.module.declare(kernel_name(self.plan, call.function), VOID, SIGNATURE)
         builder.call(function, (self.arguments, *how, self.shared, self.local))
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: MemoryMove) -> None:
         """One thread copies."""
         builder = self.builder
         target, source = self.place(move.target), self.place(move.source)
@@ -284,11 +292,11 @@ class _Performer:
                     self._calls(calls, threads, inside=True)
 
 
-def _kernels(calls: Sequence[AnyCall]) -> list[Call]:
-    kernels: list[Call] = []
+def _kernels(calls: Sequence[AnyCall]) -> list[KernelCall]:
+    kernels: list[KernelCall] = []
     for call in calls:
         match call:
-            case Call():
+            case KernelCall():
                 kernels.append(call)
             case Repeat(inner):
                 kernels += _kernels(inner)

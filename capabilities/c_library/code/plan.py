@@ -1,4 +1,4 @@
-"""`Plan`: a model as what a library is made of, and where everything lies in a workspace.
+"""`LibraryPlan`: a model as what a library is made of, and where everything lies in a workspace.
 
 Addresses are those of a made-up space in which each region begins at a multiple of `REGION`; code
 is generated that adds the offset to wherever the region is. Calls are the driver's
@@ -54,7 +54,7 @@ def aligned(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class LibraryTensor:
     """An input or output of the model, as its caller has it; its dtype by ONNX's number, too
     (`TensorProto.DataType`, onnx.proto). Extents are formulas where they vary."""
 
@@ -103,7 +103,7 @@ class End:
         written: of an input: a run changes it.
     """
 
-    tensor: Tensor
+    tensor: LibraryTensor
     home: int
     direct: bool = False
     stored: str = ""
@@ -129,7 +129,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Stage:
+class CallStage:
     """Calls in order, and what is made sure of before the first."""
 
     checks: tuple[Check, ...]
@@ -137,7 +137,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LibraryKernel:
     """A kernel's object, and a name of letters, digits and "_" for those who look at profiles."""
 
     name: str
@@ -145,7 +145,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Group:
+class TensorGroup:
     """Tensors at fixed distances of each other in a workspace.
 
     Attributes:
@@ -161,7 +161,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Held:
+class DerivedTensor:
     """A tensor that follows from the sizes alone, filled in when they are set.
 
     Attributes:
@@ -186,7 +186,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Body:
+class RegionBody:
     """What is run, at the sizes of a region.
 
     Attributes:
@@ -202,11 +202,11 @@ class Body:
 
     inputs: tuple[End, ...]
     outputs: tuple[End, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[CallStage, ...]
     region: tuple[Size, ...] = ()
     slots: int = 0
-    groups: tuple[Group, ...] = ()
-    held: tuple[Held, ...] = ()
+    groups: tuple[TensorGroup, ...] = ()
+    held: tuple[DerivedTensor, ...] = ()
     numbers: tuple[Expr, ...] = ()
     first: tuple[tuple[int, int, int], ...] = ()
 
@@ -217,7 +217,7 @@ class Body:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class LibraryPlan:
     """A compiled model, ready to become a library.
 
     Attributes:
@@ -240,10 +240,10 @@ class Plan:
     about: str
     target: Target
     threads: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    bodies: tuple[Body, ...]
-    kernels: tuple[Kernel, ...]
+    inputs: tuple[LibraryTensor, ...]
+    outputs: tuple[LibraryTensor, ...]
+    bodies: tuple[RegionBody, ...]
+    kernels: tuple[LibraryKernel, ...]
     shared_bytes: int
     local_bytes: int
     arena_bytes: int
@@ -256,7 +256,7 @@ class Plan:
         return sum(memoryview(piece).nbytes for piece in self.weights)
 
     @property
-    def ends(self) -> tuple[Tensor, ...]:
+    def ends(self) -> tuple[LibraryTensor, ...]:
         """Inputs, then outputs."""
         return (*self.inputs, *self.outputs)
 

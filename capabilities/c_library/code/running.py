@@ -21,9 +21,9 @@ from tilesmith.capabilities.c_library.code.plan import (
     TEXT_AT,
     THREADS_AT,
     WEIGHTS,
-    Body,
     End,
-    Plan,
+    LibraryPlan,
+    RegionBody,
 )
 from tilesmith.capabilities.c_library.code.status import CODES
 from tilesmith.codegen.llvm.functions.narrow import Narrow
@@ -50,7 +50,7 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import CodegenError
 
 
-def write_run(module: Module, plan: Plan, texts: Texts) -> None:
+def write_run(module: Module, plan: LibraryPlan, texts: Texts) -> None:
     """Add the function to a module, and those that check indices."""
     function = Function(module, f"{plan.prefix}_run", INT32, (POINTER, POINTER, POINTER))
     _Runner(module, plan, function, texts).write()
@@ -62,7 +62,7 @@ def write_run(module: Module, plan: Plan, texts: Texts) -> None:
 class _Runner:
     """Writes the run."""
 
-    def __init__(self, module: Module, plan: Plan, function: Function, texts: Texts) -> None:
+    def __init__(self, module: Module, plan: LibraryPlan, function: Function, texts: Texts) -> None:
         self.module, self.plan, self.texts = module, plan, texts
         self.workspace, self.inputs, self.outputs = function.arguments
         self.builder = Builder(function.append_block("entry"))
@@ -94,7 +94,7 @@ class _Runner:
         )
         self._return(status)
 
-    def _body(self, body: Body) -> None:
+    def _body(self, body: RegionBody) -> None:
         """What is run at the sizes of a region."""
         self.body = body
         given = [self._given(self.inputs, n, n, end) for n, end in enumerate(body.inputs)]

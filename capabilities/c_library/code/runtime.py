@@ -20,8 +20,8 @@ from tilesmith.capabilities.c_library.code.plan import (
     TEXT_AT,
     TEXT_BYTES,
     THREADS_AT,
-    Plan,
-    Tensor,
+    LibraryPlan,
+    LibraryTensor,
 )
 from tilesmith.capabilities.c_library.code.processor import TEXT as PROCESSOR_TEXT
 from tilesmith.capabilities.c_library.code.status import CODES, STATUS
@@ -268,7 +268,7 @@ define internal void @say(ptr %workspace, ptr %format, ptr %what) {{
 """
 
 
-def common(plan: Plan, texts: Texts) -> str:
+def common(plan: LibraryPlan, texts: Texts) -> str:
     """What every library has: its tensors, its workspaces, what it says."""
     status = [
         f"ptr @{PROCESSOR_TEXT}" if name == "PROCESSOR" else f"ptr {texts.text(sentence).text}"
@@ -305,7 +305,7 @@ def common(plan: Plan, texts: Texts) -> str:
     )
 
 
-def _table(plan: Plan, tensors: Sequence[Tensor], texts: Texts) -> str:
+def _table(plan: LibraryPlan, tensors: Sequence[LibraryTensor], texts: Texts) -> str:
     return ", ".join(
         f"%tensor {{ ptr {texts.text(tensor.name).text}, "
         f"ptr {texts.text(tensor.dtype).text}, i32 {tensor.onnx_type}, "
@@ -315,7 +315,7 @@ def _table(plan: Plan, tensors: Sequence[Tensor], texts: Texts) -> str:
     )
 
 
-def _shape(tensor: Tensor) -> tuple[int, ...]:
+def _shape(tensor: LibraryTensor) -> tuple[int, ...]:
     """Extents, -1 for those that vary."""
     extents = [as_expr(extent).constant for extent in tensor.shape]
     return tuple(-1 if extent is None else extent for extent in extents) or (1,)

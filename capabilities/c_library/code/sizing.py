@@ -18,8 +18,8 @@ from tilesmith.capabilities.c_library.code.plan import (
     TENSOR_BYTES,
     TEXT_AT,
     TEXT_BYTES,
-    Plan,
-    Tensor,
+    LibraryPlan,
+    LibraryTensor,
 )
 from tilesmith.capabilities.c_library.code.status import CODES
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
@@ -30,7 +30,7 @@ from tilesmith.codegen.llvm.text.ir import (
     INT32,
     POINTER,
     VOID,
-    Block,
+    BasicBlock,
     Function,
     Module,
     Value,
@@ -42,7 +42,7 @@ FUNCTIONS = ("sizes", "size", "resize", "workspace_bytes_at", "input_at", "outpu
 """Of a library whose sizes vary, behind its prefix, besides those that all have."""
 
 
-def write_sizing(module: Module, plan: Plan, texts: Texts) -> None:
+def write_sizing(module: Module, plan: LibraryPlan, texts: Texts) -> None:
     """Add the functions to a module."""
     for number, body in enumerate(plan.bodies):
         write_layout(module, plan, number, body, texts)
@@ -51,7 +51,7 @@ def write_sizing(module: Module, plan: Plan, texts: Texts) -> None:
     _Resizer(module, plan, texts).write()
 
 
-def _write_choice(module: Module, plan: Plan) -> None:
+def _write_choice(module: Module, plan: LibraryPlan) -> None:
     """`lay.out(workspace, sizes)`: the layout of the body that serves the sizes; 0 where none
     does."""
     function = Function(module, "lay.out", INDEX, (POINTER, POINTER))
@@ -79,7 +79,7 @@ def _inside(builder: Builder, values: Sequence[Value], region: Sequence[Size]) -
     return inside
 
 
-def _write_bytes_at(module: Module, plan: Plan) -> None:
+def _write_bytes_at(module: Module, plan: LibraryPlan) -> None:
     """`PREFIX_workspace_bytes_at(sizes)`."""
     function = Function(module, f"{plan.prefix}_workspace_bytes_at", INDEX, (POINTER,))
     builder = Builder(function.append_block("entry"))
@@ -96,7 +96,7 @@ def _write_bytes_at(module: Module, plan: Plan) -> None:
 class _Resizer:
     """Writes `PREFIX_resize(workspace, shapes)`."""
 
-    def __init__(self, module: Module, plan: Plan, texts: Texts) -> None:
+    def __init__(self, module: Module, plan: LibraryPlan, texts: Texts) -> None:
         self.module, self.plan, self.texts = module, plan, texts
         function = Function(module, f"{plan.prefix}_resize", INT32, (POINTER, POINTER))
         self.workspace, self.shapes = function.arguments
@@ -126,7 +126,7 @@ class _Resizer:
     def _at(self, offset: int) -> Value:
         return self.builder.gep(self.workspace, INDEX(offset), BYTE)
 
-    def _leave(self, end: Block) -> None:
+    def _leave(self, end: BasicBlock) -> None:
         builder = self.builder
         builder.position_at_end(end)
         status = builder.load(self._at(STATUS_AT), INT32)
@@ -161,7 +161,7 @@ class _Resizer:
 
     def _extents(
         self, given: list[Value | None], *, plain: bool
-    ) -> list[tuple[Tensor, int, Expr, Value]]:
+    ) -> list[tuple[LibraryTensor, int, Expr, Value]]:
         """Axes that are sizes, or the others: input, axis, what it is, the place of its extent."""
         names = {size.name for size in self.plan.sizes}
         return [
@@ -195,7 +195,7 @@ class _Resizer:
             value = self.builder.load(at, INDEX)
             self._expect(tensor, axis, value, self.index.value(extent))
 
-    def _expect(self, tensor: Tensor, axis: int, value: Value, wanted: Value) -> None:
+    def _expect(self, tensor: LibraryTensor, axis: int, value: Value, wanted: Value) -> None:
         bad = self.builder.icmp_signed("!=", value, wanted)
         text = "input '%s': axis %lld is %lld; %lld is expected"
         self._refuse(bad, "SIZES", text, tensor.name, axis, value, wanted)
@@ -271,7 +271,7 @@ define internal void @size.fault(ptr %workspace, i32 %code, ptr %format, ptr %wh
 """
 
 
-def sizing_text(plan: Plan, texts: Texts) -> str:
+def sizing_text(plan: LibraryPlan, texts: Texts) -> str:
     """The functions that need no formula."""
     sizes = ", ".join(
         f"%size {{ ptr {texts.text(size.name).text}, i64 {size.low}, i64 {size.high} }}"

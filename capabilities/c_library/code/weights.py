@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from tilesmith.capabilities.c_library.code.performing import WEIGHTS_POINTER
-from tilesmith.capabilities.c_library.code.plan import Plan
+from tilesmith.capabilities.c_library.code.plan import LibraryPlan
 from tilesmith.capabilities.c_library.code.runtime import WEIGHTS
 from tilesmith.capabilities.c_library.code.status import CODES
 
@@ -185,7 +185,7 @@ _CHUNK = 1 << 17
 """Words summed up at once."""
 
 
-def sums_of(plan: Plan) -> tuple[int, int]:
+def sums_of(plan: LibraryPlan) -> tuple[int, int]:
     """The sum of all 64-bit words of the weights (of the bytes behind the last one), and the sum of
     the sums up to each, modulo 2**64: Fletcher's checksum (IEEE Transactions on Communications 30,
     1982), which one pass at the speed of memory finds again."""
@@ -217,7 +217,7 @@ def sums_of(plan: Plan) -> tuple[int, int]:
     return one % (1 << 64), two % (1 << 64)
 
 
-def _verify(plan: Plan) -> str:
+def _verify(plan: LibraryPlan) -> str:
     one, two = (n - (1 << 64) if n >> 63 else n for n in sums_of(plan))
     return _VERIFY.format(
         p=plan.prefix, pointer=WEIGHTS_POINTER, words=plan.weight_bytes // 8,
@@ -226,7 +226,7 @@ def _verify(plan: Plan) -> str:
     )  # fmt: skip
 
 
-def head_of(plan: Plan) -> bytes:
+def head_of(plan: LibraryPlan) -> bytes:
     """The first page of the file of weights."""
     digest = hashlib.sha256()
     for piece in plan.weights:
@@ -235,14 +235,14 @@ def head_of(plan: Plan) -> bytes:
     return (MAGIC + numbers + digest.digest()).ljust(HEAD_BYTES, b"\0")
 
 
-def write_weights(stream: BinaryIO, plan: Plan, head: bytes) -> None:
+def write_weights(stream: BinaryIO, plan: LibraryPlan, head: bytes) -> None:
     """Write the file; errors are the stream's."""
     stream.write(head)
     for piece in plan.weights:
         stream.write(memoryview(piece).cast("B"))
 
 
-def weights_text(plan: Plan, head: bytes) -> str:
+def weights_text(plan: LibraryPlan, head: bytes) -> str:
     """How the library comes to its weights; `head` is empty where they are inside."""
     names = {"p": plan.prefix, "weights": WEIGHTS, "pointer": WEIGHTS_POINTER, **CODES}
     if not head:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from tilesmith.capabilities.c_library.code.helpers import threads
 from tilesmith.capabilities.c_library.code.performing import Texts, kernel_name, write_perform
-from tilesmith.capabilities.c_library.code.plan import Plan
+from tilesmith.capabilities.c_library.code.plan import LibraryPlan
 from tilesmith.capabilities.c_library.code.processor import plainest, processor_text
 from tilesmith.capabilities.c_library.code.running import write_run
 from tilesmith.capabilities.c_library.code.runtime import WEIGHTS, common
 from tilesmith.capabilities.c_library.code.sizing import FUNCTIONS as OF_SIZES
 from tilesmith.capabilities.c_library.code.sizing import sizing_text, write_sizing
 from tilesmith.capabilities.c_library.code.weights import weights_text
-from tilesmith.capabilities.c_library.packaging.elf import Merged, Part, blob, read
+from tilesmith.capabilities.c_library.packaging.elf import Merged, ObjectFile, blob, read
 from tilesmith.codegen.llvm.text.ir import Module
 from tilesmith.codegen.llvm.threads import barrier_function
 from tilesmith.codegen.native import toolchain
@@ -36,7 +36,7 @@ class Built:
     names: tuple[str, ...]
 
 
-def module_text(plan: Plan, head: bytes) -> str:
+def module_text(plan: LibraryPlan, head: bytes) -> str:
     """The library's own code in LLVM's language."""
     module, texts = Module(f"{plan.prefix}_library", plan.target.text("isa.triple")), Texts()
     if plan.team > 1:
@@ -60,7 +60,7 @@ def module_text(plan: Plan, head: bytes) -> str:
     return f"{module}\n{given}\n{texts}\n"
 
 
-def build(plan: Plan, head: bytes = b"") -> Built:
+def build(plan: LibraryPlan, head: bytes = b"") -> Built:
     """Put everything together.
 
     Args:
@@ -70,7 +70,7 @@ def build(plan: Plan, head: bytes = b"") -> Built:
         CodegenError: the target's objects are not ELF of 64 bits, or LLVM refuses the code.
     """
     own = read(toolchain.emit_object(module_text(plan, head), plainest(plan.target)))
-    parts: list[tuple[Part, dict[str, str]]] = [(own, {})]
+    parts: list[tuple[ObjectFile, dict[str, str]]] = [(own, {})]
     for number, kernel in enumerate(plan.kernels):
         name = kernel_name(plan, number)
         parts.append((read(kernel.code), {"run": name, "run.body": f"{name}.body"}))

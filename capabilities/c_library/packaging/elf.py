@@ -78,7 +78,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Part:
+class ObjectFile:
     """One object: sections by their numbers, and symbols, to which relocations point."""
 
     machine: int
@@ -87,7 +87,7 @@ class Part:
     symbols: tuple[Symbol, ...]
 
 
-def read(content: bytes) -> Part:
+def read(content: bytes) -> ObjectFile:
     """The parts of an object that LLVM wrote.
 
     Raises:
@@ -116,7 +116,7 @@ def read(content: bytes) -> Part:
         if row[1] == _RELA and row[7] in kept:
             relocations = tuple(_relocations(_bytes(content, row)))
             kept[row[7]] = _with(kept[row[7]], relocations)
-    return Part(machine, flags, kept, symbols)
+    return ObjectFile(machine, flags, kept, symbols)
 
 
 def _with(section: Section, relocations: tuple[Relocation, ...]) -> Section:
@@ -141,7 +141,7 @@ def _relocations(table: bytes) -> Iterator[Relocation]:
         yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
 
 
-def blob(name: str, pieces: Sequence[Any], align: int, machine: int, *, large: bool) -> Part:
+def blob(name: str, pieces: Sequence[Any], align: int, machine: int, *, large: bool) -> ObjectFile:
     """An object of read-only bytes alone, under one name.
 
     Args:
@@ -154,7 +154,7 @@ def blob(name: str, pieces: Sequence[Any], align: int, machine: int, *, large: b
     flags = ALLOC | (LARGE if apart else 0)
     section = ".lrodata" if apart else ".rodata"
     contents = Section(f"{section}.{name}", _PROGBITS, flags, align, 0, nbytes, pieces)
-    return Part(machine, 0, {1: contents}, (Symbol(name, 1, 1, 0, nbytes, True),))
+    return ObjectFile(machine, 0, {1: contents}, (Symbol(name, 1, 1, 0, nbytes, True),))
 
 
 class _Texts:
@@ -183,7 +183,7 @@ class Merged:
         CodegenError: they are of several machines, or there are too many sections.
     """
 
-    parts: Sequence[tuple[Part, Mapping[str, str]]]
+    parts: Sequence[tuple[ObjectFile, Mapping[str, str]]]
     exported: frozenset[str]
     _sections: list[tuple[Section, int]] = field(default_factory=list)
     _symbols: list[bytes] = field(default_factory=list)
@@ -327,6 +327,6 @@ class Merged:
         stream.writelines(row for row, *_ in self._rows)
 
 
-def machine_of(parts: Iterable[Part]) -> int:
+def machine_of(parts: Iterable[ObjectFile]) -> int:
     """The machine of the first."""
     return next(iter(parts)).machine

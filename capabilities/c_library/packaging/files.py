@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from tilesmith.capabilities.c_library.code.plan import Plan
+from tilesmith.capabilities.c_library.code.plan import LibraryPlan
 from tilesmith.capabilities.c_library.code.weights import head_of, write_weights
 from tilesmith.capabilities.c_library.packaging.archive import write_archive
 from tilesmith.capabilities.c_library.packaging.building import Built, build
@@ -20,7 +20,7 @@ from tilesmith.capabilities.c_library.packaging.package import config, pkg_confi
 from tilesmith.search_space.support.files import header_file, package_files, unwritable, written
 
 
-def write_files(plan: Plan, kind: str, output: Path) -> None:
+def write_files(plan: LibraryPlan, kind: str, output: Path) -> None:
     """Write the library ("library", "object" or "archive"), its header, packages and weights.
 
     Raises:

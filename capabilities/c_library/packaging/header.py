@@ -6,7 +6,7 @@ escaped so that it ends neither.
 
 from __future__ import annotations
 
-from tilesmith.capabilities.c_library.code.plan import Plan, Tensor
+from tilesmith.capabilities.c_library.code.plan import LibraryPlan, LibraryTensor
 from tilesmith.capabilities.c_library.code.status import STATUS
 
 _COMMON = """\
@@ -114,7 +114,7 @@ size_t {p}_workspace_bytes_at(const int64_t *sizes);
 """
 
 
-def header(plan: Plan) -> str:
+def header(plan: LibraryPlan) -> str:
     """The text of the header."""
     upper = plan.prefix.upper()
     status = ",\n".join(
@@ -159,7 +159,7 @@ def header(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _init(plan: Plan) -> str:
+def _init(plan: LibraryPlan) -> str:
     if plan.file:
         return (
             f"weights: the path of the file {plan.prefix.upper()}_WEIGHTS, which is mapped: all "
@@ -168,7 +168,7 @@ def _init(plan: Plan) -> str:
     return "weights: NULL, for they are in the library."
 
 
-def _updates(plan: Plan) -> str:
+def _updates(plan: LibraryPlan) -> str:
     outputs = plan.bodies[0].outputs
     updated = [(end.tensor, plan.inputs[end.updates]) for end in outputs if end.updates >= 0]
     if not updated:
@@ -182,13 +182,13 @@ def _updates(plan: Plan) -> str:
     )
 
 
-def _sizes(plan: Plan) -> list[str]:
+def _sizes(plan: LibraryPlan) -> list[str]:
     if not plan.sizes:
         return []
     return ["   Sizes:", *(f"     {s.name}: {s.low} to {s.high}" for s in plan.sizes)]
 
 
-def _line(number: int, tensor: Tensor) -> str:
+def _line(number: int, tensor: LibraryTensor) -> str:
     shape = "".join(f"[{extent}]" for extent in tensor.shape)
     return f"     {number}  {tensor.dtype}{shape}  {_comment(tensor.name)}"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilesmith.capabilities.c_library.code.plan import Plan
+from tilesmith.capabilities.c_library.code.plan import LibraryPlan
 from tilesmith.search_space.support.files import package_name
 
 _CMAKE = """\
@@ -47,7 +47,7 @@ Libs: ${{pcfiledir}}/{file}{after}
 """
 
 
-def config(plan: Plan, kind: str, output: Path) -> str:
+def config(plan: LibraryPlan, kind: str, output: Path) -> str:
     """The package for CMake; the variable NAME_WEIGHTS is where the file of weights is."""
     name, here = package_name(output), "${CMAKE_CURRENT_LIST_DIR}"
     where, needs = f'"{here}/{_cmake(output.name)}"', [*_needs(plan, kind)]
@@ -69,7 +69,7 @@ def config(plan: Plan, kind: str, output: Path) -> str:
     )
 
 
-def pkg_config(plan: Plan, kind: str, output: Path) -> str:
+def pkg_config(plan: LibraryPlan, kind: str, output: Path) -> str:
     """The file for pkg-config; a program finds a shared library where it lies when it runs, too."""
     file = "".join(f"\\{c}" if c in " \\'\"$#()" else c for c in output.name)
     after = "".join(f" -l{need}" for need in _needs(plan, kind))
@@ -78,7 +78,7 @@ def pkg_config(plan: Plan, kind: str, output: Path) -> str:
     return _PKG_CONFIG.format(name=package_name(output), file=file, after=after)
 
 
-def _needs(plan: Plan, kind: str) -> list[str]:
+def _needs(plan: LibraryPlan, kind: str) -> list[str]:
     """Libraries of the system's that a program is linked with beside; a shared one says so."""
     if kind == "library":
         return []

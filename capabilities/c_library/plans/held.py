@@ -49,7 +49,7 @@ class _Table:
     element: int
 
 
-class Tables:
+class VariantTables:
     """The tables of a variant.
 
     Raises (on construction):

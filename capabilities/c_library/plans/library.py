@@ -11,12 +11,12 @@ from tilesmith.capabilities.c_library.code.plan import (
     ARENA,
     FIRST_END,
     WEIGHTS,
-    Body,
+    CallStage,
     Check,
     End,
-    Plan,
-    Stage,
-    Tensor,
+    LibraryPlan,
+    LibraryTensor,
+    RegionBody,
     address,
     aligned,
 )
@@ -43,7 +43,7 @@ from tilesmith.search_space.support.errors import ModelError
 from tilesmith.search_space.support.files import package_files
 
 
-def plan_of(recipe: Recipe, prefix: str, about: str, file: str = "") -> Plan:
+def plan_of(recipe: Recipe, prefix: str, about: str, file: str = "") -> LibraryPlan:
     """The plan of a recipe without host nodes.
 
     Raises:
@@ -55,10 +55,10 @@ def plan_of(recipe: Recipe, prefix: str, about: str, file: str = "") -> Plan:
     used = sorted(names)
     functions = {code: number for number, code in enumerate(used)}
     codes = [recipe.codes[code] for code in used]
-    return Plan(
+    return LibraryPlan(
         prefix, recipe.name, about, recipe.target, recipe.threads,
         tuple(end.tensor for end in places.inputs), tuple(end.tensor for end in places.outputs),
-        (Body(places.inputs, places.outputs, tuple(_stages(steps, functions, places))),),
+        (RegionBody(places.inputs, places.outputs, tuple(_stages(steps, functions, places))),),
         tuple(kernel_of(names[code], recipe.codes[code]) for code in used),
         max((code.shared_bytes for code in codes), default=0),
         max((code.local_bytes for code in codes), default=0),
@@ -113,7 +113,7 @@ class _Places:
 
     def _end(self, ref: TensorRef, number: int) -> End:
         info, place = ref.info, ref.place
-        tensor = Tensor(info.name, info.dtype, info.dims, DTYPE_NUMBERS[info.dtype])
+        tensor = LibraryTensor(info.name, info.dtype, info.dims, DTYPE_NUMBERS[info.dtype])
         if place.region == "value":
             return End(tensor, 0)
         known = any(region == place.region and s == place.offset for region, s, *_ in self._direct)
@@ -171,7 +171,9 @@ class _Places:
         return self._home(place)
 
 
-def _stages(steps: Sequence[DeviceStep], functions: dict[int, int], places: _Places) -> list[Stage]:
+def _stages(
+    steps: Sequence[DeviceStep], functions: dict[int, int], places: _Places
+) -> list[CallStage]:
     """Steps in runs, at whose start alone something has to be checked."""
     runs: list[tuple[list[Check], list[DeviceStep]]] = []
     for step in steps:
@@ -180,7 +182,8 @@ def _stages(steps: Sequence[DeviceStep], functions: dict[int, int], places: _Pla
             runs.append(([_check(check, places) for check in checks], []))
         runs[-1][1].append(step)
     return [
-        Stage(tuple(checks), calls_of(inside, functions, places.address)) for checks, inside in runs
+        CallStage(tuple(checks), calls_of(inside, functions, places.address))
+        for checks, inside in runs
     ]
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilesmith.capabilities.c_library.code.plan import Kernel
+from tilesmith.capabilities.c_library.code.plan import LibraryKernel
 from tilesmith.compiler.recipe.program import CodeObject
 from tilesmith.search_space.support.errors import ModelError
 
 _SHOWN = 3
 
 
-def kernel_of(operator: str, code: CodeObject) -> Kernel:
+def kernel_of(operator: str, code: CodeObject) -> LibraryKernel:
     """A kernel of a plan."""
-    return Kernel(re.sub(r"\W", "_", operator, flags=re.ASCII), code.code)
+    return LibraryKernel(re.sub(r"\W", "_", operator, flags=re.ASCII), code.code)
 
 
 def refuse_hosts(model: str, hosts: Sequence[tuple[str, str]]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from tilesmith.capabilities.c_library.code.plan import Held, aligned
+from tilesmith.capabilities.c_library.code.plan import DerivedTensor, aligned
 from tilesmith.compiler.recipe.memory import Interval, plan_arena
 from tilesmith.compiler.varying.recipe import AliasPart, HostPart, KernelPart, Variant
 from tilesmith.search_space.expressions.expression import Expr, as_expr
@@ -140,7 +140,7 @@ class VaryingArena:
             n for n in meets if not any(n < o and _meet(self.ties[n], self.ties[o]) for o in meets)
         )
 
-    def most_bytes(self, held: Iterable[Held]) -> int:
+    def most_bytes(self, held: Iterable[DerivedTensor]) -> int:
         """Of activations at any sizes, behind what is held."""
         region = self.variant.region
         first = sum(aligned(limits(one.nbytes, region)[1]) for one in held)

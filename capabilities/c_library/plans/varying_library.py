@@ -18,21 +18,21 @@ from tilesmith.capabilities.c_library.code.plan import (
     FIRST_END,
     NUMBERS,
     WEIGHTS,
-    Body,
+    CallStage,
     Check,
+    DerivedTensor,
     End,
-    Group,
-    Held,
-    Plan,
-    Stage,
-    Tensor,
+    LibraryPlan,
+    LibraryTensor,
+    RegionBody,
+    TensorGroup,
     address,
     aligned,
 )
-from tilesmith.capabilities.c_library.plans.held import Tables
+from tilesmith.capabilities.c_library.plans.held import VariantTables
 from tilesmith.capabilities.c_library.plans.library_parts import kernel_of, refuse_hosts
 from tilesmith.capabilities.c_library.plans.varying_arena import VaryingArena, ties_of
-from tilesmith.codegen.native.programs.driver import Call
+from tilesmith.codegen.native.programs.driver import KernelCall
 from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
 from tilesmith.compiler.recipe.program import Place
@@ -52,7 +52,7 @@ from tilesmith.search_space.support.errors import ModelError
 Bytes = NDArray[np.uint8]
 
 
-def plan_of_varying(recipe: VaryingRecipe, prefix: str, about: str, file: str = "") -> Plan:
+def plan_of_varying(recipe: VaryingRecipe, prefix: str, about: str, file: str = "") -> LibraryPlan:
     """The plan of a recipe without host nodes.
 
     Raises:
@@ -79,7 +79,7 @@ def plan_of_varying(recipe: VaryingRecipe, prefix: str, about: str, file: str = 
     weights = _Weights(recipe.constants)
     bodies = [_Body(recipe, variant, functions, weights) for variant in recipe.variants]
     codes = [recipe.codes[code] for code in used]
-    return Plan(
+    return LibraryPlan(
         prefix, recipe.name, about, recipe.target, recipe.threads,
         tuple(_tensor(recipe, info) for info in recipe.inputs),
         tuple(_tensor(recipe, info) for info in recipe.outputs),
@@ -112,14 +112,14 @@ class _Weights:
         return address(WEIGHTS, self._known[raw])
 
 
-def _tensor(recipe: VaryingRecipe, info: VaryingInfo) -> Tensor:
+def _tensor(recipe: VaryingRecipe, info: VaryingInfo) -> LibraryTensor:
     if info.shape is None or info.dtype not in DTYPE_NUMBERS:
         raise ModelError(
             f"'{recipe.name}' cannot become a library: what shape '{info.name}' has is known only "
             "when the model has run; leave it out of the outputs, or compile the model to a .tsm"
         )
     shape = tuple(e if e.constant is None else e.constant for e in info.shape)
-    return Tensor(info.name, info.dtype, shape, DTYPE_NUMBERS[info.dtype])
+    return LibraryTensor(info.name, info.dtype, shape, DTYPE_NUMBERS[info.dtype])
 
 
 class _Body:
@@ -136,10 +136,10 @@ class _Body:
         self.weights = weights
         self.slot_of: dict[str, int] = {}
         self.slots = 0
-        self.held: list[Held] = []
+        self.held: list[DerivedTensor] = []
         self.copied: list[tuple[str, int]] = []
         """Tensors that every run fills from slots of what is held."""
-        self._hold(Tables(recipe, variant))
+        self._hold(VariantTables(recipe, variant))
         copied = [name for name, _ in self.copied]
         self.arena = VaryingArena(variant, self.places.keys(), copied)
         self.ties = self.arena.ties
@@ -154,17 +154,17 @@ class _Body:
         return self.slot_of[name]
 
     # -- what follows from the sizes --------------------------------------------------------------
-    def _hold(self, tables: Tables) -> None:
+    def _hold(self, tables: VariantTables) -> None:
         """Slots of what is held, and of what lies in it."""
         self.places: dict[str, tuple[int, Expr]] = {}
         """Which of `held`, and how far behind its start."""
-        slots: list[Held] = []
+        slots: list[DerivedTensor] = []
         for name in self.variant.held:
             self._check_held(name, tables)
             table = tables.of(name)
             self.places[name] = (len(slots), as_expr(0))
             slots.append(
-                Held(
+                DerivedTensor(
                     self._slot(name), self.weights.add(table.array), table.offset, table.shape,
                     table.steps, table.element, self.variant.by_name[name].nbytes,
                 )
@@ -186,7 +186,7 @@ class _Body:
             for held, inside in zip(slots, members, strict=True)
         ]
 
-    def _check_held(self, name: str, tables: Tables) -> None:
+    def _check_held(self, name: str, tables: VariantTables) -> None:
         """Indices that follow from the sizes are in range wherever they are looked at."""
         for check in self._checks(name):
             for point, values in tables.at_points(name):
@@ -199,7 +199,7 @@ class _Body:
         return [check for part in kernels for check in part.checks if check.indices == name]
 
     # -- what is run ------------------------------------------------------------------------------
-    def body(self) -> Body:
+    def body(self) -> RegionBody:
         """All of it."""
         variant = self.variant
         self.numbers: list[Expr] = [var(size.name) for size in self.recipe.sizes]
@@ -219,13 +219,13 @@ class _Body:
             first.append((self._address(name), self._in_slot(slot), len(self.numbers)))
             self.numbers.append(variant.by_name[name].nbytes)
         groups = tuple(
-            Group(
+            TensorGroup(
                 tuple((self.slot_of[name], d) for name, d in tie.members.items()),
                 tie.low, tie.high, behind,
             )
             for tie, behind in zip(self.ties, self.arena.behind, strict=True)
         )  # fmt: skip
-        return Body(
+        return RegionBody(
             tuple(inputs), tuple(outputs), tuple(stages), variant.region, self.slots,
             groups, tuple(self.held), tuple(self.numbers), tuple(first),
         )  # fmt: skip
@@ -284,17 +284,17 @@ class _Body:
             )
         return end
 
-    def _stages(self) -> list[Stage]:
+    def _stages(self) -> list[CallStage]:
         """Kernels in runs, at whose start alone something has to be checked."""
-        runs: list[tuple[list[Check], list[Call]]] = []
+        runs: list[tuple[list[Check], list[KernelCall]]] = []
         for part in self.variant.parts:
             if isinstance(part, KernelPart):
                 checks = [c for check in part.checks if (c := self._check(check)) is not None]
                 if checks or not runs:
                     runs.append((checks, []))
                 places = tuple(self._argument(argument) for argument in part.arguments)
-                runs[-1][1].append(Call(self.functions[part.code], places))
-        return [Stage(tuple(checks), tuple(calls)) for checks, calls in runs]
+                runs[-1][1].append(KernelCall(self.functions[part.code], places))
+        return [CallStage(tuple(checks), tuple(calls)) for checks, calls in runs]
 
     def _argument(self, argument: str | Place) -> int:
         if isinstance(argument, str):

@@ -59,11 +59,11 @@ def dashboard(
     from tilesmith.jobs.extras import required
 
     required("starlette", "uvicorn", extra="dashboard")
-    from tilesmith.capabilities.dashboard.server import Place, serve
+    from tilesmith.capabilities.dashboard.server import ServerPlace, serve
 
     if token_file is not None:
         token = _token_in(token_file)
-    place = Place(host, port, token, more_hosts)
+    place = ServerPlace(host, port, token, more_hosts)
     serve(database, place, lambda line: click.echo(line))
 
 

@@ -21,7 +21,7 @@ from tilesmith.search_space.support.errors import DatabaseError, TilesmithError
 Identity = tuple[int, int]
 
 
-class Access:
+class DatabaseAccess:
     """A database by its location, opened when it is first needed.
 
     Attributes:

@@ -11,7 +11,7 @@ from tilesmith.records.questions.gains import gain_of
 
 
 @dataclass(frozen=True)
-class Told:
+class JobProgress:
     """What a job last told; None where it did not, or not in numbers.
 
     Attributes:
@@ -32,7 +32,7 @@ class Told:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, progress: object) -> Told:
+    def of(cls, progress: object) -> JobProgress:
         """From the JSON of the database."""
         if not isinstance(progress, Mapping):
             return cls()

@@ -9,8 +9,8 @@ from typing import Any
 
 from tilesmith.capabilities.dashboard.data.tally import TaskTally
 from tilesmith.capabilities.dashboard.data.watching import job_numbers
-from tilesmith.capabilities.dashboard.pages.convergence import Chart, chart
-from tilesmith.capabilities.dashboard.pages.job_pages import Watch
+from tilesmith.capabilities.dashboard.pages.convergence import ConvergenceChart, chart
+from tilesmith.capabilities.dashboard.pages.job_pages import JobsWatch
 from tilesmith.display.titles import title_of
 from tilesmith.records.trials.reading import by_number
 
@@ -37,14 +37,14 @@ class _Pair:
     trials_a: int | None
     trials_b: int | None
     knobs: tuple[tuple[str, str, str], ...]
-    drawn: Chart | None
+    drawn: ConvergenceChart | None
 
     @property
     def ratio(self) -> float | None:
         return self.a.best_s / self.b.best_s if self.a.best_s and self.b.best_s else None
 
 
-def compare(watch: Watch, a: int | None, b: int | None) -> dict[str, Any]:
+def compare(watch: JobsWatch, a: int | None, b: int | None) -> dict[str, Any]:
     """Values of the page; without two jobs that exist, only what may be chosen."""
     with watch.database.reading() as connection:
         offered = job_numbers(connection, "", "", None, JOBS_OFFERED)
@@ -96,7 +96,7 @@ def _by_subject(tasks: Iterable[TaskTally]) -> dict[tuple[str, str], TaskTally]:
     return dict(sorted(by_subject.items(), key=lambda item: -(item[1].best_s or 0.0)))
 
 
-def _configs(watch: Watch, tasks: Iterable[TaskTally]) -> dict[int, Mapping[str, Any]]:
+def _configs(watch: JobsWatch, tasks: Iterable[TaskTally]) -> dict[int, Mapping[str, Any]]:
     """Best configurations by the numbers of their trials."""
     numbers = sorted({task.best_id for task in tasks if task.best_id is not None})
     with watch.database.reading() as connection:

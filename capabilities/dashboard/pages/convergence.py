@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.display.html.charts import Axis, Tick, path, staircase
+from tilesmith.display.html.charts import ChartAxis, Tick, path, staircase
 
 WIDTH, HEIGHT = 320.0, 170.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 310.0, 12.0, 134.0
@@ -33,7 +33,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Chart:
+class ConvergenceChart:
     """What the template draws, and the same as a table.
 
     Attributes:
@@ -54,7 +54,7 @@ class Chart:
 
 def chart(
     lines: Sequence[tuple[str, Points, int]], default_s: float | None, again: Points = ()
-) -> Chart | None:
+) -> ConvergenceChart | None:
     """A chart of (name, points, trials) of each job; None where nothing worked yet.
 
     Args:
@@ -74,9 +74,9 @@ def chart(
     latencies = [latency for _, points in scaled for _, latency in points]
     default = default_s * scale if default_s else None
     most = max(2, *(trials for _, _, trials in lines))
-    x = Axis(0.0, float(most), LEFT, RIGHT)
+    x = ChartAxis(0.0, float(most), LEFT, RIGHT)
     y = upright([*latencies, default or latencies[0]])
-    return Chart(
+    return ConvergenceChart(
         tuple(
             Curve(
                 name,
@@ -94,13 +94,13 @@ def chart(
     )
 
 
-def upright(latencies: Sequence[float]) -> Axis:
+def upright(latencies: Sequence[float]) -> ChartAxis:
     """The axis of latencies of a chart."""
     low, high = min(latencies), max(latencies)
     if high > _WIDE * low:
-        return Axis.over(latencies, BOTTOM, TOP, logarithmic=True)
+        return ChartAxis.over(latencies, BOTTOM, TOP, logarithmic=True)
     room = 0.12 * (high - low) or 0.1 * high
-    return Axis(low - room, high + room, BOTTOM, TOP)
+    return ChartAxis(low - room, high + room, BOTTOM, TOP)
 
 
 def unit_of(seconds: float) -> tuple[str, float]:

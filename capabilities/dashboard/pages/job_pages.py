@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tilesmith.capabilities.dashboard.data.progress import Told
+from tilesmith.capabilities.dashboard.data.progress import JobProgress
 from tilesmith.capabilities.dashboard.data.tally import FailureTally, JobTally, Tallies, TaskTally
 from tilesmith.capabilities.dashboard.data.watching import (
     job_exists,
     job_numbers,
     workers_seen,
 )
-from tilesmith.capabilities.dashboard.pages.convergence import Chart, chart
+from tilesmith.capabilities.dashboard.pages.convergence import ConvergenceChart, chart
 from tilesmith.display.titles import title_of
 from tilesmith.records import Database, Job
 from tilesmith.records.jobs.job import job_of, row_of
@@ -64,7 +64,7 @@ class JobLine:
     left_s: float | None
     gain: float | None
     ran_s: float
-    progress: Told
+    progress: JobProgress
 
     @property
     def trials(self) -> int:
@@ -86,7 +86,7 @@ class WorkerLine:
     silent_s: float | None
 
 
-class Watch:
+class JobsWatch:
     """Questions about jobs, answered from what was counted before and what is new.
 
     Args:
@@ -118,7 +118,7 @@ class Watch:
             rows = tally.count(self.database)
             if rows - tally.seen <= _COUNTED_WHOLE:
                 tally.advance(self.database, READ_AT_ONCE, READ_S)
-            progress = Told.of(job.progress)
+            progress = JobProgress.of(job.progress)
             rate = progress.rate or (tally.rate(self.database) if job.runs else None)
             counts = tally.counts
             if not tally.complete:
@@ -198,7 +198,7 @@ class Watch:
         return self.database.origin(*subject, way) or ""
 
 
-def charts(tasks: Sequence[TaskTally]) -> list[tuple[TaskTally, Chart]]:
+def charts(tasks: Sequence[TaskTally]) -> list[tuple[TaskTally, ConvergenceChart]]:
     """Convergence of each task that has something to draw."""
     drawn = [
         (task, chart([("best", task.points, task.trials)], task.default_s, task.again))
@@ -213,7 +213,7 @@ def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
 
 
 def _line(
-    job: Job, tally: JobTally, progress: Told, counts: TrialCounts, rate: float | None
+    job: Job, tally: JobTally, progress: JobProgress, counts: TrialCounts, rate: float | None
 ) -> JobLine:
     runs, ran = job.runs, _ran(job)
     if not runs:

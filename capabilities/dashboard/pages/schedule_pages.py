@@ -42,7 +42,7 @@ _CODE_LENGTH = 400_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScheduleFilter:
     """What schedules are asked for; "" allows any."""
 
     workload: str = ""
@@ -55,7 +55,7 @@ class Asked:
         return Filter(self.workload, self.operator, self.target)
 
 
-def schedules(database: Database, asked: Asked) -> dict[str, Any]:
+def schedules(database: Database, asked: ScheduleFilter) -> dict[str, Any]:
     """The best schedule of every workload, target and thread count; a page of workloads."""
     offset = (asked.page - 1) * WORKLOADS_SHOWN
     with database.reading() as connection:

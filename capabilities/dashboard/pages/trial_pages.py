@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.capabilities.dashboard.data.tally import TaskTally
 from tilesmith.capabilities.dashboard.data.watching import configs_tried, trials_of_job
 from tilesmith.capabilities.dashboard.pages.convergence import LEFT, RIGHT, unit_of, upright
-from tilesmith.capabilities.dashboard.pages.job_pages import Watch
+from tilesmith.capabilities.dashboard.pages.job_pages import JobsWatch
 from tilesmith.display.html.charts import Dot, Tick, number
 from tilesmith.records import Database, Job
 from tilesmith.records.trials.reading import by_number
@@ -69,7 +69,7 @@ def trials(database: Database, job: int, asked: AskedTrials) -> dict[str, Any]:
     }
 
 
-def knobs(watch: Watch, job: Job, workload: str, knob: str) -> dict[str, Any]:
+def knobs(watch: JobsWatch, job: Job, workload: str, knob: str) -> dict[str, Any]:
     """Values of the charts of knobs: of the workload asked for, else of one with most trials."""
     tally = watch.tally(job)
     with tally.lock:
@@ -94,7 +94,7 @@ Tried = Mapping[int, tuple[Mapping[str, int | str], float]]
 """Configuration and latency in seconds of trials, by their numbers."""
 
 
-def _tried(watch: Watch, job: Job, task: TaskTally, alone: bool) -> Tried:
+def _tried(watch: JobsWatch, job: Job, task: TaskTally, alone: bool) -> Tried:
     most = POINTS_OF_ONE if alone else POINTS_OF_EACH
     with watch.database.reading() as connection:
         rows = configs_tried(connection, job.id, sorted(task.series), most)

@@ -116,7 +116,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Told:
+class WorkloadProgress:
     """What a job last told of a workload; None: that it did not tell. Latencies in seconds."""
 
     weight: float | None
@@ -144,7 +144,7 @@ class JobReport:
     counts: TrialCounts
     in_model: tuple[InModel, ...] = ()
     told_by: str = ""
-    progress: Mapping[str, Told] = field(default_factory=dict)
+    progress: Mapping[str, WorkloadProgress] = field(default_factory=dict)
 
     @property
     def trials(self) -> int:
@@ -221,17 +221,17 @@ def gather(database: Database, number: int | None = None) -> JobReport:
     )
 
 
-def _told(job: Job) -> tuple[str, dict[str, Told]]:
+def _told(job: Job) -> tuple[str, dict[str, WorkloadProgress]]:
     """How the job measured when it last told of itself, and what it told, by workload key."""
     tasks = job.progress.get("tasks")
-    by_key: dict[str, Told] = {}
+    by_key: dict[str, WorkloadProgress] = {}
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):
             weight, default, best = (
                 float(value) if isinstance(value := task.get(name), int | float) else None
                 for name in ("weight", "default_us", "best_us")
             )
-            by_key[str(task.get("workload"))] = Told(
+            by_key[str(task.get("workload"))] = WorkloadProgress(
                 weight, default and default / 1e6, best and best / 1e6
             )
     return str(job.progress.get("measured_by", "")), by_key
@@ -245,7 +245,7 @@ def _tasks(
     groups: defaultdict[tuple[str, str], list[TuningRecord]] = defaultdict(list)
     for record in trials:
         groups[record.result.measured_by, record.workload_key].append(record)
-    nothing = Told(None, None, None)
+    nothing = WorkloadProgress(None, None, None)
     curves = []
     for (label, key), members in groups.items():
         curve, said = curve_of(members, target), by_task.get(key, nothing)

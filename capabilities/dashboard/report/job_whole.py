@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.capabilities.dashboard.report.job_curves import TaskCurve
-from tilesmith.capabilities.dashboard.report.job_report import JobReport, Told
+from tilesmith.capabilities.dashboard.report.job_report import JobReport, WorkloadProgress
 from tilesmith.display.output import duration
 from tilesmith.records.questions.gains import gain_of, times_of
 from tilesmith.search_space.results.origin import counted
@@ -89,7 +89,7 @@ def sentence(report: JobReport) -> str:
     )
 
 
-def _latencies(report: JobReport, label: str) -> Mapping[str, TaskCurve | Told]:
+def _latencies(report: JobReport, label: str) -> Mapping[str, TaskCurve | WorkloadProgress]:
     """What is known of each workload by one way of measuring, by its key."""
     own = {task.workload: task for task in report.tasks if task.measured_by == label}
     return {**report.progress, **own} if label == report.told_by else own
@@ -100,7 +100,7 @@ def ways(tasks: Iterable[TaskCurve]) -> list[str]:
     return sorted({task.measured_by for task in tasks})
 
 
-def times(task: TaskCurve | Told) -> float:
+def times(task: TaskCurve | WorkloadProgress) -> float:
     """How often the model runs it, once if that is not known."""
     return 1.0 if task.weight is None else task.weight
 

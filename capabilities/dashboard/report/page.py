@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilesmith.capabilities.dashboard.report.job_curves import TaskCurve
 from tilesmith.capabilities.dashboard.report.job_report import JobReport
 from tilesmith.capabilities.dashboard.report.job_whole import Against, sentence, shares, wholes
-from tilesmith.display.html.charts import Axis, Tick, number, path, staircase
+from tilesmith.display.html.charts import ChartAxis, Tick, number, path, staircase
 from tilesmith.display.html.labels import Box, Labels
 from tilesmith.display.html.pages import rendered
 
@@ -113,8 +113,8 @@ def _curve(number: int, task: TaskCurve, other: TaskCurve | None) -> CurveChart:
     latencies = [us for _, us in (*own, *theirs)]
     default_us = None if task.default_s is None else task.default_s * 1e6
     last = max(task.trials, 2, other.trials if other is not None else 0)
-    x = Axis(0.0, float(last), 44.0, width - 8)
-    y = Axis.over([*latencies, default_us or latencies[0]], height - 22, 8, logarithmic=True)
+    x = ChartAxis(0.0, float(last), 44.0, width - 8)
+    y = ChartAxis.over([*latencies, default_us or latencies[0]], height - 22, 8, logarithmic=True)
     return CurveChart(
         task,
         number,
@@ -138,8 +138,8 @@ def _roof(tasks: Sequence[TaskCurve]) -> RoofChart | None:
     known = [task for _, task in numbered]
     width, height = _ROOF
     speeds = [(_speed(t, t.best_s), _speed(t, t.roofline_s)) for t in known]
-    x = Axis.over((t.flops / t.bytes_ for t in known), 64, width - 12, logarithmic=True)
-    y = Axis.over([s for pair in speeds for s in pair], height - 40, 12, logarithmic=True)
+    x = ChartAxis.over((t.flops / t.bytes_ for t in known), 64, width - 12, logarithmic=True)
+    y = ChartAxis.over([s for pair in speeds for s in pair], height - 40, 12, logarithmic=True)
     labels = Labels(Box(64, 2, width, height - 34))
     places = [
         (x.at(t.flops / t.bytes_), y.at(reached))
@@ -158,7 +158,7 @@ def _roof(tasks: Sequence[TaskCurve]) -> RoofChart | None:
     return RoofChart(dots, peaks, x.ticks(6), y.ticks(6))
 
 
-def _peaks(tasks: Sequence[TaskCurve], x: Axis, y: Axis, labels: Labels) -> list[Peak]:
+def _peaks(tasks: Sequence[TaskCurve], x: ChartAxis, y: ChartAxis, labels: Labels) -> list[Peak]:
     """The lines that the roofs of tasks lie on: of each bound, the highest that it gives."""
     pace: dict[str, float] = {}
     for task in tasks:

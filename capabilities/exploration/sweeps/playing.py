@@ -12,11 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tilesmith.capabilities.exploration.sweeps.sweep_report import Point, Schedules
+from tilesmith.capabilities.exploration.sweeps.sweep_report import MachinePoint, Schedules
 from tilesmith.capabilities.exploration.variation import Variation
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.jobs.compilation.compiling import build_fixed, parts_of
-from tilesmith.jobs.evaluation.simulation import Part, best_configs, simulate_parts, simulated
+from tilesmith.jobs.evaluation.simulation import (
+    SimulatedOperator,
+    best_configs,
+    simulate_parts,
+    simulated,
+)
 from tilesmith.jobs.requests.request import Request, Resolved
 from tilesmith.jobs.subjects.subject import is_artifact, is_model
 from tilesmith.jobs.subjects.targets import check_schedulable
@@ -152,13 +157,13 @@ def player_of(
     return replace(player, known=known)
 
 
-def played(player: Player, settings: Settings, choices: Choices) -> Point:
+def played(player: Player, settings: Settings, choices: Choices) -> MachinePoint:
     """What comes of one combination; numbers that keep their value are left to what goes with
     others."""
     return _point(player, settings, lambda target: player.result(target, choices))
 
 
-def played_first(player: Player, settings: Settings) -> tuple[Point, Choices | None]:
+def played_first(player: Player, settings: Settings) -> tuple[MachinePoint, Choices | None]:
     """One combination with schedules chosen for it, and these: before the baseline's are known."""
     used: list[Choices | None] = [None]
 
@@ -170,7 +175,7 @@ def played_first(player: Player, settings: Settings) -> tuple[Point, Choices | N
     return _point(player, settings, result), used[0]
 
 
-def played_then(player: Player, first: Point, used: Choices | None) -> Point:
+def played_then(player: Player, first: MachinePoint, used: Choices | None) -> MachinePoint:
     """What comes of it now that the baseline's schedules are known."""
     if first.result is None:
         return first
@@ -185,18 +190,18 @@ def played_then(player: Player, first: Point, used: Choices | None) -> Point:
 
 def _point(
     player: Player, settings: Settings, result: Callable[[Target], SimulationResult]
-) -> Point:
+) -> MachinePoint:
     own, base = dict(player.own), player.base
     changed = {name: value for name, value in settings if value != own[name]}
     try:
         target = simulators[base.family].with_settings(base, changed)
         check_target(target)
     except TargetError as error:
-        return Point(settings, None, None, str(error))
+        return MachinePoint(settings, None, None, str(error))
     try:
-        return Point(settings, result(target), cost_of(target))
+        return MachinePoint(settings, result(target), cost_of(target))
     except TilesmithError as error:
-        return Point(settings, None, cost_of(target), str(error))
+        return MachinePoint(settings, None, cost_of(target), str(error))
 
 
 def _simulated(recipe: Recipe) -> SimulationResult:
@@ -236,7 +241,9 @@ def _played(asked: Resolved, fidelity: str | None, known: Choices) -> Simulation
     whole = parts_of(asked)
     check_schedulable([item.workload for item in whole.workloads], asked.target, simulated=True)
     legal = _legal(known, [item.workload for item in whole.workloads], asked.target)
-    parts = [Part(i.workload, i.weight, legal.get(i.workload)) for i in whole.workloads]
+    parts = [
+        SimulatedOperator(i.workload, i.weight, legal.get(i.workload)) for i in whole.workloads
+    ]
     return simulate_parts(parts, asked.target, fidelity or "analytical", None, whole.notes)  # type: ignore[arg-type]
 
 

@@ -8,13 +8,13 @@ import math
 from operator import itemgetter
 
 from tilesmith.capabilities.exploration.request import UNITS
-from tilesmith.capabilities.exploration.sweeps.sweep_report import Point, Sweep
-from tilesmith.display.html.charts import ENDS, SIDES, Axis, Chart, Dot, path, staircase
+from tilesmith.capabilities.exploration.sweeps.sweep_report import MachinePoint, MachineSweep
+from tilesmith.display.html.charts import ENDS, SIDES, Chart, ChartAxis, Dot, path, staircase
 from tilesmith.display.html.pages import rendered
 from tilesmith.display.output import table
 
 
-def sweep_text(sweep: Sweep, subject: str) -> str:
+def sweep_text(sweep: MachineSweep, subject: str) -> str:
     """The table: the baseline first, differences to it, the front marked."""
     costed = sweep.baseline.cost is not None
     header = ("", *sweep.names, "us", "change", "bound")
@@ -30,7 +30,7 @@ def sweep_text(sweep: Sweep, subject: str) -> str:
     return "\n".join(lines)
 
 
-def _words(sweep: Sweep) -> str:
+def _words(sweep: MachineSweep) -> str:
     return {
         "best": "the better of those chosen for each point and the baseline's",
         "chosen": "chosen for each point (database's best, else default)",
@@ -39,11 +39,11 @@ def _words(sweep: Sweep) -> str:
     }[sweep.schedules]
 
 
-def _named(point: Point) -> str:
+def _named(point: MachinePoint) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.settings)
 
 
-def _cells(sweep: Sweep, point: Point, costed: bool) -> tuple[object, ...]:
+def _cells(sweep: MachineSweep, point: MachinePoint, costed: bool) -> tuple[object, ...]:
     row = sweep.row(point)
     known = point.result is not None
     cells: tuple[object, ...] = (
@@ -66,7 +66,7 @@ def _change(share: float) -> str:
     return "" if not math.isfinite(share) else f"{share:+.1%}"
 
 
-def csv_text(sweep: Sweep) -> str:
+def csv_text(sweep: MachineSweep) -> str:
     """All points, a line each, the baseline first, below a line of names."""
     rows = [{"point": "baseline" if p is sweep.baseline else "", **sweep.row(p)}
             for p in sweep.rows]  # fmt: skip
@@ -78,7 +78,7 @@ def csv_text(sweep: Sweep) -> str:
     return stream.getvalue()
 
 
-def sweep_page(sweep: Sweep, subject: str, command: str) -> str:
+def sweep_page(sweep: MachineSweep, subject: str, command: str) -> str:
     """The page: latency against cost with the front, and against each number, and the table."""
     charts = [_against_cost(sweep)] if sweep.baseline.cost is not None else []
     charts += [chart for name in sweep.names if (chart := _against(sweep, name)) is not None]
@@ -97,10 +97,10 @@ def sweep_page(sweep: Sweep, subject: str, command: str) -> str:
     )
 
 
-def _against_cost(sweep: Sweep) -> Chart:
+def _against_cost(sweep: MachineSweep) -> Chart:
     able = [p for p in sweep.rows if math.isfinite(p.latency_us) and p.cost is not None]
-    x = Axis.over([p.spent(sweep.budget) for p in able], *SIDES, logarithmic=True)
-    y = Axis.over([p.latency_us for p in able], *ENDS, logarithmic=True)
+    x = ChartAxis.over([p.spent(sweep.budget) for p in able], *SIDES, logarithmic=True)
+    y = ChartAxis.over([p.latency_us for p in able], *ENDS, logarithmic=True)
     best = sorted((p.spent(sweep.budget), p.latency_us) for p in able if p.on_front)
     return Chart(
         f"latency, us, against {sweep.budget}; the line is the front",
@@ -113,9 +113,9 @@ def _against_cost(sweep: Sweep) -> Chart:
     )
 
 
-def _against(sweep: Sweep, name: str) -> Chart | None:
+def _against(sweep: MachineSweep, name: str) -> Chart | None:
     """One number against latency: a line for each combination of the others; None of a text."""
-    others: dict[tuple[str, ...], list[tuple[float, Point]]] = {}
+    others: dict[tuple[str, ...], list[tuple[float, MachinePoint]]] = {}
     for point in sweep.rows:
         values = dict(point.settings)
         try:
@@ -127,8 +127,8 @@ def _against(sweep: Sweep, name: str) -> Chart | None:
     every = [pair for line in others.values() for pair in line]
     if len({value for value, _ in every}) < 2:
         return None
-    x = Axis.over([value for value, _ in every], *SIDES, logarithmic=True)
-    y = Axis.over([point.latency_us for _, point in every], *ENDS, logarithmic=True)
+    x = ChartAxis.over([value for value, _ in every], *SIDES, logarithmic=True)
+    y = ChartAxis.over([point.latency_us for _, point in every], *ENDS, logarithmic=True)
     lines = [
         ("line", path([(v, p.latency_us) for v, p in sorted(line, key=itemgetter(0))], x, y))
         for line in others.values()
@@ -137,7 +137,7 @@ def _against(sweep: Sweep, name: str) -> Chart | None:
     return Chart(f"latency, us, against {name}", name, "", x.ticks(), y.ticks(), dots, lines)
 
 
-def _dot(sweep: Sweep, point: Point, x: float, y: float) -> Dot:
+def _dot(sweep: MachineSweep, point: MachinePoint, x: float, y: float) -> Dot:
     base = point is sweep.baseline
     title = f"{'baseline: ' if base else ''}{_named(point)}: {point.latency_us:.4g} us"
     return Dot(x, y, title, "base" if base else "front" if point.on_front else "other")

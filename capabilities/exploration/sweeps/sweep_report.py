@@ -18,7 +18,7 @@ Schedules = Literal["best", "chosen", "kept", "searched"]
 
 
 @dataclass(frozen=True)
-class Point:
+class MachinePoint:
     """One machine.
 
     Attributes:
@@ -48,7 +48,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class MachineSweep:
     """The baseline and all points.
 
     Attributes:
@@ -59,8 +59,8 @@ class Sweep:
 
     target: str
     names: tuple[str, ...]
-    baseline: Point
-    points: tuple[Point, ...]
+    baseline: MachinePoint
+    points: tuple[MachinePoint, ...]
     schedules: Schedules
     budget: Budget
     notes: tuple[str, ...]
@@ -70,7 +70,7 @@ class Sweep:
         return f"<Sweep of {names} on {self.target}: {len(self.points)} points beside the target's>"
 
     @property
-    def rows(self) -> tuple[Point, ...]:
+    def rows(self) -> tuple[MachinePoint, ...]:
         """The baseline, then the others."""
         return (self.baseline, *self.points)
 
@@ -79,7 +79,7 @@ class Sweep:
         """What area and power are of."""
         return self.baseline.cost.piece if self.baseline.cost is not None else ""
 
-    def row(self, point: Point) -> dict[str, Any]:
+    def row(self, point: MachinePoint) -> dict[str, Any]:
         """A line of the table."""
         base = self.baseline
         costs = {} if point.cost is None or base.cost is None else {
@@ -110,7 +110,7 @@ class Sweep:
             "notes": list(self.notes),
         }
 
-    def _point(self, point: Point) -> dict[str, Any]:
+    def _point(self, point: MachinePoint) -> dict[str, Any]:
         row = {name: value for name, value in self.row(point).items() if name not in self.names}
         more = {} if point.result is None else {
             "fidelity": point.result.fidelity,

@@ -39,7 +39,11 @@ from tilesmith.capabilities.exploration.sweeps.playing import (
     played_then,
     player_of,
 )
-from tilesmith.capabilities.exploration.sweeps.sweep_report import Point, Schedules, Sweep
+from tilesmith.capabilities.exploration.sweeps.sweep_report import (
+    MachinePoint,
+    MachineSweep,
+    Schedules,
+)
 from tilesmith.capabilities.exploration.variation import Variation
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.keywords import takes
@@ -109,13 +113,13 @@ def sweep(
     budget: Budget = "area",
     jobs: int = 1,
     **asked: Unpack[Asked],
-) -> Sweep:
+) -> MachineSweep:
     """What a model or an operator would cost on a target with other numbers, all combinations.
 
     Args:
         subject: as `simulate` takes it.
         values: by name of a number: one value, several, or a text such as "12:96" (doubling).
-        schedules, budget: see this module's docstring, and `Sweep`.
+        schedules, budget: see this module's docstring, and `MachineSweep`.
         jobs: processes that simulate points; the answer is the same.
         asked: `threads`, `precision`, `shapes`, as `tune`; settings belong to `values`.
 
@@ -140,7 +144,7 @@ def swept(
     budget: Budget = "area",
     progress: Told = lambda done, total: None,
     spread: Spread = ALONE,
-) -> Sweep:
+) -> MachineSweep:
     """Simulate a request's subject on the product of settings (`varied`).
 
     Args:
@@ -181,7 +185,7 @@ def swept(
     ]  # fmt: skip
     if (said := _unlike(rows, schedules)) is not None:
         notes.append(said)
-    return Sweep(base.name, names, rows[0], tuple(rows[1:]), schedules, budget, tuple(notes))
+    return MachineSweep(base.name, names, rows[0], tuple(rows[1:]), schedules, budget, tuple(notes))
 
 
 def _halfway(progress: Told, total: int, done: int) -> None:
@@ -200,7 +204,7 @@ class _Points:
 
     def played(
         self, texts: Sequence[Settings], mapped: Mapped, progress: Callable[[int], None]
-    ) -> tuple[Point, Iterable[Point]]:
+    ) -> tuple[MachinePoint, Iterable[MachinePoint]]:
         """The baseline, played here while other processes are at the points; and these.
 
         Args:
@@ -225,8 +229,8 @@ class _Points:
         answers = mapped(played, [(play, *pair) for pair in pairs])
         return self._baseline(play, choices[0]), answers
 
-    def _baseline(self, play: Player, choices: Choices) -> Point:
-        return Point(self.own, play.result(self.base, choices), cost_of(self.base))
+    def _baseline(self, play: Player, choices: Choices) -> MachinePoint:
+        return MachinePoint(self.own, play.result(self.base, choices), cost_of(self.base))
 
 
 def _settings(values: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[tuple[str, str], ...]]:
@@ -261,7 +265,7 @@ def base_of(request: Request) -> Target:
     )  # fmt: skip
 
 
-def _unlike(rows: Sequence[Point], schedules: Schedules) -> str | None:
+def _unlike(rows: Sequence[MachinePoint], schedules: Schedules) -> str | None:
     """A warning where the baseline runs schedules of a search and the others do not."""
     if schedules not in ("best", "chosen"):
         return None

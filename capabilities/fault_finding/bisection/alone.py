@@ -13,7 +13,7 @@ from tilesmith.codegen.host.memory import aligned_bytes
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.compiler.backends.backend import Compiled, backend_of
 from tilesmith.compiler.graph.graph import TensorInfo
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.layouts import normal, pack, physical_shape, unpack
 from tilesmith.compiler.recipe.memory import ALIGNMENT
 from tilesmith.compiler.recipe.program import (
@@ -65,7 +65,7 @@ class Alone:
         }
         arrays = {**self._physical(config), **compiled.prepare(constants)}
         places, nbytes = self._places(compiled)
-        memory = Memory(aligned_bytes(max(64, nbytes)), aligned_bytes(64))
+        memory = RunMemory(aligned_bytes(max(64, nbytes)), aligned_bytes(64))
         memory.arena.fill(0xFF)  # no number: what a kernel leaves out is seen
         for name, place in places.items():
             if name in arrays and name != compiled.output:

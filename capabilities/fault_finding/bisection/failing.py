@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.capabilities.fault_finding.bisection.finding import Finding, Part
+from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding, Part
 from tilesmith.capabilities.fault_finding.bisection.passes import Stages
 from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.compiler.backends.backend import backend_of
@@ -17,7 +17,7 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.workloads.workload import Workload
 
 
-def failed_build(stages: Stages, failure: str, target: Target) -> Finding:
+def failed_build(stages: Stages, failure: str, target: Target) -> FaultFinding:
     """What a failure is of: a kernel, or what comes behind the last pass that was done."""
     for node, workload in _kernels(stages):
         fault = _stage(workload, target)
@@ -29,11 +29,11 @@ def failed_build(stages: Stages, failure: str, target: Target) -> Finding:
             )
             details = {"workload": workload.key, "failure": failure}
             tensor = node.writes[0]
-            return Finding(stage, node.name, tensor, sentence, node.sources, details)
+            return FaultFinding(stage, node.name, tensor, sentence, node.sources, details)
     last = stages.steps[-1][0].name if stages.steps else ""
     behind = f"behind pass '{last}'" if last else "before the first pass is done"
     sentence = f"compiling fails {behind}, and each kernel compiles by itself: {failure}"
-    return Finding("unknown", last, "", sentence)
+    return FaultFinding("unknown", last, "", sentence)
 
 
 def _kernels(stages: Stages) -> Iterator[tuple[Node, Workload]]:

@@ -19,7 +19,7 @@ Python."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class FaultFinding:
     """The fault.
 
     Attributes:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.fault_finding.bisection.finding import Finding
+from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding
 from tilesmith.capabilities.fault_finding.stepping.steps import Look, copies
 from tilesmith.compiler.recipe.program import HeldTensor, HostStep, Step
 from tilesmith.compiler.runtime.executable import Executable
@@ -21,7 +21,7 @@ from tilesmith.search_space.support.errors import TilesmithError
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def linking_fault(executable: Executable, inputs: Arrays) -> Finding:
+def linking_fault(executable: Executable, inputs: Arrays) -> FaultFinding:
     """The shortest run of steps that computes other tensors than its steps one by one."""
     steps = executable.recipe.steps
     runs = _runs(steps)
@@ -40,12 +40,12 @@ def linking_fault(executable: Executable, inputs: Arrays) -> Finding:
             details |= after
             sentence += f"; {after['sentence']}" if after else ""
         name = " + ".join(names)
-        return Finding("linking", name, tensor, sentence, sources, details)
+        return FaultFinding("linking", name, tensor, sentence, sources, details)
     sentence = (
         "every run of kernels gives what its steps do one by one, and the whole model does not: "
         "how inputs and outputs lie in the caller's memory is at fault"
     )
-    return Finding("linking", "callers' memory", "", sentence)
+    return FaultFinding("linking", "callers' memory", "", sentence)
 
 
 def first_apart(executable: Executable, inputs: Arrays, first: int, last: int) -> dict[str, Any]:

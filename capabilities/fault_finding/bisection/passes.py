@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.fault_finding.bisection.finding import Finding
+from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding
 from tilesmith.capabilities.fault_finding.comparison.compare import is_numeric
 from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
@@ -57,7 +57,7 @@ class Stages:
 
 def first_wrong_pass(
     stages: Stages, inputs: Arrays, wanted: Arrays, bound: float
-) -> Finding | None:
+) -> FaultFinding | None:
     """The pass at fault; None if none is.
 
     Args:
@@ -67,7 +67,7 @@ def first_wrong_pass(
     steps = [step for step in stages.steps if step[1] is not step[2]]
     if stages.steps and _error(stages.steps[0][1], inputs, wanted) > bound:
         sentence = "the graph is wrong as it is read, before any pass"
-        return Finding("pass", "import", "", sentence)
+        return FaultFinding("pass", "import", "", sentence)
 
     def wrong(number: int) -> bool:
         """Whether the graph after the first `number` passes computes something else."""
@@ -110,7 +110,9 @@ def given_to(graph: Graph, inputs: Arrays) -> dict[str, Any]:
     }
 
 
-def _described(step: Pass, before: Graph, after: Graph, inputs: Arrays, bound: float) -> Finding:
+def _described(
+    step: Pass, before: Graph, after: Graph, inputs: Arrays, bound: float
+) -> FaultFinding:
     gone = _without(before.nodes, after.nodes)
     new = _without(after.nodes, before.nodes)
     tensor, node = _first_wrong(before, after, inputs, bound)
@@ -128,7 +130,7 @@ def _described(step: Pass, before: Graph, after: Graph, inputs: Arrays, bound: f
         "new": [n.describe() for n in became[:8]],
         "workloads": [n.workload.key for n in became[:8] if n.workload is not None],
     }
-    return Finding("pass", step.name, tensor, sentence, sources, details)
+    return FaultFinding("pass", step.name, tensor, sentence, sources, details)
 
 
 def _moved(new: Any, old: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.fault_finding.bisection.alone import Alone
-from tilesmith.capabilities.fault_finding.bisection.finding import Finding
+from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding
 from tilesmith.capabilities.fault_finding.bisection.unrounded import unrounded
 from tilesmith.capabilities.fault_finding.bisection.walk import WrongStep, is_close
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
@@ -90,7 +90,7 @@ def subject_of(wrong: WrongStep, step: KernelStep, target: Target, threads: int)
     return _Subject(alone, workload, target, config, wanted, exact, wrong.closely)
 
 
-def judged(subject: _Subject, wrong: WrongStep) -> Finding:
+def judged(subject: _Subject, wrong: WrongStep) -> FaultFinding:
     """What about the kernel is at fault."""
     error = tensor_error(wrong.ours, wrong.wanted)
     head = (
@@ -107,7 +107,7 @@ def judged(subject: _Subject, wrong: WrongStep) -> Finding:
     if verdict:
         sentence = f"{head}; by itself, on the same operands, it is right: its weights are packed "
         sentence += "or its arguments placed wrongly in the model"
-        return Finding("packing", name, tensor, sentence, sources, details)
+        return FaultFinding("packing", name, tensor, sentence, sources, details)
     right, tried = right_config(subject)
     stage = stage_of(subject)
     details |= {"stage": stage}
@@ -118,13 +118,13 @@ def judged(subject: _Subject, wrong: WrongStep) -> Finding:
         sentence = f"{head}; its schedule is at fault: {named or 'another structure is right'}"
         name = ", ".join(knob for knob, _, _ in knobs) or name
         return _staged(
-            subject, Finding("schedule", name, tensor, sentence, sources, details), stage
+            subject, FaultFinding("schedule", name, tensor, sentence, sources, details), stage
         )
     sentence = f"{head}; so are all others of {tried} configurations that were tried"
-    return _staged(subject, Finding("kernel", name, tensor, sentence, sources, details), stage)
+    return _staged(subject, FaultFinding("kernel", name, tensor, sentence, sources, details), stage)
 
 
-def _staged(subject: _Subject, finding: Finding, stage: str) -> Finding:
+def _staged(subject: _Subject, finding: FaultFinding, stage: str) -> FaultFinding:
     """The finding with the stage of compilation that is at fault, where that is known."""
     if not stage:
         return finding
@@ -139,7 +139,7 @@ def _staged(subject: _Subject, finding: Finding, stage: str) -> Finding:
             details["primitive"] = primitive
     part = finding.part if finding.part == "schedule" else stage
     sentence = f"{finding.sentence}; {words}"
-    return Finding(part, finding.name, finding.tensor, sentence, finding.sources, details)  # type: ignore[arg-type]
+    return FaultFinding(part, finding.name, finding.tensor, sentence, finding.sources, details)  # type: ignore[arg-type]
 
 
 def right_config(subject: _Subject) -> tuple[Config | None, int]:

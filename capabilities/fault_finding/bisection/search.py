@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.fault_finding.bisection.failing import failed_build
-from tilesmith.capabilities.fault_finding.bisection.finding import Finding, Part
+from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding, Part
 from tilesmith.capabilities.fault_finding.bisection.passes import Stages, first_wrong_pass
 from tilesmith.capabilities.fault_finding.bisection.schedules import judged, subject_of
 from tilesmith.capabilities.fault_finding.bisection.walk import (
@@ -59,7 +59,7 @@ quantised models change by rounding the other way, and narrow ones by rounding, 
 
 
 @dataclass(frozen=True)
-class Trial:
+class CompiledTrial:
     """A model compiled once, and how wrong its outputs are.
 
     Attributes:
@@ -77,7 +77,7 @@ class Trial:
     error: float
 
 
-def tried(build: Build, inputs: Arrays, wanted: Arrays) -> Trial:
+def tried(build: Build, inputs: Arrays, wanted: Arrays) -> CompiledTrial:
     """Compile a model, run it, and compare its outputs."""
     stages = Stages()
     executable = None
@@ -87,8 +87,8 @@ def tried(build: Build, inputs: Arrays, wanted: Arrays) -> Trial:
         outputs = dict(executable.run(copies(inputs)))
     except Exception as error:  # a compiler with a fault in it may raise anything
         words = " ".join(str(error).split())[:300]
-        return Trial(executable, stages, f"{type(error).__name__}: {words}", {}, np.inf)
-    return Trial(executable, stages, "", outputs, output_error(outputs, wanted))
+        return CompiledTrial(executable, stages, f"{type(error).__name__}: {words}", {}, np.inf)
+    return CompiledTrial(executable, stages, "", outputs, output_error(outputs, wanted))
 
 
 def output_error(outputs: Arrays, wanted: Arrays) -> float:
@@ -106,13 +106,13 @@ def output_error(outputs: Arrays, wanted: Arrays) -> float:
 
 def finding_of(
     graph: Graph,
-    trial: Trial,
+    trial: CompiledTrial,
     inputs: Arrays,
     wanted: Arrays,
     target: Target,
     tolerance: float = TOLERANCE,
     suspect: str = "",
-) -> Finding:
+) -> FaultFinding:
     """What makes a trial wrong.
 
     Args:
@@ -152,12 +152,12 @@ def finding_of(
         "that are within tolerance add up, or what the model's file and the imported graph say "
         "differs"
     )
-    return Finding("unknown", "", "", sentence)
+    return FaultFinding("unknown", "", "", sentence)
 
 
 def _among_steps(
     executable: Executable, settled: Graph, stages: Stages, inputs: Arrays, suspect: str = ""
-) -> Finding | None:
+) -> FaultFinding | None:
     """The first step that is wrong on its own inputs, and what about it is."""
     step = Walk(executable, settled, suspect).run(inputs)
     if not isinstance(step, WrongStep):
@@ -168,7 +168,7 @@ def _among_steps(
     return _down_to_instruction(_wrong(step, executable), step.number, executable, inputs)
 
 
-def _how_wrong(trial: Trial) -> str:
+def _how_wrong(trial: CompiledTrial) -> str:
     return trial.failure or f"is wrong: largest relative error of an output {trial.error:.3g}"
 
 
@@ -179,7 +179,7 @@ def rounded_by(stages: Stages) -> float:
     return max((WIDER.get(PRECISIONS[name], 1.0) for name in names), default=1.0)
 
 
-def _wrong(step: WrongStep, executable: Executable) -> Finding:
+def _wrong(step: WrongStep, executable: Executable) -> FaultFinding:
     recipe = executable.recipe
     kernel = recipe.steps[step.number]
     name, tensor = step.node.describe(), step.node.writes[0]
@@ -189,12 +189,12 @@ def _wrong(step: WrongStep, executable: Executable) -> Finding:
     kind = "host operator" if isinstance(kernel, HostStep) else "kernel"
     error = tensor_error(step.ours, step.wanted)
     sentence = f"{name} is wrong on right inputs: largest relative error {error.max_rel:.3g}"
-    return Finding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
+    return FaultFinding(kind, name, tensor, sentence, step.node.sources)  # type: ignore[arg-type]
 
 
 def _in_a_loop(
     step: WrongStep, executable: Executable, stages: Stages, inputs: Arrays
-) -> Finding | None:
+) -> FaultFinding | None:
     """Where a loop is wrong: its first kernel and iteration, or what is moved between them."""
     loop = loop_of(executable.recipe.steps, step.number) if step.node.bodies else None
     if loop is None:
@@ -205,12 +205,12 @@ def _in_a_loop(
     part: Part = "linking" if wrong.moved else "kernel"
     details = {"iteration": wrong.to_json(), "workload": wrong.workload, "config": wrong.config}
     name, tensor = wrong.moved or wrong.kernel, step.node.writes[0]
-    return Finding(part, name, tensor, wrong.sentence, step.node.sources, details)
+    return FaultFinding(part, name, tensor, wrong.sentence, step.node.sources, details)
 
 
 def _down_to_instruction(
-    finding: Finding, number: int, executable: Executable, inputs: Arrays
-) -> Finding:
+    finding: FaultFinding, number: int, executable: Executable, inputs: Arrays
+) -> FaultFinding:
     """The finding with the first instruction whose output differs, where there is one."""
     instruction = wrong_instruction(executable, inputs, number)
     if instruction is None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.fault_finding.bisection.finding import Finding, Part
+from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding, Part
 from tilesmith.capabilities.fault_finding.bisection.unrounded import unrounded
 from tilesmith.capabilities.fault_finding.comparison.compare import is_numeric
 from tilesmith.capabilities.fault_finding.comparison.tensors import TOLERANCE, WIDER
@@ -96,7 +96,7 @@ class Walk:
         self.wrong: WrongStep | None = None
         self.lost: tuple[HeldTensor, int] | None = None
 
-    def run(self, inputs: Arrays) -> Finding | WrongStep | None:
+    def run(self, inputs: Arrays) -> FaultFinding | WrongStep | None:
         """What is wrong first: a step, or the memory that it reads; None if nothing is."""
         written: dict[str, Any] = {}
         operands: dict[str, Any] = {}
@@ -133,7 +133,7 @@ class Walk:
             return self.wrong
         return None if self.lost is None else self._lost(inputs, *self.lost)
 
-    def _failing(self, error: TilesmithError) -> Finding:
+    def _failing(self, error: TilesmithError) -> FaultFinding:
         """A step that does not run by itself."""
         step = self.recipe.steps[self.reached]
         name = str(getattr(step, "name", f"step {self.reached}"))
@@ -145,7 +145,7 @@ class Walk:
         details = {
             "step": self.reached, "workload": getattr(step, "workload", ""), "error": words,
         }  # fmt: skip
-        return Finding(part, name, "", sentence, tuple(getattr(step, "sources", ())), details)
+        return FaultFinding(part, name, "", sentence, tuple(getattr(step, "sources", ())), details)
 
     def _note(self, number: int, look: Look, written: dict[str, Any]) -> None:
         for tensor in self._by_step.get(number, ()):
@@ -203,7 +203,7 @@ class Walk:
         return pack(self._layout(name), value)
 
     # -- memory -------------------------------------------------------------------------------
-    def _lost(self, inputs: Arrays, tensor: HeldTensor, reader: int) -> Finding:
+    def _lost(self, inputs: Arrays, tensor: HeldTensor, reader: int) -> FaultFinding:
         """Which step changed a tensor before it was read, and whether the plan let it."""
         culprit = self._changed_by(inputs, tensor, reader)
         steps = self.recipe.steps
@@ -219,10 +219,10 @@ class Walk:
             other = over[0]
             sentence = f"{begin}: the memory plan puts '{other.name}' ({_placed(other)}) over it"
             details["other"] = other.name
-            return Finding("memory plan", other.name, tensor.name, sentence, (), details)
+            return FaultFinding("memory plan", other.name, tensor.name, sentence, (), details)
         sentence = f"{begin}, and writes outside its own result to do so"
         sources = tuple(getattr(steps[culprit], "sources", ()))
-        return Finding("kernel", named, tensor.name, sentence, sources, details)
+        return FaultFinding("kernel", named, tensor.name, sentence, sources, details)
 
     def _changed_by(self, inputs: Arrays, tensor: HeldTensor, reader: int) -> int:
         """The step that changed a tensor, after it was written and before `reader`."""
@@ -279,7 +279,7 @@ def _same(first: Any, second: Any) -> bool:
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def over_operand(recipe: Recipe, node: Node) -> Finding | None:
+def over_operand(recipe: Recipe, node: Node) -> FaultFinding | None:
     """A result that lies over a part of what its kernel reads; one at the same place is planned."""
     held = {tensor.name: tensor for tensor in recipe.tensors}
     results = [held[name] for name in node.writes if name in held]
@@ -293,7 +293,7 @@ def over_operand(recipe: Recipe, node: Node) -> Finding | None:
                     f"'{operand.name}' ({_placed(operand)}), which it reads meanwhile"
                 )
                 details = {"overwritten_by": node.name, "read_by": node.name, "other": result.name}
-                return Finding(
+                return FaultFinding(
                     "memory plan", result.name, operand.name, sentence, node.sources, details
                 )
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.cli.files import folder_option, time_limit_option
-from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import inputs_option, request_of, running_options
 from tilesmith.cli.values import Quantity
 from tilesmith.display.output import note, print_json
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tolerance",
     type=Quantity(),
-    cls=Option,
+    cls=CommandOption,
     show_default="0.001",
     help="Largest relative error of an output that is rounding.",
 )

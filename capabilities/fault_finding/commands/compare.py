@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import inputs_option, request_of, running_options
 from tilesmith.cli.values import Quantity
 from tilesmith.display.output import note, print_json
@@ -24,7 +24,7 @@ from tilesmith.display.output import note, print_json
 @click.option(
     "--tolerance",
     type=Quantity(),
-    cls=Option,
+    cls=CommandOption,
     show_default="0.001",
     help="Largest relative error of a float32 tensor that is rounding.",
 )

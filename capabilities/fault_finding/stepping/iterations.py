@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
-from tilesmith.capabilities.fault_finding.stepping.moved import Moved, Outside, body_of, same
+from tilesmith.capabilities.fault_finding.stepping.moved import MovedValues, Outside, body_of, same
 from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, Look, run_steps
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.graph.graph import Graph, Node
@@ -168,7 +168,7 @@ class _ByHand:
     ) -> None:  # fmt: skip
         self.recipe, self.work, self.graphs, self.close = recipe, work, graphs, close
         self.outside = outside
-        self._moved: dict[int, Moved | None] = {}
+        self._moved: dict[int, MovedValues | None] = {}
         self._runners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._nodes: dict[int, Node] = {}
         self.name = ""
@@ -209,11 +209,11 @@ class _ByHand:
             float(wanted[error.worst]), error.max_rel, name,
         )  # fmt: skip
 
-    def _moved_to(self, graph: Graph) -> Moved | None:
+    def _moved_to(self, graph: Graph) -> MovedValues | None:
         """Values of the loop that a body is of; none of loops inside others."""
         if id(graph) not in self._moved:
             of = body_of(self.graphs, graph)
-            self._moved[id(graph)] = None if of is None else Moved(*of, graph, self.outside)
+            self._moved[id(graph)] = None if of is None else MovedValues(*of, graph, self.outside)
         return self._moved[id(graph)]
 
     def _steps(self, steps: Sequence[DeviceStep], at: tuple[int, ...]) -> WrongIteration | None:

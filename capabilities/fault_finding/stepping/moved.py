@@ -26,7 +26,7 @@ Outside = Callable[[str], Array | None]
 
 
 @dataclass
-class Moved:
+class MovedValues:
     """Values of one loop while it runs.
 
     Attributes:

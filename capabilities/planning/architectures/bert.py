@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.architectures.parts import embedding, norm, plain
 from tilesmith.capabilities.planning.configuration import Configuration
@@ -46,7 +46,7 @@ def electra(c: Configuration) -> Architecture:
         embedding(positions, narrow, "positions"),
         embedding(types, narrow, "types"),
         norm(narrow, keeps="layer"),
-        *([Product("widening", narrow, width, bias=True)] if narrow != width else []),
+        *([ProductOperator("widening", narrow, width, bias=True)] if narrow != width else []),
     )
     whole = _encoder(c, types, positions, pooled=False)
     return replace(whole, layers=(Layer("embedding", tables), *whole.layers[1:]))
@@ -99,7 +99,9 @@ def _encoder(c: Configuration, types: int, positions: int, *, pooled: bool = Tru
     )
     layers = [Layer("embedding", tables), layer]
     if pooled:
-        layers.append(Layer("pooler", (Product("pooler", width, width, bias=True),), last=True))
+        layers.append(
+            Layer("pooler", (ProductOperator("pooler", width, width, bias=True),), last=True)
+        )
     return Architecture(
         name=str(c.fields.get("_name_or_path") or c.family),
         family=c.family,
@@ -123,9 +125,11 @@ def encoder_layer(
     return (
         norm(width, "norm 0", keeps="layer"),
         norm(width, "norm 1", keeps="layer"),
-        Product("query, key, value", width, width, "columns", unit=size, times=3, bias=bias),
-        Attention("attention", heads, heads, size, size, causal=causal),
-        Product("output", width, width, "rows", unit=size, bias=True),
-        Pointwise("residual", width, operands=2),
+        ProductOperator(
+            "query, key, value", width, width, "columns", unit=size, times=3, bias=bias
+        ),
+        AttentionOperator("attention", heads, heads, size, size, causal=causal),
+        ProductOperator("output", width, width, "rows", unit=size, bias=True),
+        PointwiseOperator("residual", width, operands=2),
         *plain(width, inner),
     )

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.architectures.llama import whole_decoder
 from tilesmith.capabilities.planning.architectures.parts import gated, norm, routed
@@ -63,22 +63,24 @@ def latent_attention(c: Configuration) -> tuple[Operator, ...]:
     value, latent = c.integer("v_head_dim", 128), c.integer("kv_lora_rank", 512)
     width = plain + rotated
     queries: tuple[Operator, ...] = (
-        Product("query", hidden, heads * width, "columns", unit=width),
+        ProductOperator("query", hidden, heads * width, "columns", unit=width),
     )
     if "q_lora_rank" in c:
         low = c.integer("q_lora_rank")
         queries = (
-            Product("query down", hidden, low, "none"),
+            ProductOperator("query down", hidden, low, "none"),
             norm(low, "query norm"),
-            Product("query up", low, heads * width, "columns", unit=width),
+            ProductOperator("query up", low, heads * width, "columns", unit=width),
         )
     return (
         *queries,
-        Product("key, value down", hidden, latent + rotated, "none"),
+        ProductOperator("key, value down", hidden, latent + rotated, "none"),
         norm(latent, "latent norm"),
-        Product("key, value up", latent, heads * (plain + value), "columns", unit=plain + value),
-        Pointwise("rotary", (heads + 1) * rotated, operands=2, split=True),
-        Attention("attention", heads, heads, width, value, latent=latent + rotated),
-        Product("output", heads * value, hidden, "rows", unit=value),
-        Pointwise("residual", hidden, operands=2),
+        ProductOperator(
+            "key, value up", latent, heads * (plain + value), "columns", unit=plain + value
+        ),
+        PointwiseOperator("rotary", (heads + 1) * rotated, operands=2, split=True),
+        AttentionOperator("attention", heads, heads, width, value, latent=latent + rotated),
+        ProductOperator("output", heads * value, hidden, "rows", unit=value),
+        PointwiseOperator("residual", hidden, operands=2),
     )

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.configuration import Configuration
 from tilesmith.capabilities.planning.reading.naming import architecture_of, read_configuration
@@ -87,8 +87,8 @@ class _Unet:
     def _embeddings(self) -> Iterator[Operator]:
         widths = [self.channels[0], *([self.added] if self.added else [])]
         for width in widths:
-            yield Product("embedding 1", width, self.time, bias=True)
-            yield Product("embedding 2", self.time, self.time, "rows", bias=True)
+            yield ProductOperator("embedding 1", width, self.time, bias=True)
+            yield ProductOperator("embedding 2", self.time, self.time, "rows", bias=True)
 
     def _downwards(self) -> Iterator[Layer]:
         before = self.channels[0]
@@ -124,23 +124,25 @@ class _Unet:
         heads = self.heads[level]
         size = width // heads
         one: list[Operator] = [
-            *(Pointwise(f"norm {n}", width, 2 * width) for n in range(3)),
-            Product("query, key, value", width, width, unit=size, times=3),
-            Attention("to the image", heads, heads, size, size, causal=False),
-            Product("output", width, width, "rows", unit=size, bias=True),
-            Product("query", width, width, unit=size),
-            Attention("to the text", heads, heads, size, size, causal=False, keys=TEXT_TOKENS),
-            Product("output", width, width, "rows", unit=size, bias=True),
-            Product("gate, up", width, 4 * width, times=2, bias=True),
-            Product("down", 4 * width, width, "rows", bias=True),
+            *(PointwiseOperator(f"norm {n}", width, 2 * width) for n in range(3)),
+            ProductOperator("query, key, value", width, width, unit=size, times=3),
+            AttentionOperator("to the image", heads, heads, size, size, causal=False),
+            ProductOperator("output", width, width, "rows", unit=size, bias=True),
+            ProductOperator("query", width, width, unit=size),
+            AttentionOperator(
+                "to the text", heads, heads, size, size, causal=False, keys=TEXT_TOKENS
+            ),
+            ProductOperator("output", width, width, "rows", unit=size, bias=True),
+            ProductOperator("gate, up", width, 4 * width, times=2, bias=True),
+            ProductOperator("down", 4 * width, width, "rows", bias=True),
         ]
-        text = Product(
+        text = ProductOperator(
             "key, value of the text", self.context, width, unit=size, times=2, rows=TEXT_TOKENS
         )
         around: list[Operator] = [
             group_norm(width),
-            Product("project in", width, width, bias=True),
-            Product("project out", width, width, "rows", bias=True),
+            ProductOperator("project in", width, width, bias=True),
+            ProductOperator("project out", width, width, "rows", bias=True),
         ]
         return around + [*one, text] * self.blocks[level]
 
@@ -149,16 +151,16 @@ class _Unet:
         return Layer(name, tuple(operators), rows=side * side)
 
 
-def conv(inputs: int, outputs: int, split: str = "columns") -> Product:
+def conv(inputs: int, outputs: int, split: str = "columns") -> ProductOperator:
     """A convolution of 3 x 3."""
-    return Product(
+    return ProductOperator(
         "conv 3x3", 9 * inputs, outputs, "rows" if split == "rows" else "columns", bias=True
     )
 
 
-def group_norm(width: int) -> Pointwise:
+def group_norm(width: int) -> PointwiseOperator:
     """Normalisation of groups of channels."""
-    return Pointwise("group norm", width, 2 * width)
+    return PointwiseOperator("group norm", width, 2 * width)
 
 
 def resnet(inputs: int, outputs: int, time: int = 0) -> list[Operator]:
@@ -168,12 +170,12 @@ def resnet(inputs: int, outputs: int, time: int = 0) -> list[Operator]:
         conv(inputs, outputs),
         group_norm(outputs),
         conv(outputs, outputs, "rows"),
-        Pointwise("residual", outputs, operands=2),
+        PointwiseOperator("residual", outputs, operands=2),
     ]
     if time:
-        operators.append(Product("time", time, outputs, bias=True, rows=1))
+        operators.append(ProductOperator("time", time, outputs, bias=True, rows=1))
     if inputs != outputs:
-        operators.append(Product("shortcut", inputs, outputs, bias=True))
+        operators.append(ProductOperator("shortcut", inputs, outputs, bias=True))
     return operators
 
 
@@ -200,10 +202,13 @@ def autoencoder(c: Configuration) -> Architecture:
         if level < top:
             layers.append(layer("downsample", level + 1, [conv(width, width)], 0))
     layers.append(layer("encoder middle", top, middle, 0))
-    quantise = Product("quantise", 2 * latent, 2 * latent, bias=True)
+    quantise = ProductOperator("quantise", 2 * latent, 2 * latent, bias=True)
     ends: list[Operator] = [group_norm(last), conv(last, 2 * latent), quantise]
     layers.append(layer("encoder out", top, ends, 0))
-    begin: list[Operator] = [Product("unquantise", latent, latent, bias=True), conv(latent, last)]
+    begin: list[Operator] = [
+        ProductOperator("unquantise", latent, latent, bias=True),
+        conv(latent, last),
+    ]
     layers += [layer("decoder in", top, begin, 1), layer("decoder middle", top, middle, 1)]
     before = last
     for level in reversed(range(len(channels))):
@@ -222,9 +227,9 @@ def _plain_attention(width: int) -> list[Operator]:
     """One head over all pixels."""
     return [
         group_norm(width),
-        Product("query, key, value", width, width, unit=width, times=3, bias=True),
-        Attention("attention", 1, 1, width, width, causal=False),
-        Product("output", width, width, "rows", unit=width, bias=True),
+        ProductOperator("query, key, value", width, width, unit=width, times=3, bias=True),
+        AttentionOperator("attention", 1, 1, width, width, causal=False),
+        ProductOperator("output", width, width, "rows", unit=width, bias=True),
     ]
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.architectures.parts import embedding, gated, head, norm, plain
 from tilesmith.capabilities.planning.configuration import Configuration
@@ -38,17 +38,21 @@ def t5(c: Configuration) -> Architecture:
     def attends(name: str, *, queries: int, keys: int, causal: bool) -> tuple[Operator, ...]:
         """Projections so many times each, and one attention."""
         return (
-            Product(f"{name} query", width, heads * size, unit=size, times=queries),
-            Product(f"{name} key, value", width, heads * size, "heads", unit=size, times=keys),
-            Attention(name, heads, heads, size, size, causal=causal),
-            Product(f"{name} output", heads * size, width, "rows", unit=size, times=queries),
-            Pointwise("residual", width, operands=2),
+            ProductOperator(f"{name} query", width, heads * size, unit=size, times=queries),
+            ProductOperator(
+                f"{name} key, value", width, heads * size, "heads", unit=size, times=keys
+            ),
+            AttentionOperator(name, heads, heads, size, size, causal=causal),
+            ProductOperator(
+                f"{name} output", heads * size, width, "rows", unit=size, times=queries
+            ),
+            PointwiseOperator("residual", width, operands=2),
         )
 
-    across = Product("across key, value", width, heads * size, "heads", unit=size, times=2)
+    across = ProductOperator("across key, value", width, heads * size, "heads", unit=size, times=2)
     both = attends("attention", queries=2, keys=2, causal=True)
     sizes = (norm(width, "norm 0"), norm(width, "norm 1"))
-    distances = Pointwise(
+    distances = PointwiseOperator(
         "distances", heads, c.integer("relative_attention_num_buckets", 32) * heads
     )
     tied = c.flag("tie_word_embeddings", True)
@@ -85,19 +89,19 @@ def whisper(c: Configuration) -> Architecture:
         own = () if keys else _keys(width, unit, name)
         return (
             norm(width, f"norm {name}", keeps="layer"),
-            Product(f"{name} query", width, width, unit=unit, bias=True),
+            ProductOperator(f"{name} query", width, width, unit=unit, bias=True),
             *own,
-            Attention(name, number, number, unit, unit, causal=causal, keys=keys),
-            Product(f"{name} output", width, width, "rows", unit=unit, bias=True),
-            Pointwise("residual", width, operands=2),
+            AttentionOperator(name, number, number, unit, unit, causal=causal, keys=keys),
+            ProductOperator(f"{name} output", width, width, "rows", unit=unit, bias=True),
+            PointwiseOperator("residual", width, operands=2),
         )
 
     sound = (
-        Product(
+        ProductOperator(
             "convolution 0", 3 * c.integer("num_mel_bins", 80), width, bias=True, rows=2 * frames
         ),
-        Product("convolution 1", 3 * width, width, bias=True),
-        Pointwise("positions", width, frames * width, operands=2),
+        ProductOperator("convolution 1", 3 * width, width, bias=True),
+        PointwiseOperator("positions", width, frames * width, operands=2),
     )
     last = norm(width, "norm", keeps="layer")
     feeds = [(norm(width, "norm feed", keeps="layer"), *plain(width, n)) for n in inner]
@@ -122,8 +126,8 @@ def whisper(c: Configuration) -> Architecture:
 def _keys(width: int, unit: int, name: str) -> tuple[Operator, ...]:
     """Projections to keys, without a bias, and values, with one."""
     return (
-        Product(f"{name} key", width, width, "heads", unit=unit),
-        Product(f"{name} value", width, width, "heads", unit=unit, bias=True),
+        ProductOperator(f"{name} key", width, width, "heads", unit=unit),
+        ProductOperator(f"{name} value", width, width, "heads", unit=unit, bias=True),
     )
 
 

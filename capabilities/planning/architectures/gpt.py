@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.architectures.parts import embedding, head, norm, plain
 from tilesmith.capabilities.planning.configuration import Configuration
@@ -76,7 +76,9 @@ def gpt_neo(c: Configuration) -> Architecture:
     local = _kinds(c, depth).count("local")
     layer = _layer(width, size, inner, biases=1)
     window = c.integer("window_size", 256)
-    seen = tuple(replace(op, window=window) if isinstance(op, Attention) else op for op in layer)
+    seen = tuple(
+        replace(op, window=window) if isinstance(op, AttentionOperator) else op for op in layer
+    )
     layers = (
         Layer("decoder", layer, depth - local),
         *([Layer("decoder with a window", seen, local)] if local else []),
@@ -154,13 +156,13 @@ def falcon(c: Configuration) -> Architecture:
     norms = c.integer("num_ln_in_parallel_attn", 2) if grouped else 1 if beside else 2
     layer: tuple[Operator, ...] = (
         *(norm(width, f"norm {n}", keeps="layer") for n in range(norms)),
-        Product("query", width, heads * size, "columns", unit=size, bias=bias),
-        Product(
+        ProductOperator("query", width, heads * size, "columns", unit=size, bias=bias),
+        ProductOperator(
             "key, value", width, groups * size, "heads", unit=size, times=2, bias=bias, heads=heads
         ),
-        Attention("attention", heads, groups, size, size),
-        Product("output", heads * size, width, "rows", unit=size, bias=bias),
-        Pointwise("residual", width, operands=2),
+        AttentionOperator("attention", heads, groups, size, size),
+        ProductOperator("output", heads * size, width, "rows", unit=size, bias=bias),
+        PointwiseOperator("residual", width, operands=2),
         *plain(width, c.integer("ffn_hidden_size", 4 * width), bias=bias),
     )
     return _whole(c, width, Layer("decoder", layer, c.integer("num_hidden_layers")), 0, tied=True)
@@ -176,12 +178,14 @@ def _layer(
     """
     heads, bias = width // size, biases > 1
     projections: tuple[Operator, ...] = (
-        Product("query, key, value", width, width, "columns", unit=size, times=3, bias=bias),
+        ProductOperator(
+            "query, key, value", width, width, "columns", unit=size, times=3, bias=bias
+        ),
     )
     if groups not in (0, heads):
         projections = (
-            Product("query", width, width, "columns", unit=size, bias=bias),
-            Product(
+            ProductOperator("query", width, width, "columns", unit=size, bias=bias),
+            ProductOperator(
                 "key, value",
                 width,
                 groups * size,
@@ -195,9 +199,9 @@ def _layer(
     return (
         *(norm(width, f"norm {n}", keeps="layer") for n in range(norms)),
         *projections,
-        Attention("attention", heads, groups or heads, size, size),
-        Product("output", width, width, "rows", unit=size, bias=biases > 0),
-        Pointwise("residual", width, operands=2),
+        AttentionOperator("attention", heads, groups or heads, size, size),
+        ProductOperator("output", width, width, "rows", unit=size, bias=biases > 0),
+        PointwiseOperator("residual", width, operands=2),
         *plain(width, inner),
     )
 

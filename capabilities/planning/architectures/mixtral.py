@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.architectures.llama import whole_decoder
 from tilesmith.capabilities.planning.architectures.parts import (
@@ -73,7 +73,7 @@ def gpt_oss(c: Configuration) -> Architecture:
 
 def _with_sinks(operator: Operator, heads: int) -> Operator:
     """The rotation keeps the sinks: one number a head that takes part in softmax."""
-    if isinstance(operator, Pointwise) and operator.name == "rotary":
+    if isinstance(operator, PointwiseOperator) and operator.name == "rotary":
         return replace(operator, parameters=heads)
     return operator
 
@@ -130,12 +130,14 @@ def dbrx(c: Configuration) -> Architecture:
     count, active = feed.integer("moe_num_experts", 4), feed.integer("moe_top_k", 1)
     layer: tuple[Operator, ...] = (
         *Habits().layer_norms(hidden),
-        Product("query", hidden, heads * size, "columns", unit=size),
-        Product("key, value", hidden, groups * size, "heads", unit=size, times=2, heads=heads),
-        Pointwise("rotary", (heads + groups) * size, operands=2, split=True),
-        Attention("attention", heads, groups, size, size),
-        Product("output", heads * size, hidden, "rows", unit=size),
-        Pointwise("residual", hidden, operands=2),
+        ProductOperator("query", hidden, heads * size, "columns", unit=size),
+        ProductOperator(
+            "key, value", hidden, groups * size, "heads", unit=size, times=2, heads=heads
+        ),
+        PointwiseOperator("rotary", (heads + groups) * size, operands=2, split=True),
+        AttentionOperator("attention", heads, groups, size, size),
+        ProductOperator("output", heads * size, hidden, "rows", unit=size),
+        PointwiseOperator("residual", hidden, operands=2),
         *routed(hidden, feed.integer("ffn_hidden_size", 3584), count, active),
     )
     named = {"hidden_size": "d_model", "max_position_embeddings": "max_seq_len"}
@@ -152,7 +154,7 @@ def qwen2_moe(c: Configuration) -> Architecture:
     habits = Habits(key_heads=16, bias=c.flag("qkv_bias", True), output_bias=False)
     beside: tuple[Operator, ...] = (
         *gated(hidden, shared, name="shared expert"),
-        Product("shared gate", hidden, 1, "none"),
+        ProductOperator("shared gate", hidden, 1, "none"),
     )
     return _sparse(c, habits, (60, 4, 1408), beside)
 

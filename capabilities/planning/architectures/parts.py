@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilesmith.capabilities.planning.architecture import (
-    Attention,
+    AttentionOperator,
     Experts,
     Lookup,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.configuration import Configuration
 from tilesmith.search_space.support.errors import ModelError
@@ -54,9 +54,9 @@ class Habits:
 _KEPT: dict[Norm, int] = {"rms": 1, "layer": 2, "none": 0}
 
 
-def norm(width: int, name: str = "norm", *, keeps: Norm = "rms") -> Pointwise:
+def norm(width: int, name: str = "norm", *, keeps: Norm = "rms") -> PointwiseOperator:
     """A normalisation of a row: a square, a sum, a product a number."""
-    return Pointwise(name, width, parameters=width * _KEPT[keeps])
+    return PointwiseOperator(name, width, parameters=width * _KEPT[keeps])
 
 
 def embedding(entries: int, width: int, name: str = "embedding") -> Lookup:
@@ -64,29 +64,29 @@ def embedding(entries: int, width: int, name: str = "embedding") -> Lookup:
     return Lookup(name, entries, width)
 
 
-def head(width: int, vocabulary: int, *, tied: bool = False, bias: bool = False) -> Product:
+def head(width: int, vocabulary: int, *, tied: bool = False, bias: bool = False) -> ProductOperator:
     """The distribution over the vocabulary; tied, its weights are the embedding's."""
-    return Product("head", width, vocabulary, "columns", bias=bias, tied=tied)
+    return ProductOperator("head", width, vocabulary, "columns", bias=bias, tied=tied)
 
 
 def gated(width: int, inner: int, *, bias: bool = False, name: str = "") -> tuple[Operator, ...]:
     """SiLU(x G) * (x U), then D: a gated feed-forward."""
     prefix = f"{name} " if name else ""
     return (
-        Product(f"{prefix}gate, up", width, inner, "columns", times=2, bias=bias),
-        Pointwise(f"{prefix}silu", inner, operands=2, split=True),
-        Product(f"{prefix}down", inner, width, "rows", bias=bias),
-        Pointwise(f"{prefix}residual", width, operands=2),
+        ProductOperator(f"{prefix}gate, up", width, inner, "columns", times=2, bias=bias),
+        PointwiseOperator(f"{prefix}silu", inner, operands=2, split=True),
+        ProductOperator(f"{prefix}down", inner, width, "rows", bias=bias),
+        PointwiseOperator(f"{prefix}residual", width, operands=2),
     )
 
 
 def plain(width: int, inner: int, *, bias: bool = True) -> tuple[Operator, ...]:
     """gelu(x U) D: the feed-forward of GPT-2, BERT and ViT."""
     return (
-        Product("up", width, inner, "columns", bias=bias),
-        Pointwise("gelu", inner, split=True),
-        Product("down", inner, width, "rows", bias=bias),
-        Pointwise("residual", width, operands=2),
+        ProductOperator("up", width, inner, "columns", bias=bias),
+        PointwiseOperator("gelu", inner, split=True),
+        ProductOperator("down", inner, width, "rows", bias=bias),
+        PointwiseOperator("residual", width, operands=2),
     )
 
 
@@ -109,8 +109,8 @@ def grouped_attention(c: Configuration, habits: Habits, window: int = 0) -> tupl
     if out_biased is None:
         out_biased = biased and not habits.bias
     operators: list[Operator] = [
-        Product("query", hidden, heads * size, "columns", unit=size, bias=biased),
-        Product(
+        ProductOperator("query", hidden, heads * size, "columns", unit=size, bias=biased),
+        ProductOperator(
             "key, value",
             hidden,
             groups * size,
@@ -124,13 +124,13 @@ def grouped_attention(c: Configuration, habits: Habits, window: int = 0) -> tupl
     if habits.normalised:
         features = (heads + groups) * size
         held = 2 * size if habits.normalised == "heads" else features
-        operators.append(Pointwise("query, key norm", features, held, split=True))
+        operators.append(PointwiseOperator("query, key norm", features, held, split=True))
     return (
         *operators,
-        Pointwise("rotary", (heads + groups) * size, operands=2, split=True),
-        Attention("attention", heads, groups, size, size, window=window),
-        Product("output", heads * size, hidden, "rows", unit=size, bias=out_biased),
-        Pointwise("residual", hidden, operands=2),
+        PointwiseOperator("rotary", (heads + groups) * size, operands=2, split=True),
+        AttentionOperator("attention", heads, groups, size, size, window=window),
+        ProductOperator("output", heads * size, hidden, "rows", unit=size, bias=out_biased),
+        PointwiseOperator("residual", hidden, operands=2),
     )
 
 
@@ -144,12 +144,12 @@ def routed(
         biased: whether experts' products do.
     """
     products = (
-        Product("expert gate, up", width, inner, "columns", times=2, bias=biased),
-        Product("expert down", inner, width, "rows", bias=biased),
+        ProductOperator("expert gate, up", width, inner, "columns", times=2, bias=biased),
+        ProductOperator("expert down", inner, width, "rows", bias=biased),
     )
     return (
-        Product("router", width, count, "none", bias=bias),
+        ProductOperator("router", width, count, "none", bias=bias),
         Experts("experts", count, min(active, count), products),
-        Pointwise("expert silu", active * inner, operands=2, split=True),
-        Pointwise("expert sum", width, operands=active),
+        PointwiseOperator("expert silu", active * inner, operands=2, split=True),
+        PointwiseOperator("expert sum", width, operands=active),
     )

@@ -6,7 +6,12 @@ Source: modeling_vit.py and modeling_clip.py of transformers.
 
 from __future__ import annotations
 
-from tilesmith.capabilities.planning.architecture import Architecture, Layer, Pointwise, Product
+from tilesmith.capabilities.planning.architecture import (
+    Architecture,
+    Layer,
+    PointwiseOperator,
+    ProductOperator,
+)
 from tilesmith.capabilities.planning.architectures.bert import clip_text, encoder_layer
 from tilesmith.capabilities.planning.architectures.parts import norm
 from tilesmith.capabilities.planning.configuration import Configuration
@@ -30,8 +35,10 @@ def clip_vision(c: Configuration) -> Architecture:
     """CLIP's encoder of images: patches without a bias, a normalisation before and behind."""
     width, patch = c.integer("hidden_size"), c.integer("patch_size", 32)
     patches = (c.integer("image_size", 224) // patch) ** 2
-    first = Product("patches", c.integer("num_channels", 3) * patch * patch, width)
-    positions = Pointwise("class, positions", width, parameters=width * (patches + 2), operands=2)
+    first = ProductOperator("patches", c.integer("num_channels", 3) * patch * patch, width)
+    positions = PointwiseOperator(
+        "class, positions", width, parameters=width * (patches + 2), operands=2
+    )
     layer = encoder_layer(c, width)
     return Architecture(
         name=str(c.fields.get("_name_or_path") or c.family),
@@ -52,8 +59,8 @@ def clip(c: Configuration) -> Architecture:
     """CLIP: a text and an image, each through its encoder and to the width they are compared in."""
     shared = c.integer("projection_dim", 512)
     read, seen = clip_text(c.inner("text_config")), clip_vision(c.inner("vision_config"))
-    ends = tuple(Product("projection", one.width, shared) for one in (read, seen))
-    scale = Pointwise("scale", 1, parameters=1)
+    ends = tuple(ProductOperator("projection", one.width, shared) for one in (read, seen))
+    scale = PointwiseOperator("scale", 1, parameters=1)
     return Architecture(
         name=str(c.fields.get("_name_or_path") or c.family),
         family=c.family,
@@ -72,8 +79,10 @@ def _vision(c: Configuration, *, extra: int) -> Architecture:
     layer = encoder_layer(c, width, bias=c.flag("qkv_bias", True))
     labels = c.fields.get("id2label")
     classes = len(labels) if isinstance(labels, dict) and labels else 1000
-    tokens = Pointwise("class, positions", width, parameters=width * (rows + extra), operands=2)
-    first = Product("patches", channels * patch * patch, width, bias=True)
+    tokens = PointwiseOperator(
+        "class, positions", width, parameters=width * (rows + extra), operands=2
+    )
+    first = ProductOperator("patches", channels * patch * patch, width, bias=True)
     return Architecture(
         name=str(c.fields.get("_name_or_path") or c.family),
         family=c.family,
@@ -83,7 +92,9 @@ def _vision(c: Configuration, *, extra: int) -> Architecture:
             Layer("positions", (tokens,), rows=rows),
             Layer("encoder", layer, c.integer("num_hidden_layers"), rows=rows),
             Layer("norm", (norm(width, keeps="layer"),), rows=rows),
-            Layer("classifier", (Product("classifier", width, classes, bias=True),), rows=1),
+            Layer(
+                "classifier", (ProductOperator("classifier", width, classes, bias=True),), rows=1
+            ),
         ),
         width=width,
     )

@@ -23,8 +23,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from tilesmith.capabilities.planning.batching.replica import Engine, Replica
-from tilesmith.capabilities.planning.batching.running import Blocks, Running
-from tilesmith.capabilities.planning.batching.stages import Line
+from tilesmith.capabilities.planning.batching.running import CacheBlocks, Running
+from tilesmith.capabilities.planning.batching.stages import StageAvailability
 from tilesmith.capabilities.planning.batching.traffic import Traffic
 
 Piece = tuple[int, int, int]
@@ -71,8 +71,8 @@ class Pipelined(Replica):
         super().__init__(engine, traffic)
         assert engine.stages is not None, "of a pipeline"
         self.stages = engine.stages
-        self.line = Line(len(self.stages))
-        self.blocks: Blocks = self.running.held
+        self.line = StageAvailability(len(self.stages))
+        self.blocks: CacheBlocks = self.running.held
         self.lanes = [_Lane(Running(self.blocks, engine.block)) for _ in range(len(self.stages))]
         self.filling: deque[tuple[int, int]] = deque()
         self.under_way: list[_Step] = []

@@ -11,10 +11,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tilesmith.capabilities.planning.batching.running import Blocks, Running
+from tilesmith.capabilities.planning.batching.running import CacheBlocks, Running
 from tilesmith.capabilities.planning.batching.served import Journal, Served
 from tilesmith.capabilities.planning.batching.stages import StageTimes
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Traffic
 from tilesmith.search_space.support.errors import InputError
 
@@ -39,7 +39,7 @@ class Engine:
         stages: seconds of the stages of a pipeline, where it is one.
     """
 
-    times: StepTimes
+    times: DeploymentTimes
     cache_tokens: int
     batch: int
     policy: Policy = "prefill_first"
@@ -63,7 +63,7 @@ class Replica:
         self.arrivals: list[float] = traffic.arrivals.tolist()
         self.inputs: list[int] = traffic.inputs.tolist()
         self.outputs: list[int] = traffic.outputs.tolist()
-        self.running = Running(Blocks(engine.cache_tokens // engine.block), engine.block)
+        self.running = Running(CacheBlocks(engine.cache_tokens // engine.block), engine.block)
         self.watermark = math.ceil(_WATERMARK * self.running.held.total)
         self.waiting: deque[int] = deque()
         self.emitted = [0] * len(traffic)

@@ -6,8 +6,8 @@ the offset plus the counter. Which sequences need a further block in a step depe
 remainder by the block's size alone, so a count for each remainder tells how far the free blocks
 last. A run of any number of steps costs a few operations.
 
-Invariants: `Blocks.used` is the sum of the blocks of all sequences, those of `reserve` included,
-and never above `total`.
+Invariants: `CacheBlocks.used` is the sum of the blocks of all sequences, those of `reserve`
+included, and never above `total`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Sequence:
 
 
 @dataclass
-class Blocks:
+class CacheBlocks:
     """Those of a cache, which several groups of sequences may share."""
 
     total: int
@@ -45,7 +45,7 @@ class Running:
         size: tokens of a block.
     """
 
-    def __init__(self, held: Blocks, size: int) -> None:
+    def __init__(self, held: CacheBlocks, size: int) -> None:
         self.held, self.size = held, size
         self._step = 0
         self._offsets = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilesmith.capabilities.planning.batching.step_times import StepTimes, next_knot
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes, next_knot
 
 
 class StageTimes:
@@ -22,7 +22,7 @@ class StageTimes:
         host: seconds of the host for a step, and `host_prompt` more for one with prompts.
     """
 
-    def __init__(self, stages: Sequence[StepTimes], host: float, host_prompt: float) -> None:
+    def __init__(self, stages: Sequence[DeploymentTimes], host: float, host_prompt: float) -> None:
         self.host, self.host_prompt = host, host_prompt
         self._distinct = list(dict.fromkeys(stages))
         self._which = [self._distinct.index(times) for times in stages]
@@ -39,7 +39,7 @@ class StageTimes:
         return self._all([times.prefill(sequences, tokens, before) for times in self._distinct])
 
     def mixed(self, decoding: tuple[int, float], prompts: tuple[int, int, int]) -> list[float]:
-        """A step that does both; see `StepTimes.mixed`."""
+        """A step that does both; see `DeploymentTimes.mixed`."""
         return self._all(
             [t.mixed(t.decode(*decoding), t.prefill(*prompts)) for t in self._distinct]
         )
@@ -60,7 +60,7 @@ class StageTimes:
         return [distinct[number] for number in self._which]
 
 
-class Line:
+class StageAvailability:
     """When each stage is free.
 
     Args:

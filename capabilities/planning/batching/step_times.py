@@ -22,7 +22,7 @@ Seconds = Callable[[int, int, int], float]
 _CONTEXTS = (0, *(64 << n for n in range(21)))
 
 
-class StepTimes:
+class DeploymentTimes:
     """Seconds of steps of one deployment.
 
     Args:

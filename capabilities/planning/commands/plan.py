@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.capabilities.planning.serving.options import Numbers, serving_options
-from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import Listed, json_option
 from tilesmith.cli.values import NameList, Setting
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.planning.architecture import Architecture
-    from tilesmith.capabilities.planning.deployment import Deployment, Load
+    from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
     from tilesmith.capabilities.planning.estimates.estimate import Estimate
     from tilesmith.search_space.meshes.mesh import Mesh
 
@@ -38,9 +38,9 @@ _PRECISIONS = NameList(("fp32", "bf16", "fp16", "fp8", "int8", "int4"))
 @click.option("--batch", type=Numbers(),
               help="Sequences at a time; 1 at a point, powers of two in a sweep, at most 256 for a "
               "load.")  # fmt: skip
-@click.option("--input-tokens", "input", cls=Option, former=("--input",), type=Numbers(),
+@click.option("--input-tokens", "input", cls=CommandOption, former=("--input",), type=Numbers(),
               show_default="128", help="Tokens of a prompt.")  # fmt: skip
-@click.option("--output-tokens", "output", cls=Option, former=("--output",), type=Numbers(),
+@click.option("--output-tokens", "output", cls=CommandOption, former=("--output",), type=Numbers(),
               show_default="128", help="Tokens of an answer.")  # fmt: skip
 @click.option("--max-sequence", type=click.IntRange(min=1),
               help="What caches are made for; input and output.")  # fmt: skip
@@ -91,7 +91,9 @@ def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_jso
         click.echo(_report(architecture, deployment, costs))
 
 
-def _asked(architecture: Architecture, deployment: Deployment, load: Load) -> dict[str, Any]:
+def _asked(
+    architecture: Architecture, deployment: Deployment, load: DeploymentLoad
+) -> dict[str, Any]:
     """What the point is of."""
     return {
         "model": architecture.name,

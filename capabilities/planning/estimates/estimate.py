@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilesmith.capabilities.planning.architecture import Architecture, Layer
-from tilesmith.capabilities.planning.deployment import Deployment, Load, bucket
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad, bucket
 from tilesmith.capabilities.planning.estimates.limits import check_possible
-from tilesmith.capabilities.planning.estimates.memory import Memory, check_fits, memory_of
+from tilesmith.capabilities.planning.estimates.memory import MemoryUse, check_fits, memory_of
 from tilesmith.capabilities.planning.estimates.steps import (
     ACTIVATION_BYTES,
-    Parts,
+    StepParts,
     between_stages,
     stage_parts,
     step_parts,
@@ -48,7 +48,7 @@ class Estimate:
     tpot_ms: float
     tokens_per_s: float
     latency_ms: float
-    memory: Memory
+    memory: MemoryUse
     bound: str
     parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class Estimate:
         }
 
 
-def estimate(architecture: Architecture, deployment: Deployment, load: Load) -> Estimate:
+def estimate(architecture: Architecture, deployment: Deployment, load: DeploymentLoad) -> Estimate:
     """The cost of a load on a deployment.
 
     Raises:
@@ -138,12 +138,12 @@ def stage_seconds(
     return parts.seconds + between_stages(deployment, size, number)
 
 
-def prompt_bucket(load: Load) -> int:
+def prompt_bucket(load: DeploymentLoad) -> int:
     """Rows of the program that works on the prompt: a power of two, at most what leaves a token."""
     return bucket(load.input_tokens, max(load.input_tokens, load.limit - 1))
 
 
-def _buckets(load: Load) -> dict[int, int]:
+def _buckets(load: DeploymentLoad) -> dict[int, int]:
     """How many tokens after the first are served by the program of each bucket of lengths."""
     counts: dict[int, int] = {}
     position, last = load.input_tokens + 1, load.tokens - 1
@@ -165,10 +165,10 @@ def _median(counts: Mapping[int, int]) -> int:
 
 
 def _pass(
-    architecture: Architecture, deployment: Deployment, load: Load, memory: Memory
+    architecture: Architecture, deployment: Deployment, load: DeploymentLoad, memory: MemoryUse
 ) -> Estimate:
     sequences = -(-load.batch // deployment.data)
-    parts: Parts = step_parts(
+    parts: StepParts = step_parts(
         architecture, deployment, sequences, load.input_tokens, load.input_tokens
     )
     seconds = parts.seconds

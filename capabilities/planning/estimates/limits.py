@@ -5,11 +5,13 @@ experts, more stages than layers, sequences longer than positions that were lear
 from __future__ import annotations
 
 from tilesmith.capabilities.planning.architecture import Architecture, Experts, Lookup
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.search_space.support.errors import InputError
 
 
-def check_possible(architecture: Architecture, deployment: Deployment, load: Load) -> None:
+def check_possible(
+    architecture: Architecture, deployment: Deployment, load: DeploymentLoad
+) -> None:
     """Raise `InputError` if a model cannot be deployed or used so.
 
     Rotary positions have no end (engines serve models beyond what they were trained for); a table

@@ -11,15 +11,20 @@ from dataclasses import dataclass, replace
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Experts,
     Layer,
     Lookup,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
-from tilesmith.capabilities.planning.deployment import BYTES, Deployment, Load, logical_cores
+from tilesmith.capabilities.planning.deployment import (
+    BYTES,
+    Deployment,
+    DeploymentLoad,
+    logical_cores,
+)
 from tilesmith.capabilities.planning.estimates.shares import (
     cached_share,
     is_narrow,
@@ -43,7 +48,7 @@ _ROWS_AT_ONCE = 65536
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """GiB over all cores of a deployment, copies counted as often as they are there.
 
     Attributes:
@@ -71,7 +76,9 @@ class Memory:
         }
 
 
-def memory_of(architecture: Architecture, deployment: Deployment, load: Load) -> Memory:
+def memory_of(
+    architecture: Architecture, deployment: Deployment, load: DeploymentLoad
+) -> MemoryUse:
     """What a load needs on a deployment."""
     stages = stages_of(architecture, deployment.pipeline)
     weights = [sum(_weights(layer, deployment) * n for layer, n in stage) for stage in stages]
@@ -87,7 +94,7 @@ def memory_of(architecture: Architecture, deployment: Deployment, load: Load) ->
     copies = deployment.tensor * deployment.data / GIB
     neighbours = min(deployment.mesh.cores_per_chip // deployment.cores_each, deployment.degrees)
     fullest = max(w + c for w, c in zip(weights, caches, strict=True)) + workspace
-    return Memory(
+    return MemoryUse(
         sum(weights) * copies,
         sum(caches) * copies,
         workspace * len(stages) * copies,
@@ -125,9 +132,9 @@ def _weights(layer: Layer, deployment: Deployment) -> float:
 def _bytes(operator: Operator, deployment: Deployment) -> float:
     tensor, groups = deployment.tensor, deployment.expert
     match operator:
-        case Product() if operator.tied:
+        case ProductOperator() if operator.tied:
             return 0.0
-        case Product():
+        case ProductOperator():
             width = BYTES[deployment.weights] if is_narrow(operator) else _WIDE
             bias = operator.times * operator.n * _WIDE / tensor if operator.bias else 0
             held = product_share(operator, tensor, deployment.full_heads)
@@ -138,7 +145,7 @@ def _bytes(operator: Operator, deployment: Deployment) -> float:
             return held * each * BYTES[deployment.weights]
         case Lookup():
             return operator.parameters * _WIDE / tensor
-        case Pointwise():
+        case PointwiseOperator():
             return operator.parameters * _WIDE
         case _:
             return 0.0
@@ -153,12 +160,12 @@ def _cached(layer: Layer, deployment: Deployment, length: int) -> float:
         * cached_share(op, deployment.tensor, deployment.full_heads)
         * BYTES[deployment.cache]
         for op in layer.operators
-        if isinstance(op, Attention)
+        if isinstance(op, AttentionOperator)
     )
 
 
 def check_fits(
-    architecture: Architecture, deployment: Deployment, load: Load, memory: Memory
+    architecture: Architecture, deployment: Deployment, load: DeploymentLoad, memory: MemoryUse
 ) -> None:
     """Raise `InputError` if a chip would have to hold more than it has: how much is missing, and
     what would do."""
@@ -172,7 +179,7 @@ def check_fits(
     )
 
 
-def _remedy(architecture: Architecture, deployment: Deployment, load: Load) -> str:
+def _remedy(architecture: Architecture, deployment: Deployment, load: DeploymentLoad) -> str:
     """What would do: more cores of this mesh, else the smallest that is known."""
     here = _whole(deployment, deployment.mesh)
     if here.tensor > deployment.tensor and _fits(architecture, here, load):
@@ -194,7 +201,7 @@ def _remedy(architecture: Architecture, deployment: Deployment, load: Load) -> s
     return f"no mesh of such chips that is known would do; of others, '{name}' with {size:,.0f} GiB"
 
 
-def _several(architecture: Architecture, deployment: Deployment, load: Load) -> str:
+def _several(architecture: Architecture, deployment: Deployment, load: DeploymentLoad) -> str:
     """How many of this mesh would do, a stage of a pipeline each, where it can be several
     instances."""
     known = _INSTANCES in deployment.mesh.data
@@ -221,6 +228,6 @@ def _whole(deployment: Deployment, mesh: Mesh) -> Deployment:
     )
 
 
-def _fits(architecture: Architecture, deployment: Deployment, load: Load) -> bool:
+def _fits(architecture: Architecture, deployment: Deployment, load: DeploymentLoad) -> bool:
     memory = memory_of(architecture, deployment, load)
     return memory.chip <= memory.available

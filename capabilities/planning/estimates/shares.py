@@ -11,10 +11,14 @@ of keys a core, however few there were).
 
 from __future__ import annotations
 
-from tilesmith.capabilities.planning.architecture import Attention, Pointwise, Product
+from tilesmith.capabilities.planning.architecture import (
+    AttentionOperator,
+    PointwiseOperator,
+    ProductOperator,
+)
 
 
-def product_share(product: Product, tensor: int, full_heads: bool = False) -> int:
+def product_share(product: ProductOperator, tensor: int, full_heads: bool = False) -> int:
     """Numbers of a product's weights that one core of `tensor` multiplies by.
 
     Args:
@@ -34,7 +38,7 @@ def product_share(product: Product, tensor: int, full_heads: bool = False) -> in
     return product.times * k * n
 
 
-def is_narrow(product: Product) -> bool:
+def is_narrow(product: ProductOperator) -> bool:
     """Whether weights are kept as narrow as was asked for: not those of heads and routers."""
     return product.split != "none" and product.name != "head"
 
@@ -44,12 +48,12 @@ def part(features: int, unit: int, tensor: int) -> int:
     return -(-features // (unit * tensor)) * unit
 
 
-def heads_share(attention: Attention, tensor: int) -> int:
+def heads_share(attention: AttentionOperator, tensor: int) -> int:
     """Heads of queries on one core."""
     return -(-attention.heads // tensor)
 
 
-def cached_share(attention: Attention, tensor: int, full_heads: bool = False) -> int:
+def cached_share(attention: AttentionOperator, tensor: int, full_heads: bool = False) -> int:
     """Numbers that one core's cache keeps of a token, for one layer; a latent is on all of them."""
     if attention.latent:
         return attention.latent
@@ -66,17 +70,17 @@ def _key_heads(heads: int, key_heads: int, tensor: int, full: bool) -> int:
     return -(-heads // tensor)
 
 
-def width_share(operator: Pointwise, tensor: int) -> int:
+def width_share(operator: PointwiseOperator, tensor: int) -> int:
     """Numbers of a row on one core."""
     return -(-operator.width // tensor) if operator.split else operator.width
 
 
-def kept(attention: Attention, length: int) -> int:
+def kept(attention: AttentionOperator, length: int) -> int:
     """Tokens of a sequence whose keys matter."""
     return min(length, attention.window) if attention.window else length
 
 
-def seen_pairs(attention: Attention, rows: int, length: int) -> int:
+def seen_pairs(attention: AttentionOperator, rows: int, length: int) -> int:
     """Pairs of query and key that matter: of the last `rows` of `length` tokens, each with itself
     and those before, as far as its window goes."""
     if not attention.causal:

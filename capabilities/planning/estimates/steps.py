@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Experts,
     Layer,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.deployment import BYTES, Deployment, Precision
 from tilesmith.capabilities.planning.estimates.constants import constant
@@ -61,7 +61,7 @@ _INTEGERS = ("int8", "int4")
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepParts:
     """Seconds of a step by what they go to.
 
     `weights`: streams of weights; `products`: their arithmetic; `attention`: scores, softmax and
@@ -93,7 +93,7 @@ def step_parts(
     new_tokens: int,
     context: int,
     cache: int = 0,
-) -> Parts:
+) -> StepParts:
     """One step.
 
     Args:
@@ -114,7 +114,7 @@ def step_parts(
         parts["step"] += step.constant("prompt.fixed_us") * 1e-6
     if architecture.kind == "decoder":  # what makes no tokens samples none
         parts["step"] += step.constant("step.fixed_us") * 1e-6
-    return Parts(dict(parts))
+    return StepParts(dict(parts))
 
 
 def stage_parts(
@@ -125,7 +125,7 @@ def stage_parts(
     new_tokens: int,
     context: int,
     cache: int = 0,
-) -> Parts:
+) -> StepParts:
     """One step of one stage of a pipeline, without the host; see `step_parts`.
 
     All stages together, with what hands over between them, are a step of as many sequences.
@@ -136,7 +136,7 @@ def stage_parts(
     step = _Step(architecture, deployment, sequences, new_tokens, context, cache)
     for layer, count in layers:
         step.add(replace(layer, repeats=count))
-    return Parts(dict(step.parts))
+    return StepParts(dict(step.parts))
 
 
 def between_stages(deployment: Deployment, size: float, stage: int) -> float:
@@ -183,15 +183,15 @@ class _Step:
         before = dict(self.parts)
         for operator in layer.operators:
             match operator:
-                case Product():
+                case ProductOperator():
                     self._product(operator, rows)
                 case Experts():
                     self._experts(operator, rows)
-                case Attention():
+                case AttentionOperator():
                     self._attention(operator, layer, rows)
                     if operator.width:  # of one that was split up, scores alone
                         self.parts["layers"] += self.constant("layer.fixed_us") * 1e-6
-                case Pointwise():
+                case PointwiseOperator():
                     self._pointwise(operator, rows)
         for name, value in self.parts.items():
             once = value - before.get(name, 0.0)
@@ -203,7 +203,7 @@ class _Step:
         for stage in range(1, self.deployment.pipeline):
             self.parts["collectives"] += between_stages(self.deployment, size, stage)
 
-    def _product(self, product: Product, rows: float) -> None:
+    def _product(self, product: ProductOperator, rows: float) -> None:
         share = product_share(product, self.tensor, self.deployment.full_heads)
         rows = self.sequences * product.rows if product.rows else rows
         precision: Precision = self.deployment.weights if is_narrow(product) else "bf16"
@@ -253,7 +253,7 @@ class _Step:
             self.parts["routing"] += FETCHES * work.fetched * row / reached / self.each
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
-    def _attention(self, attention: Attention, layer: Layer, rows: float) -> None:
+    def _attention(self, attention: AttentionOperator, layer: Layer, rows: float) -> None:
         heads = heads_share(attention, self.tensor)
         length = layer.rows or self.context
         keys = attention.keys or kept(attention, length)
@@ -268,11 +268,11 @@ class _Step:
             written = 2 * room * BYTES[self.deployment.cache]  # scattered into a copy
             self.parts["cache"] += written / self.stream / self.each
 
-    def _kept_of(self, attention: Attention) -> int:
+    def _kept_of(self, attention: AttentionOperator) -> int:
         """Numbers of a token in one core's cache."""
         return cached_share(attention, self.tensor, self.deployment.full_heads)
 
-    def _cached(self, attention: Attention, heads: int, keys: int) -> None:
+    def _cached(self, attention: AttentionOperator, heads: int, keys: int) -> None:
         """One query a sequence: the cache is read, and softmax goes over rows of scores."""
         numbers = self.sequences * keys * self._kept_of(attention)
         read = numbers * BYTES[self.deployment.cache] / self._streamed("cache.efficiency")
@@ -282,7 +282,9 @@ class _Step:
         scores *= self.constant("attention.passes")
         self.parts["attention"] += (max(read, work) + scores) / self.each
 
-    def _prompted(self, attention: Attention, queries: float, keys: int, seen: float) -> None:
+    def _prompted(
+        self, attention: AttentionOperator, queries: float, keys: int, seen: float
+    ) -> None:
         """Many queries: by one kernel, which passes over what no query sees, or as graphs have it.
 
         Args:
@@ -299,7 +301,7 @@ class _Step:
         else:
             self.parts["attention"] += self._graph_attends(attention, queries, keys) / self.each
 
-    def _graph_attends(self, attention: Attention, queries: float, keys: int) -> float:
+    def _graph_attends(self, attention: AttentionOperator, queries: float, keys: int) -> float:
         """Seconds of a prompt without a kernel of the engine's own, by what its compiler does.
 
         What a compiler's kernel for long prompts takes is not published. It is taken to keep scores
@@ -318,7 +320,9 @@ class _Step:
             bounds.append((queries / self.sequences, keys, True))
         return max(self._scored(attention, q, k, spills=spills) for q, k, spills in bounds)
 
-    def _scored(self, attention: Attention, queries: float, keys: int, *, spills: bool) -> float:
+    def _scored(
+        self, attention: AttentionOperator, queries: float, keys: int, *, spills: bool
+    ) -> float:
         """Seconds of all scores, masked ones, too, as the mask is an input of the graph: products,
         the simulated softmax, and what passes memory as far as scores do not fit."""
         scores = queries * keys
@@ -330,7 +334,7 @@ class _Step:
         return seconds
 
     @staticmethod
-    def _score_work(attention: Attention, queries: float, keys: int) -> float:
+    def _score_work(attention: AttentionOperator, queries: float, keys: int) -> float:
         """Additions and multiplications of scores and what they weigh."""
         return 2 * queries * keys * (attention.width + attention.value_width)
 
@@ -340,7 +344,7 @@ class _Step:
         room = target.number(name) * 2**20 if name in target else 0.0
         return max(0.0, 1 - room / (_LIVE_BYTES * scores))
 
-    def _pointwise(self, operator: Pointwise, rows: float) -> None:
+    def _pointwise(self, operator: PointwiseOperator, rows: float) -> None:
         if "norm" in operator.name:
             width = width_share(operator, self.tensor)
             if not (self.decodes or operator.split) and self.deployment.says(

@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Pointwise,
-    Product,
+    PointwiseOperator,
+    ProductOperator,
     Split,
 )
-from tilesmith.capabilities.planning.reading.onnx_pointwise import WATCHED, Chain, Chains
+from tilesmith.capabilities.planning.reading.onnx_pointwise import (
+    WATCHED,
+    PointwiseChain,
+    PointwiseChains,
+)
 from tilesmith.capabilities.planning.reading.onnx_shapes import with_shapes
 from tilesmith.search_space.support.errors import ModelError
 
@@ -54,13 +58,15 @@ def architecture_of_graph(path: Path) -> Architecture:
     for node in graph.node:
         read.add(node)
     computing = read.layers
-    widths = [op.n for layer in computing for op in layer.operators if isinstance(op, Product)]
+    widths = [
+        op.n for layer in computing for op in layer.operators if isinstance(op, ProductOperator)
+    ]
     if not widths:
         raise ModelError(
             f"'{path}' has no products with weights (initializers); there is nothing to plan"
         )
     counted = sum(layer.parameters for layer in computing)
-    others = Pointwise("other parameters", 1, max(0, read.parameters - counted))
+    others = PointwiseOperator("other parameters", 1, max(0, read.parameters - counted))
     layers = (*computing, Layer("others", (others,), rows=1))
     return Architecture(path.stem, "onnx", "pass", layers, max(widths))
 
@@ -82,13 +88,13 @@ class _Reader:
         )
         self.split: set[str] = set()
         self.weighed: set[str] = set()
-        self._found: list[Layer | Chain] = []
-        self._chains = Chains(graph.node, self._shape, self.constants.keys())
+        self._found: list[Layer | PointwiseChain] = []
+        self._chains = PointwiseChains(graph.node, self._shape, self.constants.keys())
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """What was read, in order; chains that came to nothing left out."""
-        layers = (one.layer if isinstance(one, Chain) else one for one in self._found)
+        layers = (one.layer if isinstance(one, PointwiseChain) else one for one in self._found)
         return tuple(layer for layer in layers if layer.operators)
 
     def add(self, node: NodeProto) -> None:
@@ -106,7 +112,7 @@ class _Reader:
             split = self._product(node, split)
         elif node.op_type in _NORMS:
             shape, split = self._shape(node.output[0]), False
-            norm = Pointwise("norm", shape[-1])
+            norm = PointwiseOperator("norm", shape[-1])
             self._layer(node, norm, math.prod(shape[:-1]))
         elif node.op_type in WATCHED and self._is_counted(node):
             computed = [name for name in node.input if name and name not in self.constants]
@@ -128,7 +134,9 @@ class _Reader:
             heads = math.prod(out[:-2]) or 1
             weighs = node.input[0] in self.weighed
             keys, width, value = (left[-1], 0, right[-1]) if weighs else (right[-1], left[-1], 0)
-            product = Attention("product", heads, heads, width, value, causal=False, keys=keys)
+            product = AttentionOperator(
+                "product", heads, heads, width, value, causal=False, keys=keys
+            )
             self._layer(node, product, out[-2])
             return split
         if node.op_type == "Conv":
@@ -138,7 +146,7 @@ class _Reader:
             k, n = (weight[-1], weight[-2]) if turned else (weight[-2], weight[-1])
             rows = math.prod(out) // n
         kind: Split = "rows" if split else "columns"
-        self._layer(node, Product(node.op_type, k, n, kind, bias=len(node.input) > 2), rows)
+        self._layer(node, ProductOperator(node.op_type, k, n, kind, bias=len(node.input) > 2), rows)
         return not split
 
     def _is_counted(self, node: NodeProto) -> bool:

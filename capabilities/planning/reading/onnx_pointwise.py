@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilesmith.capabilities.planning.architecture import Layer, Pointwise
+from tilesmith.capabilities.planning.architecture import Layer, PointwiseOperator
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -39,7 +39,7 @@ WATCHED = (*_ELEMENTWISE, *_REDUCED, *_ALIASES)
 
 
 @dataclass
-class Chain:
+class PointwiseChain:
     """Elementwise nodes that are one pass.
 
     Attributes:
@@ -63,11 +63,11 @@ class Chain:
         *outer, width = self.shape or (1,)
         pairs = max(0, len(self.reads) - 1)
         count, operands = (pairs, 2) if pairs else (int(not (self.plain or self.normalises)), 1)
-        work = Pointwise("pointwise", width, operands=operands, split=self.split)
+        work = PointwiseOperator("pointwise", width, operands=operands, split=self.split)
         return Layer(self.name, (work,) * count, rows=math.prod(outer))
 
 
-class Chains:
+class PointwiseChains:
     """Chains as they are found, node by node.
 
     Args:
@@ -84,14 +84,14 @@ class Chains:
     ) -> None:
         self._shape = shape
         self._constants = constants
-        self._of: dict[str, Chain] = {}
+        self._of: dict[str, PointwiseChain] = {}
         self._reduced: dict[str, tuple[int, ...]] = {}
         known = (*_ELEMENTWISE, *_ALIASES)
         self._kept = Counter(  # by what is no part of a chain
             name for node in nodes if node.op_type not in known for name in node.input
         )
 
-    def add(self, node: NodeProto, split: bool) -> Layer | Chain | None:
+    def add(self, node: NodeProto, split: bool) -> Layer | PointwiseChain | None:
         """What a node begins: a chain, a normalisation where it ends one's reduction; or nothing.
 
         Raises:
@@ -115,17 +115,21 @@ class Chains:
             self._reduced[out] = row
             if node.op_type != "Sqrt":
                 return None
-            norm = Pointwise("norm", row[-1])
+            norm = PointwiseOperator("norm", row[-1])
             return Layer(node.name or "norm", (norm,), rows=math.prod(row[:-1]))
         return self._chained(node, split, size, normalises=row is not None)
 
     def _chained(
         self, node: NodeProto, split: bool, size: int, *, normalises: bool
-    ) -> Chain | None:
+    ) -> PointwiseChain | None:
         """The chain a node begins; None where it goes on with one."""
         wide = [name for name in node.input if self._is_wide(name, size)]
         before = [self._of[name] for name in wide if name in self._of and not self._kept[name]]
-        chain = before[-1] if before else Chain(node.op_type, self._shape(node.output[0]), split)
+        chain = (
+            before[-1]
+            if before
+            else PointwiseChain(node.op_type, self._shape(node.output[0]), split)
+        )
         for other in before[:-1]:
             if other is not chain:
                 chain.reads |= other.reads

@@ -15,7 +15,7 @@ from tilesmith.search_space.support.errors import InputError
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.planning.architecture import Architecture
-    from tilesmith.capabilities.planning.deployment import Deployment, Load
+    from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
     from tilesmith.capabilities.planning.estimates.estimate import Estimate
     from tilesmith.capabilities.planning.serving.job import Outputs, Planned, ServingLoad
     from tilesmith.capabilities.planning.sweeps.grid import Grid
@@ -155,13 +155,13 @@ def deployment_of(mesh: Mesh, asked: Mapping[str, Any]) -> Deployment:
     return Deployment(mesh, **{name: asked[name][0] for name in names if asked[name]})
 
 
-def load_of(asked: Mapping[str, Any]) -> Load:
+def load_of(asked: Mapping[str, Any]) -> DeploymentLoad:
     """What a point is asked to do."""
-    from tilesmith.capabilities.planning.deployment import Load
+    from tilesmith.capabilities.planning.deployment import DeploymentLoad
 
     names = {"batch": "batch", "input": "input_tokens", "output": "output_tokens"}
     given = {to: asked[name][0] for name, to in names.items() if asked[name]}
-    return Load(**given, max_sequence=asked["max_sequence"] or 0)
+    return DeploymentLoad(**given, max_sequence=asked["max_sequence"] or 0)
 
 
 def is_point(asked: Mapping[str, Any], meshes: int) -> bool:
@@ -252,10 +252,10 @@ def _grid(meshes: Sequence[Mesh], asked: Mapping[str, Any]) -> Grid:
 
 def _serving_load(asked: Mapping[str, Any]) -> ServingLoad:
     from tilesmith.capabilities.planning.serving.job import ServingLoad
-    from tilesmith.capabilities.planning.sizing.answer import Options
+    from tilesmith.capabilities.planning.sizing.answer import ReplicaOptions
     from tilesmith.capabilities.planning.sizing.demand import Bounds
 
-    options = Options(
+    options = ReplicaOptions(
         policies=tuple(name for name in asked["policies"] if name != SPLIT),
         split=SPLIT in asked["policies"],
         batch=asked["batch"][0] if asked["batch"] else _AT_ONCE,

@@ -18,14 +18,14 @@ from tilesmith.capabilities.planning.serving.report import (
     page,
     requests_csv,
 )
-from tilesmith.capabilities.planning.sizing.answer import Answer, Candidate, Options
+from tilesmith.capabilities.planning.sizing.answer import Answer, ReplicaCandidate, ReplicaOptions
 from tilesmith.capabilities.planning.sizing.demand import Bounds, Demand
 from tilesmith.capabilities.planning.sizing.fewest_chips import Told, smallest, spoken
 from tilesmith.capabilities.planning.sizing.replicas import candidates
 from tilesmith.capabilities.planning.sizing.split_sizing import smallest_split
 from tilesmith.capabilities.planning.sweeps.grid import ALL, Grid
 from tilesmith.capabilities.planning.sweeps.prices import Price, load_prices
-from tilesmith.capabilities.planning.sweeps.sweep import COLUMNS, FRONTS, Sweep, sweep
+from tilesmith.capabilities.planning.sweeps.sweep import COLUMNS, FRONTS, DeploymentSweep, sweep
 from tilesmith.display.counting import counting, telling
 from tilesmith.display.output import table
 from tilesmith.search_space.support.errors import InputError
@@ -55,7 +55,7 @@ class ServingLoad:
     requests: int = 2000
     seed: int = 0
     bounds: Bounds = field(default_factory=Bounds)
-    options: Options = field(default_factory=Options)
+    options: ReplicaOptions = field(default_factory=ReplicaOptions)
 
     def demand(self, inputs: int, outputs: int, max_sequence: int) -> Demand:
         """The demand, where prompts and answers have these means.
@@ -97,7 +97,7 @@ class Planned:
     """What came of it: a sweep or an answer, as data and as text."""
 
     architecture: Architecture
-    swept: Sweep | None = None
+    swept: DeploymentSweep | None = None
     answer: Answer | None = None
     asked: str = ""
 
@@ -186,7 +186,7 @@ def plan_load(
     return planned
 
 
-def _check_prices(grid: Grid, options: Options, prices: Mapping[str, Price]) -> None:
+def _check_prices(grid: Grid, options: ReplicaOptions, prices: Mapping[str, Price]) -> None:
     """The cheapest is among those whose prices are known."""
     for mesh in grid.meshes:
         if options.by_cost and mesh.name not in prices:
@@ -197,7 +197,7 @@ def _check_prices(grid: Grid, options: Options, prices: Mapping[str, Price]) -> 
 
 
 def _smallest(
-    candidates: Sequence[Candidate], demand: Demand, load: ServingLoad, progress: Told
+    candidates: Sequence[ReplicaCandidate], demand: Demand, load: ServingLoad, progress: Told
 ) -> Answer:
     """The smallest of what the ways to serve find; where none does, why the first does not."""
     ways = [smallest] if load.options.policies else []

@@ -14,7 +14,7 @@ import click
 
 from tilesmith.capabilities.planning.serving.asking import SPLIT
 from tilesmith.cli.files import csv_option, page_option
-from tilesmith.cli.help import Option
+from tilesmith.cli.help import CommandOption
 from tilesmith.cli.options import seed_option
 from tilesmith.cli.values import NameList, Quantity
 
@@ -66,7 +66,7 @@ def _bound(name: str, help: str) -> Callable[[Command], Command]:
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--requests-per-second", type=Quantity(), metavar="RATE",
                  help="A load: the fewest chips that serve it are found."),
-    click.option("--arrivals", "trace", cls=Option, former=("--trace",),
+    click.option("--arrivals", "trace", cls=CommandOption, former=("--trace",),
                  type=click.Path(path_type=Path), metavar="FILE.csv",
                  help="A load as it came: columns arrival (seconds), input and output (tokens)."),
     click.option("--input-spread", type=Quantity(), default=0.0,

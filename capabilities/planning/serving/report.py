@@ -18,8 +18,8 @@ import numpy as np
 from tilesmith.capabilities.planning.batching.served import Served
 from tilesmith.capabilities.planning.sizing.answer import Answer
 from tilesmith.capabilities.planning.sweeps.prices import Price
-from tilesmith.capabilities.planning.sweeps.sweep import COLUMNS, Point, Sweep
-from tilesmith.display.html.charts import Axis, Chart, Dot, path
+from tilesmith.capabilities.planning.sweeps.sweep import COLUMNS, DeploymentPoint, DeploymentSweep
+from tilesmith.display.html.charts import Chart, ChartAxis, Dot, path
 from tilesmith.display.html.pages import rendered
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class About:
     prices: Mapping[str, Price]
 
 
-def page(about: About, sweep: Sweep | None, answer: Answer | None, asked: str = "") -> str:
+def page(
+    about: About, sweep: DeploymentSweep | None, answer: Answer | None, asked: str = ""
+) -> str:
     """The page of a sweep, of an answer to a load, or of both.
 
     Args:
@@ -72,7 +74,7 @@ def page(about: About, sweep: Sweep | None, answer: Answer | None, asked: str = 
     )
 
 
-def csv_text(sweep: Sweep) -> str:
+def csv_text(sweep: DeploymentSweep) -> str:
     """All points, a line each, below a line of names."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
@@ -97,7 +99,7 @@ def requests_csv(served: Served) -> str:
     return stream.getvalue()
 
 
-def front_chart(sweep: Sweep, name: str) -> Chart | None:
+def front_chart(sweep: DeploymentSweep, name: str) -> Chart | None:
     """One front over all points; none where there is nothing to draw."""
     title, x_label, y_label = TITLES[name]
     axis = {"tpot": "tpot_ms", "ttft": "ttft_ms", "cost": "tpot_ms"}[name]
@@ -115,8 +117,8 @@ def front_chart(sweep: Sweep, name: str) -> Chart | None:
     if len(placed) > _MOST_DOTS:  # the front whole, of the others every so many
         every = math.ceil(len(placed) / _MOST_DOTS)
         placed = [p for n, p in enumerate(placed) if n % every == 0 or name in p[2].fronts]
-    x = Axis.over([p[0] for p in placed], _LEFT, _SIZE[0] - _RIGHT, logarithmic=True)
-    y = Axis.over([p[1] for p in placed], _SIZE[1] - _BOTTOM, _TOP, logarithmic=True)
+    x = ChartAxis.over([p[0] for p in placed], _LEFT, _SIZE[0] - _RIGHT, logarithmic=True)
+    y = ChartAxis.over([p[1] for p in placed], _SIZE[1] - _BOTTOM, _TOP, logarithmic=True)
     front = sorted({(a, b) for a, b, point in placed if name in point.fronts})
     dots = [Dot(x.at(a), y.at(b), _words(p, a, b), "front" if name in p.fronts else "other")
             for a, b, p in placed]  # fmt: skip
@@ -222,11 +224,11 @@ def _three(times: Mapping[str, float | None]) -> str:
     return "  ".join("-" if value is None else f"{value:.4g}" for value in values)
 
 
-def _tables(sweep: Sweep, points: Sequence[Point]) -> list[Mapping[str, Any]]:
+def _tables(sweep: DeploymentSweep, points: Sequence[DeploymentPoint]) -> list[Mapping[str, Any]]:
     return [point.row() for point in points]
 
 
-def _words(point: Point, x: float, y: float) -> str:
+def _words(point: DeploymentPoint, x: float, y: float) -> str:
     where, load = point.deployment, point.load
     return (
         f"{where.mesh.name} tp={where.tensor} pp={where.pipeline} ep={where.expert} "
@@ -243,8 +245,8 @@ def _spread(title: str, milliseconds: NDArray[np.float64]) -> Chart | None:
     shares = np.linspace(0, 100, 101)
     values = np.percentile(milliseconds, shares)
     low = max(float(values[0]), 1e-6)
-    x = Axis.over([low, float(values[-1])], _LEFT, _SIZE[0] - _RIGHT, logarithmic=True)
-    y = Axis(0.0, 100.0, _SIZE[1] - _BOTTOM, _TOP)
+    x = ChartAxis.over([low, float(values[-1])], _LEFT, _SIZE[0] - _RIGHT, logarithmic=True)
+    y = ChartAxis(0.0, 100.0, _SIZE[1] - _BOTTOM, _TOP)
     points = list(zip(np.maximum(values, low).tolist(), shares.tolist(), strict=True))
     marks = [(x.at(max(float(values[p]), low)), f"p{p}") for p in (50, 99)]
     return Chart(title, "ms", "% of requests", x.ticks(6), y.ticks(5),
@@ -256,9 +258,9 @@ def _over_time(
 ) -> Chart | None:
     if not len(seconds):
         return None
-    x = Axis(float(seconds[0]), max(float(seconds[-1]), float(seconds[0]) + 1e-6),
+    x = ChartAxis(float(seconds[0]), max(float(seconds[-1]), float(seconds[0]) + 1e-6),
              _LEFT, _SIZE[0] - _RIGHT)  # fmt: skip
-    y = Axis(0.0, most * 1.05, _SIZE[1] - _BOTTOM, _TOP)
+    y = ChartAxis(0.0, most * 1.05, _SIZE[1] - _BOTTOM, _TOP)
     lines = [
         (style, path(list(zip(seconds.tolist(), map(float, series), strict=True)), x, y))
         for style, series in values.items()

@@ -11,14 +11,14 @@ import numpy as np
 
 from tilesmith.capabilities.planning.batching.events import Engine, Policy
 from tilesmith.capabilities.planning.batching.served import Served
-from tilesmith.capabilities.planning.batching.stages import Line, StageTimes
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
-from tilesmith.capabilities.planning.sweeps.fleet import Fleet
+from tilesmith.capabilities.planning.batching.stages import StageAvailability, StageTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
+from tilesmith.capabilities.planning.sweeps.fleet import InstanceFleet
 from tilesmith.capabilities.planning.sweeps.prices import usd_per_million
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class ReplicaCandidate:
     """One way to build a replica.
 
     Attributes:
@@ -32,8 +32,8 @@ class Candidate:
     """
 
     label: str
-    fleet: Fleet
-    times: StepTimes
+    fleet: InstanceFleet
+    times: DeploymentTimes
     cache_tokens: int
     deployment: Any = None
     transfer_s: float = 0.0
@@ -48,7 +48,7 @@ class Candidate:
         whole = self.times.prefill(1, tokens, 0)
         if self.stages is None or tokens <= budget:
             return whole
-        line = Line(len(self.stages))
+        line = StageAvailability(len(self.stages))
         for done in range(0, tokens, budget):
             end = line.enter(0.0, self.stages.prefill(1, min(budget, tokens - done), done))
         return min(whole, end + self.stages.host + self.stages.host_prompt)
@@ -67,7 +67,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Options:
+class ReplicaOptions:
     """How replicas may schedule.
 
     Attributes:
@@ -97,7 +97,7 @@ class PrefillPool:
         transfer_s: seconds that the cache of one token is under way.
     """
 
-    candidate: Candidate
+    candidate: ReplicaCandidate
     replicas: int
     transfer_s: float
 
@@ -106,7 +106,7 @@ class PrefillPool:
 class Answer:
     """What serves the demand."""
 
-    candidate: Candidate
+    candidate: ReplicaCandidate
     engine: Engine
     replicas: int
     served: Served
@@ -131,7 +131,7 @@ class Answer:
         return None if usd is None else usd_per_million(usd, self.tokens_per_s)
 
     @property
-    def pools(self) -> list[tuple[Fleet, int]]:
+    def pools(self) -> list[tuple[InstanceFleet, int]]:
         """Fleets, and the replicas of each."""
         pools = [(self.candidate.fleet, self.replicas)]
         if self.prefill is not None:
@@ -153,7 +153,7 @@ class Answer:
         known = [price for price in prices if price is not None]
         return sum(known) if len(known) == len(prices) else None
 
-    def size(self, options: Options) -> tuple[float, ...]:
+    def size(self, options: ReplicaOptions) -> tuple[float, ...]:
         """What is to be small, the most important first."""
         chips = float(self.chips)
         cost = math.inf if self.usd_per_hour is None else self.usd_per_hour

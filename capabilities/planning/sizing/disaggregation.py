@@ -16,8 +16,8 @@ import numpy as np
 from tilesmith.capabilities.planning.batching.events import Engine, PrefillFirst, simulate
 from tilesmith.capabilities.planning.batching.pipelined import Pipelined
 from tilesmith.capabilities.planning.batching.served import Served
-from tilesmith.capabilities.planning.batching.stages import Line, StageTimes
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.stages import StageAvailability, StageTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Traffic
 from tilesmith.capabilities.planning.sizing.answer import PrefillPool
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def first_tokens(
-    times: StepTimes, traffic: Traffic, replicas: int, stages: StageTimes | None = None
+    times: DeploymentTimes, traffic: Traffic, replicas: int, stages: StageTimes | None = None
 ) -> NDArray[np.float64]:
     """When each request, dealt to so many replicas in turns, has its first token: seconds.
 
     Args:
         stages: where a replica is a pipeline: a prompt enters as the one before leaves its first.
     """
-    lines = [Line(1 if stages is None else len(stages)) for _ in range(replicas)]
+    lines = [StageAvailability(1 if stages is None else len(stages)) for _ in range(replicas)]
     host = 0.0 if stages is None else stages.host + stages.host_prompt
     done = []
     pairs = zip(traffic.arrivals.tolist(), traffic.inputs.tolist(), strict=True)

@@ -19,7 +19,12 @@ import numpy as np
 
 from tilesmith.capabilities.planning.batching.events import Engine, serve, simulate
 from tilesmith.capabilities.planning.batching.served import Served
-from tilesmith.capabilities.planning.sizing.answer import Answer, Candidate, Miss, Options
+from tilesmith.capabilities.planning.sizing.answer import (
+    Answer,
+    Miss,
+    ReplicaCandidate,
+    ReplicaOptions,
+)
 from tilesmith.capabilities.planning.sizing.demand import Bounds, Demand
 from tilesmith.display.html.charts import number
 from tilesmith.search_space.support.errors import InputError
@@ -39,10 +44,10 @@ _CAPS = (1, 2, 4)
 
 
 def smallest(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ReplicaCandidate],
     demand: Demand,
     bounds: Bounds,
-    options: Options,
+    options: ReplicaOptions,
     progress: Told = lambda _: None,
 ) -> Answer:
     """The smallest fleet that serves a demand.
@@ -57,13 +62,15 @@ def smallest(
 class _Start:
     """A candidate with an engine, requests a second it does at most, and the replicas needed."""
 
-    candidate: Candidate
+    candidate: ReplicaCandidate
     engine: Engine
     capacity: float
     replicas: int
 
     @classmethod
-    def at(cls, candidate: Candidate, engine: Engine, capacity: float, rate: float) -> _Start:
+    def at(
+        cls, candidate: ReplicaCandidate, engine: Engine, capacity: float, rate: float
+    ) -> _Start:
         """With the replicas that a rate needs at least; requests all at once have no rate."""
         needed = rate / capacity if math.isfinite(rate) else 0.0
         replicas = _MOST_REPLICAS if needed >= _MOST_REPLICAS else math.floor(needed) + 1
@@ -76,12 +83,14 @@ def spoken(rate: float, unit: str) -> str:
 
 
 class _Search:
-    def __init__(self, demand: Demand, bounds: Bounds, options: Options, progress: Told) -> None:
+    def __init__(
+        self, demand: Demand, bounds: Bounds, options: ReplicaOptions, progress: Told
+    ) -> None:
         self.demand, self.bounds, self.options, self.progress = demand, bounds, options, progress
         self.misses: list[Miss] = []
         self.too_many: list[tuple[int, str]] = []
 
-    def smallest(self, candidates: Sequence[Candidate]) -> Answer:
+    def smallest(self, candidates: Sequence[ReplicaCandidate]) -> Answer:
         starts = [start for candidate in candidates for start in self.starts(candidate)]
         starts.sort(key=lambda start: self.least(start, start.replicas))
         best: Answer | None = None
@@ -121,7 +130,7 @@ class _Search:
             return math.inf if usd is None else usd
         return start.candidate.fleet.chips(replicas)
 
-    def starts(self, candidate: Candidate) -> Iterator[_Start]:
+    def starts(self, candidate: ReplicaCandidate) -> Iterator[_Start]:
         """Engines of a candidate that keep the bounds at least where a request is alone."""
         sample = self.demand.sample()
         missed = self.alone(candidate, sample.inputs, sample.outputs)
@@ -143,7 +152,7 @@ class _Search:
                 best = self.at_best(candidate, engine)
                 yield _Start.at(candidate, engine, best, self.demand.rate)
 
-    def alone(self, candidate: Candidate, inputs: Any, outputs: Any) -> Miss | None:
+    def alone(self, candidate: ReplicaCandidate, inputs: Any, outputs: Any) -> Miss | None:
         """The bound that is missed even by a request that is alone."""
         times = candidate.times
         for name, allowed in self.bounds.given().items():
@@ -159,7 +168,7 @@ class _Search:
                 return Miss(candidate.label, name, reached, allowed, alone=True)
         return None
 
-    def at_best(self, candidate: Candidate, engine: Engine) -> float:
+    def at_best(self, candidate: ReplicaCandidate, engine: Engine) -> float:
         """Requests a second that a replica could do if every batch were full and nothing waited."""
         times, lengths = engine.times, self.demand.lengths
         decoding = times.decode(engine.batch, lengths.inputs + lengths.outputs / 2) / engine.batch
@@ -242,12 +251,14 @@ class _Search:
         )
 
 
-def describe(candidate: Candidate, engine: Engine) -> str:
+def describe(candidate: ReplicaCandidate, engine: Engine) -> str:
     """A candidate and its engine in a few words."""
     return f"{candidate.label}, {engine.policy}, batch {engine.batch}"
 
 
-def batches(candidate: Candidate, demand: Demand, bounds: Bounds, options: Options) -> list[int]:
+def batches(
+    candidate: ReplicaCandidate, demand: Demand, bounds: Bounds, options: ReplicaOptions
+) -> list[int]:
     """Numbers of sequences at once to try: all that cache and bound allow, and fewer."""
     context = demand.lengths.inputs + demand.lengths.outputs / 2
     most = min(options.batch, max(1, int(candidate.cache_tokens / context)))

@@ -8,21 +8,21 @@ from functools import partial
 
 from tilesmith.capabilities.planning.architecture import Architecture
 from tilesmith.capabilities.planning.batching.stages import StageTimes
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.constants import constant
 from tilesmith.capabilities.planning.estimates.estimate import stage_seconds, step_seconds
 from tilesmith.capabilities.planning.estimates.limits import check_possible
 from tilesmith.capabilities.planning.estimates.memory import (
     GIB,
-    Memory,
+    MemoryUse,
     check_fits,
     memory_of,
     stages_of,
 )
 from tilesmith.capabilities.planning.estimates.steps import between_stages
-from tilesmith.capabilities.planning.sizing.answer import Candidate
-from tilesmith.capabilities.planning.sweeps.fleet import Fleet
+from tilesmith.capabilities.planning.sizing.answer import ReplicaCandidate
+from tilesmith.capabilities.planning.sweeps.fleet import InstanceFleet
 from tilesmith.capabilities.planning.sweeps.prices import Price
 from tilesmith.capabilities.planning.sweeps.sweep import fleet_of
 from tilesmith.search_space.support.errors import InputError
@@ -35,7 +35,7 @@ def candidates(
     longest: int,
     budget: int,
     prices: Mapping[str, Price],
-) -> list[Candidate]:
+) -> list[ReplicaCandidate]:
     """The deployments that a model can be cut for, and that hold at least one request.
 
     Args:
@@ -50,8 +50,8 @@ def candidates(
             f"'{architecture.name}' makes no tokens one after the other, so that there is no "
             "answer to batch; leave out the load, and sweep over batches"
         )
-    load = Load(1, max(1, min(budget, longest - 1)), 1, max(longest, 2))
-    fitting: list[Candidate] = []
+    load = DeploymentLoad(1, max(1, min(budget, longest - 1)), 1, max(longest, 2))
+    fitting: list[ReplicaCandidate] = []
     last: InputError | None = None
     full: list[tuple[float, Deployment]] = []
     for deployment in deployments:
@@ -76,10 +76,10 @@ def candidates(
 def _candidate(
     architecture: Architecture,
     deployment: Deployment,
-    load: Load,
-    memory: Memory,
+    load: DeploymentLoad,
+    memory: MemoryUse,
     prices: Mapping[str, Price],
-) -> Candidate:
+) -> ReplicaCandidate:
     longest = load.limit
     fleet = fleet_of(deployment, prices)
     share = memory.available * fleet.cores / deployment.mesh.cores_per_chip
@@ -92,10 +92,10 @@ def _candidate(
     estimated = partial(estimated_seconds, architecture, deployment)
     estimated(1, 1, 0)
     each = memory.cache / load.limit * GIB
-    return Candidate(
+    return ReplicaCandidate(
         label(deployment),
         fleet,
-        StepTimes(estimated),
+        DeploymentTimes(estimated),
         tokens,
         deployment,
         _transfer(fleet, deployment, each),
@@ -105,19 +105,21 @@ def _candidate(
 
 def stage_times(architecture: Architecture, deployment: Deployment) -> StageTimes:
     """Seconds of the stages of a pipeline; stages that are alike share what is found out."""
-    known: dict[object, StepTimes] = {}
+    known: dict[object, DeploymentTimes] = {}
     stages = []
     for number, layers in enumerate(stages_of(architecture, deployment.pipeline)):
         sends = [between_stages(deployment, size, number) for size in (1, 1 << 20)] if number else 0
         key = (str(sends), tuple((id(layer), count) for layer, count in layers))
         if key not in known:
-            known[key] = StepTimes(partial(stage_seconds, architecture, deployment, number, layers))
+            known[key] = DeploymentTimes(
+                partial(stage_seconds, architecture, deployment, number, layers)
+            )
         stages.append(known[key])
     host, more = (constant(deployment, f"{name}.fixed_us") * 1e-6 for name in ("step", "prompt"))
     return StageTimes(stages, host, more)
 
 
-def _transfer(fleet: Fleet, deployment: Deployment, size: float) -> float:
+def _transfer(fleet: InstanceFleet, deployment: Deployment, size: float) -> float:
     """Seconds to hand the cache of one token (`size` bytes over all cores) on to another replica.
 
     Every chip sends what it holds to one of the other replica. A replica that fills its mesh sends
@@ -142,5 +144,6 @@ def label(deployment: Deployment) -> str:
 def estimated_seconds(
     architecture: Architecture, deployment: Deployment, sequences: int, tokens: int, before: int
 ) -> float:
-    """A step's seconds, as `StepTimes` asks for them: the context is what was there before."""
+    """A step's seconds, as `DeploymentTimes` asks for them: the context is what was there
+    before."""
     return step_seconds(architecture, deployment, sequences, tokens, before + tokens)

@@ -18,10 +18,10 @@ from tilesmith.capabilities.planning.batching.served import Served
 from tilesmith.capabilities.planning.batching.traffic import Traffic, poisson
 from tilesmith.capabilities.planning.sizing.answer import (
     Answer,
-    Candidate,
     Miss,
-    Options,
     PrefillPool,
+    ReplicaCandidate,
+    ReplicaOptions,
 )
 from tilesmith.capabilities.planning.sizing.demand import LOOKED_AT, Bounds, Demand
 from tilesmith.capabilities.planning.sizing.disaggregation import first_tokens, serve_split
@@ -36,7 +36,7 @@ _MOST_REPLICAS = 1 << 12
 class _Pools:
     demand: Demand
     bounds: Bounds
-    options: Options
+    options: ReplicaOptions
     progress: Told
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class _Pools:
         generator = np.random.default_rng(self.demand.seed)
         return poisson(self.demand.rate, count, self.demand.lengths, generator)
 
-    def kept(self, candidate: Candidate, what: str, seconds: np.ndarray) -> bool:
+    def kept(self, candidate: ReplicaCandidate, what: str, seconds: np.ndarray) -> bool:
         """Whether the bounds on first tokens, or on those after them, are kept."""
         missed = False
         for name, allowed in self.bounds.given().items():
@@ -62,23 +62,23 @@ class _Pools:
                     self.misses.append(Miss(f"{candidate.label} split", name, reached, allowed))
         return not missed
 
-    def least_for_prompts(self, candidate: Candidate) -> int:
+    def least_for_prompts(self, candidate: ReplicaCandidate) -> int:
         """Replicas that prompts keep busy."""
         inputs = self.demand.sample().inputs[:200].tolist()
         each = float(np.mean([candidate.busy_s(tokens) for tokens in inputs]))
         return self._least(1 / each)
 
-    def least_for_answers(self, candidate: Candidate) -> int:
+    def least_for_answers(self, candidate: ReplicaCandidate) -> int:
         """Replicas that answers keep busy, in full batches."""
         return self._least(self.answers_per_s(candidate))
 
-    def answers_per_s(self, candidate: Candidate) -> float:
+    def answers_per_s(self, candidate: ReplicaCandidate) -> float:
         """Requests a second whose answers one replica gives, in full batches."""
         lengths, batch = self.demand.lengths, self.batch(candidate)
         step = candidate.times.decode(batch, lengths.inputs + lengths.outputs / 2)
         return batch / (max(1, lengths.outputs - 1) * step)
 
-    def batch(self, candidate: Candidate) -> int:
+    def batch(self, candidate: ReplicaCandidate) -> int:
         """Sequences at once that cache and bounds allow."""
         return batches(candidate, self.demand, self.bounds, self.options)[0]
 
@@ -87,7 +87,7 @@ class _Pools:
             return 1
         return min(_MOST_REPLICAS, math.floor(self.demand.rate / capacity) + 1)
 
-    def prompts(self, candidate: Candidate, least: int) -> PrefillPool | None:
+    def prompts(self, candidate: ReplicaCandidate, least: int) -> PrefillPool | None:
         """The smallest pool of a candidate for prompts."""
         traffic = self.traffic(LOOKED_AT)
 
@@ -98,7 +98,7 @@ class _Pools:
         replicas = fewest(least, min(_MOST_REPLICAS, 16 * least), keeps)
         return None if replicas is None else PrefillPool(candidate, replicas, candidate.transfer_s)
 
-    def answers(self, candidate: Candidate, least: int, pool: PrefillPool) -> Answer | None:
+    def answers(self, candidate: ReplicaCandidate, least: int, pool: PrefillPool) -> Answer | None:
         """The smallest pool of a candidate for answers."""
         engine = Engine(
             candidate.times,
@@ -123,7 +123,7 @@ class _Pools:
         rate = self.demand.rate
         return Answer(candidate, engine, replicas, by_replicas[replicas], capacity, rate, pool)
 
-    def alone(self, candidate: Candidate, what: str) -> bool:
+    def alone(self, candidate: ReplicaCandidate, what: str) -> bool:
         """Whether a request that is alone keeps the bounds on `what`."""
         lengths, times = self.demand.lengths, candidate.times
         if what == "ttft":
@@ -134,7 +134,7 @@ class _Pools:
             seconds = times.decode(1, lengths.inputs + lengths.outputs / 2)
         return self.kept(candidate, what, np.array([seconds]))
 
-    def for_prompts(self, candidates: Sequence[Candidate]) -> PrefillPool | None:
+    def for_prompts(self, candidates: Sequence[ReplicaCandidate]) -> PrefillPool | None:
         """The smallest pool for prompts."""
         best, known = None, (math.inf, math.inf)
         for least, candidate in self.sorted(candidates, self.least_for_prompts):
@@ -146,7 +146,9 @@ class _Pools:
                 best, known = pool, self.size(candidate, pool.replicas)
         return best
 
-    def for_answers(self, candidates: Sequence[Candidate], pool: PrefillPool) -> list[Answer]:
+    def for_answers(
+        self, candidates: Sequence[ReplicaCandidate], pool: PrefillPool
+    ) -> list[Answer]:
         """Pools for answers, of which one is the smallest."""
         answers, known = [], (math.inf, math.inf)
         for least, candidate in self.sorted(candidates, self.least_for_answers):
@@ -160,13 +162,13 @@ class _Pools:
         return answers
 
     def sorted(
-        self, candidates: Sequence[Candidate], least: Callable[[Candidate], int]
-    ) -> list[tuple[int, Candidate]]:
+        self, candidates: Sequence[ReplicaCandidate], least: Callable[[ReplicaCandidate], int]
+    ) -> list[tuple[int, ReplicaCandidate]]:
         """Candidates with the replicas they need at least, the smallest first."""
         pairs = [(least(candidate), candidate) for candidate in candidates]
         return sorted(pairs, key=lambda pair: self.size(pair[1], pair[0]))
 
-    def size(self, candidate: Candidate, replicas: int) -> tuple[float, float]:
+    def size(self, candidate: ReplicaCandidate, replicas: int) -> tuple[float, float]:
         """What is to be small of a pool, the most important first."""
         usd = candidate.fleet.usd_per_hour(replicas)
         chips, cost = float(candidate.fleet.chips(replicas)), math.inf if usd is None else usd
@@ -174,10 +176,10 @@ class _Pools:
 
 
 def smallest_split(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ReplicaCandidate],
     demand: Demand,
     bounds: Bounds,
-    options: Options,
+    options: ReplicaOptions,
     progress: Told = lambda _: None,
 ) -> Answer:
     """The smallest pair of pools that serves a demand.

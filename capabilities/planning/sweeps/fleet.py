@@ -13,7 +13,7 @@ from tilesmith.search_space.support.errors import InputError
 
 
 @dataclass(frozen=True)
-class Fleet:
+class InstanceFleet:
     """Instances of one kind, filled with replicas.
 
     Attributes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from tilesmith.capabilities.planning.deployment import Deployment, Load, Precision
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad, Precision
 from tilesmith.search_space.meshes.mesh import Mesh
 from tilesmith.search_space.support.errors import InputError
 
@@ -66,14 +66,14 @@ class Grid:
             assert refused is not None, "every mesh has at least one combination of degrees"
             raise refused
 
-    def loads(self) -> Iterator[Load]:
+    def loads(self) -> Iterator[DeploymentLoad]:
         """All loads.
 
         Raises:
             InputError: a number below one, or a sequence longer than the longest.
         """
         for batch, inputs, outputs in product(self.batches, self.inputs, self.outputs):
-            yield Load(batch, inputs, outputs, self.max_sequence)
+            yield DeploymentLoad(batch, inputs, outputs, self.max_sequence)
 
     def _degrees_on(self, mesh: Mesh) -> Iterator[tuple[int, int, int, int]]:
         """Tensor, pipeline, expert and data degrees to try."""

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.capabilities.planning.architecture import Architecture
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.estimate import Estimate, estimate
 from tilesmith.capabilities.planning.estimates.limits import check_possible
 from tilesmith.capabilities.planning.estimates.memory import check_fits, memory_of
-from tilesmith.capabilities.planning.sweeps.fleet import Fleet
+from tilesmith.capabilities.planning.sweeps.fleet import InstanceFleet
 from tilesmith.capabilities.planning.sweeps.grid import Grid
 from tilesmith.capabilities.planning.sweeps.prices import Price, usd_per_million
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.simulator.designs.fronts import front
 
-Estimator = Callable[[Architecture, Deployment, Load], Estimate]
+Estimator = Callable[[Architecture, Deployment, DeploymentLoad], Estimate]
 Counted = Callable[[int, int], None]
 """Is told how many points are done, of how many."""
 
@@ -43,11 +43,11 @@ FRONTS = {
 
 
 @dataclass(frozen=True)
-class Point:
+class DeploymentPoint:
     """One deployment under one load."""
 
     deployment: Deployment
-    load: Load
+    load: DeploymentLoad
     estimate: Estimate
     chips: int
     usd_per_hour: float | None
@@ -86,13 +86,13 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class DeploymentSweep:
     """What a sweep found."""
 
-    points: Sequence[Point]
+    points: Sequence[DeploymentPoint]
     refusals: Sequence[Refusal]
 
-    def on(self, name: str) -> list[Point]:
+    def on(self, name: str) -> list[DeploymentPoint]:
         """The points of a front, from the fastest on."""
         by = FRONTS[name][0]
         return sorted((p for p in self.points if name in p.fronts), key=lambda p: p.row()[by])
@@ -112,16 +112,16 @@ def sweep(
     prices: Mapping[str, Price],
     counted: Counted = lambda done, total: None,
     estimator: Estimator = estimate,
-) -> Sweep:
+) -> DeploymentSweep:
     """Estimate every point of a grid.
 
     Raises:
         InputError: none of the points can be; the sentence is of the one that is nearest.
     """
     pairs = [(where, load) for where in grid.deployments() for load in grid.loads()]
-    points: list[Point] = []
+    points: list[DeploymentPoint] = []
     refused: dict[str, list[InputError]] = {}
-    full: list[tuple[float, Deployment, Load]] = []
+    full: list[tuple[float, Deployment, DeploymentLoad]] = []
     for done, (where, load) in enumerate(pairs):
         counted(done, len(pairs))
         try:
@@ -139,10 +139,12 @@ def sweep(
         refusals.append(Refusal(len(full), _why_full(architecture, full)))
     if not points:
         raise InputError(refusals[-1].example)
-    return Sweep(_with_fronts(points), tuple(refusals))
+    return DeploymentSweep(_with_fronts(points), tuple(refusals))
 
 
-def _why_full(architecture: Architecture, full: Sequence[tuple[float, Deployment, Load]]) -> str:
+def _why_full(
+    architecture: Architecture, full: Sequence[tuple[float, Deployment, DeploymentLoad]]
+) -> str:
     """What the point that lacks the least memory lacks, and what would do."""
     _, where, load = min(full, key=lambda one: one[0])
     try:
@@ -152,18 +154,20 @@ def _why_full(architecture: Architecture, full: Sequence[tuple[float, Deployment
     raise AssertionError("it has not fitted before")
 
 
-def fleet_of(where: Deployment, prices: Mapping[str, Price]) -> Fleet:
+def fleet_of(where: Deployment, prices: Mapping[str, Price]) -> InstanceFleet:
     """Where replicas of a deployment stand; one replica, whatever its data degree."""
     mesh = where.mesh
     cores = where.tensor * where.pipeline * where.cores_each
-    return Fleet(mesh.name, mesh.chips, mesh.cores_per_chip, cores, prices.get(mesh.name))
+    return InstanceFleet(mesh.name, mesh.chips, mesh.cores_per_chip, cores, prices.get(mesh.name))
 
 
-def _point(where: Deployment, load: Load, estimate: Estimate, prices: Mapping[str, Price]) -> Point:
+def _point(
+    where: Deployment, load: DeploymentLoad, estimate: Estimate, prices: Mapping[str, Price]
+) -> DeploymentPoint:
     fleet = fleet_of(where, prices)
     chips = fleet.chips(where.data)
     each = fleet.usd_per_chip_hour()
-    return Point(where, load, estimate, chips, None if each is None else each * chips)
+    return DeploymentPoint(where, load, estimate, chips, None if each is None else each * chips)
 
 
 def _kind(error: InputError) -> str:
@@ -173,14 +177,14 @@ def _kind(error: InputError) -> str:
     )
 
 
-def _with_fronts(points: Sequence[Point]) -> tuple[Point, ...]:
+def _with_fronts(points: Sequence[DeploymentPoint]) -> tuple[DeploymentPoint, ...]:
     rows = [point.row() for point in points]
     names: list[list[str]] = [[] for _ in points]
     for name, axes in FRONTS.items():
         for number in front([[_value(row, axis) for axis in axes] for row in rows]):
             names[number].append(name)
     return tuple(
-        Point(p.deployment, p.load, p.estimate, p.chips, p.usd_per_hour, tuple(fronts))
+        DeploymentPoint(p.deployment, p.load, p.estimate, p.chips, p.usd_per_hour, tuple(fronts))
         for p, fronts in zip(points, names, strict=True)
     )
 

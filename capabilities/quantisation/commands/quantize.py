@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.cli.files import output_option
-from tilesmith.cli.help import Explained, Option
+from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import json_option, seed_option, shape_option, threads_option
 from tilesmith.cli.values import Quantity
 from tilesmith.display.output import note, print_json, table
@@ -57,7 +57,7 @@ _SHOWN = 20
 @click.option(
     "--keep-node",
     "keep",
-    cls=Option,
+    cls=CommandOption,
     former=("--keep",),
     multiple=True,
     metavar="NODE",
@@ -66,7 +66,7 @@ _SHOWN = 20
 @click.option(
     "--largest-error",
     "budget",
-    cls=Option,
+    cls=CommandOption,
     former=("--budget",),
     type=Quantity(),
     help="The error allowed, such as 0.02: the most sensitive layers stay in fp32 for it.",

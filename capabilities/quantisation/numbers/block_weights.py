@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tilesmith.capabilities.quantisation.numbers.ranges import SMALLEST
-from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 from tilesmith.search_space.support.errors import InputError
 
 BITS = {"int4": 4, "int8": 8}
@@ -115,7 +115,7 @@ def _packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return codes if bits == 8 else np.asarray(codes[..., ::2] | codes[..., 1::2] << 4, np.uint8)
 
 
-def block_weights(layer: Layer, weights: NDArray[Any], blocks: Blocks) -> BlockWeights:
+def block_weights(layer: WeightedLayer, weights: NDArray[Any], blocks: Blocks) -> BlockWeights:
     """A product's weights in blocks."""
     transposed = layer.axis == 0
     columns = weights if transposed else weights.T

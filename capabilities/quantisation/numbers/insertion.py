@@ -24,7 +24,7 @@ from tilesmith.capabilities.quantisation.preparation.float_model import (
     readers_of,
     with_constants,
 )
-from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 
 
 def with_pairs(model: FloatModel, chosen: Parameters) -> onnx.ModelProto:
@@ -89,7 +89,7 @@ class _Insertion:
             self._scales[group] = scale, self._constant(f"{group}_zero_point", zero)
         return self._scales[group]
 
-    def _quantise_constants(self, node: onnx.NodeProto, layer: Layer) -> None:
+    def _quantise_constants(self, node: onnx.NodeProto, layer: WeightedLayer) -> None:
         weights = self._chosen.layers[layer.node]
         assert isinstance(weights, ByteWeights)  # whoever calibrates has no other
         node.input[1] = self._weights(layer, weights)
@@ -102,7 +102,7 @@ class _Insertion:
         self._add("DequantizeLinear", (whole, scales, zeros), name, axis=0)
         node.input[2] = name
 
-    def _weights(self, layer: Layer, weights: ByteWeights) -> str:
+    def _weights(self, layer: WeightedLayer, weights: ByteWeights) -> str:
         whole = self._constant(f"{layer.node}_weights_int8", weights.values)
         scales = self._constant(f"{layer.node}_weights_scale", weights.scales)
         zeros = np.zeros(weights.scales.shape, np.int8)

@@ -13,7 +13,7 @@ from tilesmith.capabilities.quantisation.numbers.histograms import Histogram
 from tilesmith.capabilities.quantisation.numbers.ranges import Affine, Method
 from tilesmith.capabilities.quantisation.numbers.weights import ByteWeights, byte_weights
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel
-from tilesmith.capabilities.quantisation.preparation.plan import Layer, Plan
+from tilesmith.capabilities.quantisation.preparation.plan import QuantisationPlan, WeightedLayer
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Parameters:
         layers: by node, the constants of every layer that is quantised.
     """
 
-    plan: Plan
+    plan: QuantisationPlan
     tensors: Mapping[str, Affine]
     layers: Mapping[str, ByteWeights | BlockWeights]
 
@@ -48,7 +48,7 @@ class Calibration:
     even: bool = False
     _weights: dict[tuple[str, float], ByteWeights] = field(default_factory=dict, compare=False)
 
-    def parameters(self, plan: Plan) -> Parameters:
+    def parameters(self, plan: QuantisationPlan) -> Parameters:
         """The numbers of a plan, whose tensors were seen."""
         tensors: dict[str, Affine] = {}
         for members in plan.members.values():
@@ -59,7 +59,7 @@ class Calibration:
         layers = {layer.node: self._layer(layer, tensors[layer.source]) for layer in plan.layers}
         return Parameters(plan, tensors, layers)
 
-    def _layer(self, layer: Layer, source: Affine) -> ByteWeights:
+    def _layer(self, layer: WeightedLayer, source: Affine) -> ByteWeights:
         key = layer.node, float(source.scale)
         if key not in self._weights:
             weights = self.model.constants[layer.weights]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.quantisation.numbers.ranges import SMALLEST
-from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 from tilesmith.search_space.support.errors import ModelError
 
 _MOST = 127
@@ -65,7 +65,7 @@ class ByteWeights:
 
 
 def byte_weights(
-    layer: Layer, weights: NDArray[Any], bias: NDArray[Any] | None, source_scale: np.float32
+    layer: WeightedLayer, weights: NDArray[Any], bias: NDArray[Any] | None, source_scale: np.float32
 ) -> ByteWeights:
     """A layer's constants as integers.
 
@@ -95,7 +95,7 @@ def byte_weights(
     return ByteWeights(values, scales, layer.axis, whole.astype(np.int32), source_scale)
 
 
-def checked_finite(layer: Layer, weights: NDArray[Any], bias: NDArray[Any] | None) -> None:
+def checked_finite(layer: WeightedLayer, weights: NDArray[Any], bias: NDArray[Any] | None) -> None:
     """Refuse weights with infinities or not-a-number in a sentence."""
     for what, values in (("weights", weights), ("bias", bias)):
         if values is not None and not np.isfinite(values).all():

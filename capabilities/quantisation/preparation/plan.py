@@ -1,4 +1,4 @@
-"""`Plan`: which tensors of a model become bytes, and who reads them as such.
+"""`QuantisationPlan`: which tensors of a model become bytes, and who reads them as such.
 
     Plan.of(model, layers) -> Plan
 
@@ -48,7 +48,7 @@ _BOUNDS = ("Relu", "Clip")
 
 
 @dataclass(frozen=True)
-class Layer:
+class WeightedLayer:
     """A convolution or product with constant weights.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuantisationPlan:
     """See the module's docstring.
 
     Attributes:
@@ -87,7 +87,7 @@ class Plan:
         groups: by tensor in bytes the one whose scale it has; itself where it has its own.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[WeightedLayer, ...]
     reads: tuple[_Read, ...]
     groups: Mapping[str, str]
 
@@ -103,11 +103,11 @@ class Plan:
     def of(
         cls,
         model: FloatModel,
-        layers: Iterable[Layer],
+        layers: Iterable[WeightedLayer],
         operators: tuple[str, ...] = OPERATORS,
         kept: frozenset[str] = frozenset(),
         fuse_residuals: bool = False,
-    ) -> Plan:
+    ) -> QuantisationPlan:
         """The plan that quantises the layers.
 
         Args:
@@ -236,13 +236,13 @@ def _depths(model: FloatModel) -> dict[str, int]:
     return depths
 
 
-def layers_of(model: FloatModel) -> tuple[Layer, ...]:
+def layers_of(model: FloatModel) -> tuple[WeightedLayer, ...]:
     """Every layer of a model, in its order."""
     layers = (_layer(model, node) for node in model.nodes)
     return tuple(layer for layer in layers if layer is not None)
 
 
-def _layer(model: FloatModel, node: onnx.NodeProto) -> Layer | None:
+def _layer(model: FloatModel, node: onnx.NodeProto) -> WeightedLayer | None:
     if node.op_type not in PRODUCTS or node.domain or len(node.input) < 2:
         return None
     weights, source = model.constants.get(node.input[1]), node.input[0]
@@ -250,18 +250,18 @@ def _layer(model: FloatModel, node: onnx.NodeProto) -> Layer | None:
         return None
     bias = node.input[2] if len(node.input) > 2 else ""
     if node.op_type == "Conv":
-        return Layer(node.name, "Conv", source, node.input[1], 0, bias)
+        return WeightedLayer(node.name, "Conv", source, node.input[1], 0, bias)
     if weights.ndim != 2:
         return None
     if node.op_type == "MatMul":
-        return Layer(node.name, "MatMul", source, node.input[1], 1)
+        return WeightedLayer(node.name, "MatMul", source, node.input[1], 1)
     if attribute(node, "transA", 0):
         return None
     axis = 0 if attribute(node, "transB", 0) else 1
-    return Layer(node.name, "Gemm", source, node.input[1], axis, bias)
+    return WeightedLayer(node.name, "Gemm", source, node.input[1], axis, bias)
 
 
-def multiplications(model: FloatModel, layer: Layer, elements: int) -> int:
+def multiplications(model: FloatModel, layer: WeightedLayer, elements: int) -> int:
     """How many multiplications a layer takes on a source of so many elements; about, where windows
     hang over edges."""
     weights, node = model.constants[layer.weights], model.by_name[layer.node]

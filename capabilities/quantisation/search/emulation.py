@@ -25,7 +25,7 @@ from onnx import helper
 
 from tilesmith.capabilities.quantisation.numbers.parameters import Parameters
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel, readers_of
-from tilesmith.capabilities.quantisation.preparation.plan import Layer, Plan
+from tilesmith.capabilities.quantisation.preparation.plan import QuantisationPlan, WeightedLayer
 from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.files.arrays import typed_only
 from tilesmith.compiler.onnx.importer import import_model
@@ -38,7 +38,7 @@ _NOT_ROUNDED = (np.float32(2.0**-60), np.float32(-np.inf), np.float32(np.inf))
 """A scale that is a power of two divides exactly, and no float32 that matters has digits below."""
 
 
-class Compiled:
+class CompiledForShapes:
     """A model that is compiled for each combination of shapes that it is given.
 
     Args:
@@ -87,7 +87,7 @@ class Floats:
         for name in seen:
             if name not in given and name not in model.outputs:
                 proto.graph.output.append(_given(name))
-        self._compiled = Compiled(proto, target, threads, model.constants)
+        self._compiled = CompiledForShapes(proto, target, threads, model.constants)
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """The model's outputs and the tensors, by name."""
@@ -102,14 +102,16 @@ class Emulation:
         plan: with everything that may be quantised.
     """
 
-    def __init__(self, model: FloatModel, plan: Plan, target: Target, threads: int = 1) -> None:
+    def __init__(
+        self, model: FloatModel, plan: QuantisationPlan, target: Target, threads: int = 1
+    ) -> None:
         self._model = model
         self._plan = plan
         self._names = {layer.node: _names(layer, model) for layer in plan.layers}
         proto = self._emulated()
         read = readers_of(proto.graph)
         left = {name: value for name, value in model.constants.items() if read[name]}
-        self._compiled = Compiled(proto, target, threads, left)
+        self._compiled = CompiledForShapes(proto, target, threads, left)
 
     def run(self, inputs: Arrays, chosen: Parameters) -> dict[str, NDArray[Any]]:
         """The outputs under a choice, by name.
@@ -183,7 +185,7 @@ def _given(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
 
 
-def _names(layer: Layer, model: FloatModel) -> tuple[str, str]:
+def _names(layer: WeightedLayer, model: FloatModel) -> tuple[str, str]:
     """Of a layer's inputs for weights and bias ("" for a bias that is not constant)."""
     constant = layer.bias in model.constants
     return f"emulated:{layer.node}/weights", f"emulated:{layer.node}/bias" if constant else ""

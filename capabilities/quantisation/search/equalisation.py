@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel, attribute
-from tilesmith.capabilities.quantisation.preparation.plan import Layer, layers_of
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer, layers_of
 from tilesmith.capabilities.quantisation.search.emulation import Arrays, Floats
 from tilesmith.search_space.hardware.target import Target
 
@@ -44,8 +44,8 @@ class _Pair:
         depthwise: whether the second multiplies each channel by weights of its own.
     """
 
-    first: Layer
-    second: Layer
+    first: WeightedLayer
+    second: WeightedLayer
     depthwise: bool
 
 
@@ -112,7 +112,9 @@ def pairs_of(model: FloatModel) -> tuple[_Pair, ...]:
     return tuple(pair for pair in pairs if pair is not None)
 
 
-def _pair(model: FloatModel, layers: dict[str, Layer], second: Layer) -> _Pair | None:
+def _pair(
+    model: FloatModel, layers: dict[str, WeightedLayer], second: WeightedLayer
+) -> _Pair | None:
     tensor = second.source
     maker = model.producers.get(tensor)
     while maker is not None and model.readers[tensor] == 1:
@@ -125,7 +127,7 @@ def _pair(model: FloatModel, layers: dict[str, Layer], second: Layer) -> _Pair |
     return None
 
 
-def _checked(model: FloatModel, first: Layer, second: Layer) -> _Pair | None:
+def _checked(model: FloatModel, first: WeightedLayer, second: WeightedLayer) -> _Pair | None:
     """The pair, if its constants are its own and its channels are those of axis 1."""
     kinds = {"Conv": 0, "Gemm": 1}
     if first.operator not in kinds or kinds[first.operator] != kinds.get(second.operator):

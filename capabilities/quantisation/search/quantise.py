@@ -18,12 +18,17 @@ from tilesmith.capabilities.quantisation.numbers.block_weights import BITS, Bloc
 from tilesmith.capabilities.quantisation.numbers.parameters import weight_error
 from tilesmith.capabilities.quantisation.numbers.ranges import Method
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel
-from tilesmith.capabilities.quantisation.preparation.plan import OPERATORS, Layer, layers_of
+from tilesmith.capabilities.quantisation.preparation.plan import OPERATORS, WeightedLayer, layers_of
 from tilesmith.capabilities.quantisation.search.calibration import refuse_infinite
-from tilesmith.capabilities.quantisation.search.emulation import Arrays, Compiled, Emulation, Floats
+from tilesmith.capabilities.quantisation.search.emulation import (
+    Arrays,
+    CompiledForShapes,
+    Emulation,
+    Floats,
+)
 from tilesmith.capabilities.quantisation.search.equalisation import equalised
 from tilesmith.capabilities.quantisation.search.sensitivities import (
-    Sensitivity,
+    LayerSensitivity,
     fewest_kept,
     sensitivities,
 )
@@ -86,9 +91,9 @@ class Quantised:
     """
 
     model: onnx.ModelProto
-    layers: tuple[Layer, ...]
+    layers: tuple[WeightedLayer, ...]
     kept: tuple[str, ...]
-    sensitivities: tuple[Sensitivity, ...]
+    sensitivities: tuple[LayerSensitivity, ...]
     accuracy: Accuracy | None
     calibrated: int
     measured: int
@@ -183,17 +188,17 @@ class _Work:
         if not self._measured:
             return None
         self._watch(f"comparing the quantised model on {len(self._measured)} samples")
-        compiled = Compiled(proto, self._target, self._options.threads)
+        compiled = CompiledForShapes(proto, self._target, self._options.threads)
         return accuracy(compiled.run, self._measured, self._expected)
 
-    def _decided(self) -> tuple[set[str], tuple[Sensitivity, ...]]:
+    def _decided(self) -> tuple[set[str], tuple[LayerSensitivity, ...]]:
         """The layers that stay in float32, and every layer's sensitivity if somebody asked."""
         way, budget = self._way, self._options.budget
         if budget is None and not self._options.sensitivities:
             return set(), ()
         emulation = Emulation(way.model, way.full, self._target, self._options.threads)
 
-        def error_of(layers: Sequence[Layer]) -> float:
+        def error_of(layers: Sequence[WeightedLayer]) -> float:
             chosen = way.chosen(layers)
             return accuracy(
                 lambda sample: emulation.run(sample, chosen), self._measured, self._expected
@@ -222,7 +227,7 @@ def _blocks(options: QuantiseOptions, method: Method) -> Blocks:
     return Blocks(bits, options.block, options.symmetric, search)
 
 
-def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, ...]:
+def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[WeightedLayer, ...]:
     """The layers that may be quantised.
 
     Raises:
@@ -258,7 +263,7 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
     return chosen
 
 
-def _layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, ...]:
+def _layers(model: FloatModel, options: QuantiseOptions) -> tuple[WeightedLayer, ...]:
     """The model's layers; weights in blocks are those of products alone."""
     layers = layers_of(model)
     return tuple(layer for layer in layers if not (options.weights and layer.operator == "Conv"))

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 from tilesmith.jobs.measures.output_errors import sqnr_db
 
-ErrorOf = Callable[[Sequence[Layer]], float]
+ErrorOf = Callable[[Sequence[WeightedLayer]], float]
 """The error of the model's outputs where these layers are quantised."""
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class LayerSensitivity:
     """What a layer alone does to the outputs.
 
     Attributes:
@@ -26,7 +26,7 @@ class Sensitivity:
         share: of the model's multiplications that are the layer's.
     """
 
-    layer: Layer
+    layer: WeightedLayer
     error: float
     share: float
 
@@ -37,11 +37,11 @@ class Sensitivity:
 
 
 def sensitivities(
-    layers: Sequence[Layer],
+    layers: Sequence[WeightedLayer],
     work: dict[str, int],
     error_of: ErrorOf,
     watch: Callable[[int], None] = lambda done: None,
-) -> tuple[Sensitivity, ...]:
+) -> tuple[LayerSensitivity, ...]:
     """Every layer's, the most sensitive first.
 
     Args:
@@ -51,12 +51,12 @@ def sensitivities(
     whole = max(1, sum(work.values()))
     measured = []
     for done, layer in enumerate(layers):
-        measured.append(Sensitivity(layer, error_of([layer]), work.get(layer.node, 0) / whole))
+        measured.append(LayerSensitivity(layer, error_of([layer]), work.get(layer.node, 0) / whole))
         watch(done + 1)
     return tuple(sorted(measured, key=lambda s: -s.error))
 
 
-def fewest_kept(ranked: Sequence[Sensitivity], budget: float, error_of: ErrorOf) -> set[str]:
+def fewest_kept(ranked: Sequence[LayerSensitivity], budget: float, error_of: ErrorOf) -> set[str]:
     """The nodes to leave in float32 so that the error is within a budget, as few as are found.
 
     The most sensitive are left out until the whole model is within the budget (how many, by

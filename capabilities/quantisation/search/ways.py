@@ -31,7 +31,11 @@ from tilesmith.capabilities.quantisation.preparation.float_model import (
     readers_of,
     with_constants,
 )
-from tilesmith.capabilities.quantisation.preparation.plan import Layer, Plan, multiplications
+from tilesmith.capabilities.quantisation.preparation.plan import (
+    QuantisationPlan,
+    WeightedLayer,
+    multiplications,
+)
 from tilesmith.capabilities.quantisation.search.calibration import observed
 from tilesmith.capabilities.quantisation.search.emulation import Arrays, Floats
 
@@ -46,15 +50,15 @@ class Way(ABC):
     """
 
     model: FloatModel
-    layers: tuple[Layer, ...]
-    full: Plan
+    layers: tuple[WeightedLayer, ...]
+    full: QuantisationPlan
 
     @abstractmethod
-    def chosen(self, layers: Iterable[Layer]) -> Parameters:
+    def chosen(self, layers: Iterable[WeightedLayer]) -> Parameters:
         """The numbers of some layers."""
 
     @abstractmethod
-    def work(self, layer: Layer) -> int:
+    def work(self, layer: WeightedLayer) -> int:
         """What a layer costs, in units that are the same for all."""
 
     @abstractmethod
@@ -66,7 +70,7 @@ class WithBytes(Way):
     """Activations and weights in bytes.
 
     Args:
-        operators, kept, fuse_residuals: as `Plan.of`.
+        operators, kept, fuse_residuals: as `QuantisationPlan.of`.
         method, symmetric: as `Calibration`.
 
     Attributes:
@@ -76,7 +80,7 @@ class WithBytes(Way):
     def __init__(
         self,
         model: FloatModel,
-        layers: tuple[Layer, ...],
+        layers: tuple[WeightedLayer, ...],
         operators: tuple[str, ...],
         kept: frozenset[str],
         method: Method,
@@ -97,13 +101,15 @@ class WithBytes(Way):
             self.model, seen, self._method, self._symmetric, self._fuse_residuals
         )
 
-    def _plan(self, layers: Iterable[Layer]) -> Plan:
-        return Plan.of(self.model, layers, self._operators, self._kept, self._fuse_residuals)
+    def _plan(self, layers: Iterable[WeightedLayer]) -> QuantisationPlan:
+        return QuantisationPlan.of(
+            self.model, layers, self._operators, self._kept, self._fuse_residuals
+        )
 
-    def chosen(self, layers: Iterable[Layer]) -> Parameters:
+    def chosen(self, layers: Iterable[WeightedLayer]) -> Parameters:
         return self._calibration.parameters(self._plan(layers))
 
-    def work(self, layer: Layer) -> int:
+    def work(self, layer: WeightedLayer) -> int:
         return multiplications(self.model, layer, self._calibration.seen[layer.source].total)
 
     def written(self, chosen: Parameters) -> onnx.ModelProto:
@@ -113,26 +119,30 @@ class WithBytes(Way):
 class WithBlocks(Way):
     """Weights of products in blocks; nothing else changes."""
 
-    def __init__(self, model: FloatModel, layers: tuple[Layer, ...], blocks: Blocks) -> None:
+    def __init__(
+        self, model: FloatModel, layers: tuple[WeightedLayer, ...], blocks: Blocks
+    ) -> None:
         self.model, self.layers = model, layers
-        self.full = Plan(layers, (), {})
+        self.full = QuantisationPlan(layers, (), {})
         self._blocks = blocks
         self._known: dict[str, BlockWeights] = {}
 
-    def chosen(self, layers: Iterable[Layer]) -> Parameters:
+    def chosen(self, layers: Iterable[WeightedLayer]) -> Parameters:
         wanted = tuple(layers)
         return Parameters(
-            Plan(wanted, (), {}), {}, {layer.node: self._weights(layer) for layer in wanted}
+            QuantisationPlan(wanted, (), {}),
+            {},
+            {layer.node: self._weights(layer) for layer in wanted},
         )
 
-    def _weights(self, layer: Layer) -> BlockWeights:
+    def _weights(self, layer: WeightedLayer) -> BlockWeights:
         if layer.node not in self._known:
             weights = self.model.constants[layer.weights]
             checked_finite(layer, weights, None)
             self._known[layer.node] = block_weights(layer, weights, self._blocks)
         return self._known[layer.node]
 
-    def work(self, layer: Layer) -> int:
+    def work(self, layer: WeightedLayer) -> int:
         return int(self.model.constants[layer.weights].size)
 
     def written(self, chosen: Parameters) -> onnx.ModelProto:

@@ -8,7 +8,7 @@ import click
 
 from tilesmith.cli.help import Explained
 from tilesmith.cli.options import Listed, json_option, set_option
-from tilesmith.cli.values import Size
+from tilesmith.cli.values import ByteSize
 from tilesmith.display.output import print_json, table
 from tilesmith.search_space.meshes.mesh import COLLECTIVE_KINDS, CollectiveKind
 
@@ -41,8 +41,12 @@ if TYPE_CHECKING:
 @click.option(
     "--all-groups", is_flag=True, help="All groups of so many cores at the same time, not one."
 )
-@click.option("--from", "first", type=Size(), default="1KiB", show_default=True, help="Least size.")
-@click.option("--to", "last", type=Size(), default="1GiB", show_default=True, help="Largest size.")
+@click.option(
+    "--from", "first", type=ByteSize(), default="1KiB", show_default=True, help="Least size."
+)
+@click.option(
+    "--to", "last", type=ByteSize(), default="1GiB", show_default=True, help="Largest size."
+)
 @click.option("--factor", type=click.IntRange(min=2), default=4, show_default=True)
 @click.option("--timeline", is_flag=True, help="Simulate every transfer over the links, too.")
 @json_option

@@ -16,7 +16,7 @@ from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.sharding.jobs import Sharded
-    from tilesmith.capabilities.sharding.partitioning.pipeline import Pipeline
+    from tilesmith.capabilities.sharding.partitioning.pipeline import MeshPipeline
     from tilesmith.compiler.backends.many_cores import Played
 
 
@@ -177,7 +177,7 @@ def _cores(axes: Mapping[str, int]) -> str:
     return f"{math.prod(axes.values())} cores ({names})" if names else "one core"
 
 
-def _stages(pipeline: Pipeline) -> str:
+def _stages(pipeline: MeshPipeline) -> str:
     header = ("stage", "operators", "us", "of it receiving", "bytes received", "weights a core")
     rows = [
         (number, stage.last - stage.first, stage.us, stage.receive_us, stage.sent_bytes,

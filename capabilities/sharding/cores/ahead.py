@@ -14,7 +14,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.sharding.partitioning.program import Move, Program, Segment
+from tilesmith.capabilities.sharding.partitioning.program import (
+    Move,
+    ProgramSegment,
+    ShardedProgram,
+)
 from tilesmith.capabilities.sharding.partitioning.resharding import run_step
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.host.reference import run_reference
@@ -35,13 +39,13 @@ class Divided:
         program: what is left for the cores; it reads tensors that `ahead` makes, too.
     """
 
-    ahead: tuple[Segment | Move, ...]
-    program: Program
+    ahead: tuple[ProgramSegment | Move, ...]
+    program: ShardedProgram
 
     @property
     def operators(self) -> int:
         """How many operators the host runs, for each core."""
-        return sum(len(item.graph.nodes) for item in self.ahead if isinstance(item, Segment))
+        return sum(len(item.graph.nodes) for item in self.ahead if isinstance(item, ProgramSegment))
 
     def prepared(self, given: Sequence[Arrays]) -> list[dict[str, NDArray[Any]]]:
         """What every core is given, with what the host makes of it."""
@@ -58,12 +62,12 @@ class Divided:
         return held
 
 
-def divided(program: Program) -> Divided:
+def divided(program: ShardedProgram) -> Divided:
     """Take what only reads a caller's whole numbers out of a program."""
     placed = (*program.inputs, *program.weights)
     known = {p.local for p in placed if not is_floating(p.info.dtype)} | program.starts.keys()
-    ahead: list[Segment | Move] = []
-    rest: list[Segment | Move] = []
+    ahead: list[ProgramSegment | Move] = []
+    rest: list[ProgramSegment | Move] = []
     stages: list[int] = []
     for item, stage in zip(program.order, program.stages, strict=True):
         if isinstance(item, Move):
@@ -77,10 +81,10 @@ def divided(program: Program) -> Divided:
         late = [node for node in item.graph.nodes if node not in set(early)]
         if early:
             written = [name for node in early for name in node.writes]
-            ahead.append(Segment(_part(item.graph, early, written)))
+            ahead.append(ProgramSegment(_part(item.graph, early, written)))
         if late:
             written = [info.name for info in item.graph.outputs if info.name not in known]
-            rest.append(Segment(_part(item.graph, late, written) if early else item.graph))
+            rest.append(ProgramSegment(_part(item.graph, late, written) if early else item.graph))
             stages.append(stage)
     left = replace(program, order=tuple(rest), stages=tuple(stages))
     return Divided(tuple(ahead), left)

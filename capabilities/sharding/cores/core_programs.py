@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.sharding.cores.exchanges import Held, Seat, exchanges, needs_spare
-from tilesmith.capabilities.sharding.partitioning.program import Move, Program, Segment
+from tilesmith.capabilities.sharding.cores.exchanges import CoreTensor, Seat, exchanges, needs_spare
+from tilesmith.capabilities.sharding.partitioning.program import (
+    Move,
+    ProgramSegment,
+    ShardedProgram,
+)
 from tilesmith.compiler.backends.many_cores import CoreProgram, Exchange, ExchangeKind
 from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.graph.graph import Graph, TensorInfo
@@ -82,7 +86,12 @@ Recipes = dict[tuple[str, bytes], Recipe]
 
 
 def one_core(
-    program: Program, machine: Mesh, where: CoreInStage, own: Arrays, known: Recipes, pieces: int
+    program: ShardedProgram,
+    machine: Mesh,
+    where: CoreInStage,
+    own: Arrays,
+    known: Recipes,
+    pieces: int,
 ) -> OneCore:
     """Compile what a core runs.
 
@@ -106,7 +115,7 @@ class _Core:
         where: tensors that are there so far.
     """
 
-    whole: Program
+    whole: ShardedProgram
     machine: Mesh
     place: CoreInStage
     own: Arrays
@@ -127,7 +136,7 @@ class _Core:
         for name in self.whole.crossing(stage - 1):
             self._receive(name)
         for item in self.whole.stage(stage):
-            if isinstance(item, Segment):
+            if isinstance(item, ProgramSegment):
                 self._segment(item.graph)
             else:
                 self._move(item)
@@ -254,7 +263,7 @@ class _Core:
         result = TensorRef(info, Place("arena", self._room(info.nbytes)), source.stored)
         dtype = source.stored or info.dtype
         elements = needs_spare(move, self.whole.mesh)
-        spare = Held(Place("arena", self._room(elements * size_of(dtype))), dtype, elements)
+        spare = CoreTensor(Place("arena", self._room(elements * size_of(dtype))), dtype, elements)
         self.order += exchanges(
             move, self.place.seat, _held(source), _held(result), spare, self.pieces
         )
@@ -279,8 +288,8 @@ class _Core:
         return ref
 
 
-def _held(ref: TensorRef) -> Held:
-    return Held(ref.place, ref.stored or ref.info.dtype, ref.info.elements)
+def _held(ref: TensorRef) -> CoreTensor:
+    return CoreTensor(ref.place, ref.stored or ref.info.dtype, ref.info.elements)
 
 
 def _nbytes(ref: TensorRef) -> int:

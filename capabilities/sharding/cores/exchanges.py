@@ -20,7 +20,7 @@ from tilesmith.search_space.expressions.dtypes import size_of
 
 
 @dataclass(frozen=True)
-class Held:
+class CoreTensor:
     """A tensor in a core's memory."""
 
     place: Place
@@ -81,7 +81,12 @@ class Seat:
 
 
 def exchanges(
-    move: Move, seat: Seat, source: Held, result: Held, spare: Held, pieces: int = 1
+    move: Move,
+    seat: Seat,
+    source: CoreTensor,
+    result: CoreTensor,
+    spare: CoreTensor,
+    pieces: int = 1,
 ) -> list[Exchange]:
     """What one core does for a move.
 

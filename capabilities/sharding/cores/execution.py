@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.sharding.layouts.specs import assembled, part
-from tilesmith.capabilities.sharding.partitioning.program import Move, Program
+from tilesmith.capabilities.sharding.partitioning.program import Move, ShardedProgram
 from tilesmith.capabilities.sharding.partitioning.resharding import run_step
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
@@ -41,7 +41,7 @@ def compiled_for(target: Target) -> Runner:
 
 
 def execute(
-    program: Program, inputs: Arrays, runner: Runner = by_reference
+    program: ShardedProgram, inputs: Arrays, runner: Runner = by_reference
 ) -> dict[str, NDArray[Any]]:
     """The model's outputs by name, from its whole inputs by name.
 
@@ -70,7 +70,7 @@ def execute(
     return outputs
 
 
-def parts_of(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:
+def parts_of(program: ShardedProgram, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:
     """What each core is given: its parts of inputs and weights, and where its parts begin.
 
     Raises:
@@ -95,7 +95,9 @@ def parts_of(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:
     ]
 
 
-def _run(program: Program, stage: int, held: list[dict[str, NDArray[Any]]], runner: Runner) -> None:
+def _run(
+    program: ShardedProgram, stage: int, held: list[dict[str, NDArray[Any]]], runner: Runner
+) -> None:
     """Run a stage on what its cores hold, which then hold what they make as well."""
     for item in program.stage(stage):
         if isinstance(item, Move):

@@ -26,7 +26,7 @@ from tilesmith.capabilities.sharding.cores.core_programs import (
 from tilesmith.capabilities.sharding.cores.exchanges import Seat
 from tilesmith.capabilities.sharding.cores.execution import parts_of
 from tilesmith.capabilities.sharding.layouts.specs import assembled
-from tilesmith.capabilities.sharding.partitioning.program import Placed, Program
+from tilesmith.capabilities.sharding.partitioning.program import Placed, ShardedProgram
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.backends.many_cores import LinkedCores, Played
 from tilesmith.compiler.graph.indices import index_fault
@@ -107,7 +107,7 @@ class ShardedStreams:
         return self.linked.play()
 
 
-def streams_of(program: Program, machine: Mesh, microbatches: int = 1) -> ShardedStreams:
+def streams_of(program: ShardedProgram, machine: Mesh, microbatches: int = 1) -> ShardedStreams:
     """Compile, link and verify a sharded model for its cores.
 
     Raises:
@@ -121,7 +121,7 @@ def streams_of(program: Program, machine: Mesh, microbatches: int = 1) -> Sharde
     return min(linked, key=lambda streams: streams.play().makespan_us)
 
 
-def _piece_counts(program: Program) -> tuple[int, ...]:
+def _piece_counts(program: ShardedProgram) -> tuple[int, ...]:
     """Into how many pieces sums are tried to be cut; small ones are all start-up."""
     sums = (move for move in program.moves if move.step.kind == "all_reduce")
     largest = max((program.tensors[move.source].nbytes for move in sums), default=0)

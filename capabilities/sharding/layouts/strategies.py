@@ -1,4 +1,4 @@
-"""`Strategy`: one way to compute a node on a mesh: what each mesh axis does to it.
+"""`ShardingStrategy`: one way to compute a node on a mesh: what each mesh axis does to it.
 
 For each axis of the mesh: it cuts one factor of the node's dimension map, it holds terms of a sum
 that the node hands on (where it is linear), or its cores compute the same. Which specs a node reads
@@ -26,7 +26,7 @@ CutFactor = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Strategy:
+class ShardingStrategy:
     """One way to compute a node.
 
     Attributes:
@@ -54,7 +54,7 @@ class Strategy:
 
 def strategies_of(
     mapping: DimensionMap, mesh: LogicalMesh, blocks: Blocks | None = None
-) -> tuple[Strategy, ...]:
+) -> tuple[ShardingStrategy, ...]:
     """Every strategy of a node; the first computes all of it on every core.
 
     Args:
@@ -66,7 +66,7 @@ def strategies_of(
             inside = (blocks or {}).get(number, ()) if factor.kind != "looked_up" else ()
             choices += [("", number, count) for count in (1, *sorted(set(inside) - {1}))]
     choices += [("", group) for group in range(len(mapping.linear))]
-    distinct: dict[tuple[Specs, Specs], Strategy] = {}
+    distinct: dict[tuple[Specs, Specs], ShardingStrategy] = {}
     for chosen in itertools.product((None, *choices), repeat=len(mesh.names)):
         named = [(a, *c[1:]) for a, c in zip(mesh.names, chosen, strict=True) if c is not None]
         cut = tuple((c[0], c[1], c[2]) for c in named if len(c) == 3)
@@ -85,7 +85,7 @@ def strategy(
     mesh: LogicalMesh,
     cut: tuple[CutFactor, ...],
     passed: tuple[tuple[str, int], ...] = (),
-) -> Strategy | None:
+) -> ShardingStrategy | None:
     """The strategy in which axes cut these factors; None where something does not divide."""
     inside: dict[int, list[Cut]] = {}
     for number, factor in enumerate(mapping.factors):
@@ -107,7 +107,7 @@ def strategy(
         partial += [axis for axis, group in handed.items() if number in mapping.linear[group]]
         inputs.append(spec(dims, partial))
     outputs = tuple(spec(dims, [*sums, *handed]) for dims in mapping.outputs)
-    return Strategy(cut, passed, tuple(inputs), outputs)
+    return ShardingStrategy(cut, passed, tuple(inputs), outputs)
 
 
 def _nested(asked: Sequence[tuple[str, int]], mesh: LogicalMesh) -> list[Cut]:

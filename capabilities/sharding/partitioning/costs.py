@@ -16,9 +16,13 @@ from typing import get_args
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape
-from tilesmith.capabilities.sharding.layouts.strategies import Strategy
+from tilesmith.capabilities.sharding.layouts.strategies import ShardingStrategy
 from tilesmith.capabilities.sharding.partitioning.localise import elements, single
-from tilesmith.capabilities.sharding.partitioning.resharding import COLLECTIVES, Step, steps_between
+from tilesmith.capabilities.sharding.partitioning.resharding import (
+    COLLECTIVES,
+    ReshardingStep,
+    steps_between,
+)
 from tilesmith.compiler.backends.backend import backends
 from tilesmith.compiler.driver.build import prepared
 from tilesmith.compiler.graph.graph import Graph, Node
@@ -64,7 +68,9 @@ class Costs:
         """Pace of one core's memory."""
         return self.machine.chip_gbps / self.machine.cores_per_chip
 
-    def node(self, graph: Graph, node: Node, mapping: DimensionMap, strategy: Strategy) -> int:
+    def node(
+        self, graph: Graph, node: Node, mapping: DimensionMap, strategy: ShardingStrategy
+    ) -> int:
         """ns of a node's part on one core."""
         shapes = tuple(
             None if spec is None else local_shape(spec, graph.info(name).dims, self.mesh.sizes)
@@ -119,7 +125,7 @@ class Costs:
             self._moves[key] = sum(self.step(step, shape, dtype) for step in steps)
         return self._moves[key]
 
-    def step(self, step: Step, shape: Sequence[int], dtype: str) -> int:
+    def step(self, step: ReshardingStep, shape: Sequence[int], dtype: str) -> int:
         """ns of one collective; of what a core does alone, the copying."""
         if step.kind not in COLLECTIVES:
             kept = local_shape(step.after, shape, self.mesh.sizes)

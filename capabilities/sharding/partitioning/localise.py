@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape
-from tilesmith.capabilities.sharding.layouts.strategies import Strategy
+from tilesmith.capabilities.sharding.layouts.strategies import ShardingStrategy
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
 from tilesmith.search_space.expressions.dtypes import NAMES
 
@@ -60,7 +60,7 @@ class LocalGraph:
             name = f"{base}.{number}"
         return name
 
-    def add(self, node: Node, mapping: DimensionMap, strategy: Strategy) -> None:
+    def add(self, node: Node, mapping: DimensionMap, strategy: ShardingStrategy) -> None:
         """A node's part; its names are tensors of this graph."""
         if mapping.localise is None:
             self.nodes.append(node)
@@ -94,7 +94,7 @@ class _NodeOnCore:
     """`dimension_maps.Local` of one node."""
 
     graph: LocalGraph
-    strategy: Strategy
+    strategy: ShardingStrategy
 
     def info(self, name: str) -> TensorInfo:
         return self.graph.tensors[name]
@@ -147,7 +147,7 @@ def is_weight(graph: Graph, name: str, spec: Spec) -> bool:
 
 
 def single(
-    graph: Graph, node: Node, mapping: DimensionMap, strategy: Strategy, mesh: LogicalMesh
+    graph: Graph, node: Node, mapping: DimensionMap, strategy: ShardingStrategy, mesh: LogicalMesh
 ) -> Graph:
     """A graph of one core's part of one node alone, whose cost is the node's."""
     local = LocalGraph(mesh)

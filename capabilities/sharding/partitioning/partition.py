@@ -14,9 +14,14 @@ from dataclasses import dataclass, field, replace
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap, dimension_map
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec
-from tilesmith.capabilities.sharding.layouts.strategies import Strategy
+from tilesmith.capabilities.sharding.layouts.strategies import ShardingStrategy
 from tilesmith.capabilities.sharding.partitioning.localise import LocalGraph, is_weight
-from tilesmith.capabilities.sharding.partitioning.program import Move, Placed, Program, Segment
+from tilesmith.capabilities.sharding.partitioning.program import (
+    Move,
+    Placed,
+    ProgramSegment,
+    ShardedProgram,
+)
 from tilesmith.capabilities.sharding.partitioning.resharding import steps_between
 from tilesmith.compiler.graph.graph import Graph, Node
 
@@ -34,7 +39,7 @@ class Sharding:
 
     graph: Graph
     mesh: LogicalMesh
-    strategies: Mapping[Node, Strategy]
+    strategies: Mapping[Node, ShardingStrategy]
     specs: Mapping[str, Spec]
     outputs: Mapping[str, Spec] = field(default_factory=dict)
 
@@ -52,7 +57,7 @@ class Sharding:
         return self.specs.get(name) or self.produced(name)
 
 
-def partition(sharding: Sharding, stages: Mapping[Node, int] | None = None) -> Program:
+def partition(sharding: Sharding, stages: Mapping[Node, int] | None = None) -> ShardedProgram:
     """One program for all cores; or one for the cores of each stage of a pipeline.
 
     Args:
@@ -73,7 +78,7 @@ class _Partitioner:
         self.inside: list[Placed] = []
         self._cut = 0
 
-    def run(self) -> Program:
+    def run(self) -> ShardedProgram:
         for node in self.graph.nodes:
             if self.stages.get(node, 0) != self.stage:
                 self._close()
@@ -81,7 +86,7 @@ class _Partitioner:
             self._add(node)
         outputs = tuple(self._output(info.name) for info in self.graph.outputs)
         self._close()
-        return Program(
+        return ShardedProgram(
             self.graph.name,
             self.sharding.mesh,
             tuple(self.inputs),
@@ -162,10 +167,10 @@ class _Partitioner:
         self.staged[len(self.order)] = self.stage
         self.order.append(item)
 
-    def _with_bounds(self, outputs: Sequence[Placed]) -> tuple[Segment | Move, ...]:
+    def _with_bounds(self, outputs: Sequence[Placed]) -> tuple[ProgramSegment | Move, ...]:
         """Segments whose inputs are what they read, and outputs what is read after them."""
         wanted = {placed.local for placed in outputs}
-        result: list[Segment | Move] = []
+        result: list[ProgramSegment | Move] = []
         for item in reversed(self.order):
             if isinstance(item, Move):
                 wanted.add(item.source)
@@ -173,6 +178,6 @@ class _Partitioner:
                 continue
             name = f"{self.graph.name}.{len(self.order) - len(result)}"
             graph = self.local.graph(name, item, wanted, self.graph.opsets)
-            result.append(Segment(graph))
+            result.append(ProgramSegment(graph))
             wanted.update(info.name for info in graph.inputs)
         return tuple(reversed(result))

@@ -53,7 +53,7 @@ class _Stage:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class MeshPipeline:
     """The best cuts into stages."""
 
     stages: tuple[_Stage, ...]
@@ -93,7 +93,7 @@ class Pipeline:
         }
 
 
-def pipeline_of(sharding: Sharding, costs: Costs, stages: int, microbatches: int) -> Pipeline:
+def pipeline_of(sharding: Sharding, costs: Costs, stages: int, microbatches: int) -> MeshPipeline:
     """The best cuts of a sharded model into stages.
 
     Raises:
@@ -158,7 +158,7 @@ class _Cutter:
         """us for a core to send so many bytes to its like in the next stage."""
         return self.costs.send(size, self.costs.mesh.size) / 1e3 if size else 0.0
 
-    def best(self) -> Pipeline:
+    def best(self) -> MeshPipeline:
         inner = sorted(range(1, self.size), key=lambda b: (self.crossing[b], b))
         bounds = [0, *sorted(inner[: max(_BOUNDARIES, self.count - 1)]), self.size]
         # (slowest, sum of receiving, cuts) that nothing beats, for each boundary
@@ -183,7 +183,7 @@ class _Cutter:
                 "or more cores for each"
             )
         chosen = min(final, key=lambda f: ((self.microbatches - 1) * f[0] + f[1], f[2]))
-        return Pipeline(self._stages(chosen[2]), self.microbatches)
+        return MeshPipeline(self._stages(chosen[2]), self.microbatches)
 
     def _fitting(self, first: int, ends: Sequence[int]) -> list[int]:
         """Ends of stages that begin at a boundary whose weights fit a core."""

@@ -1,4 +1,4 @@
-"""`Program`: what every core of a mesh runs: one program for all, on parts of the tensors.
+"""`ShardedProgram`: what every core of a mesh runs: one program for all, on parts of the tensors.
 
 It is the model's graph with local shapes, cut into segments of plain operators, and moves between
 them: collectives and local changes of a spec. Weights that are cut are inputs of the segments, so
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec
 from tilesmith.capabilities.sharding.partitioning.localise import Start
-from tilesmith.capabilities.sharding.partitioning.resharding import Step
+from tilesmith.capabilities.sharding.partitioning.resharding import ReshardingStep
 from tilesmith.compiler.graph.graph import Graph, TensorInfo
 from tilesmith.compiler.numerics.precision import held_as
 from tilesmith.search_space.expressions.dtypes import size_of
@@ -36,7 +36,7 @@ class Move:
         shape: the whole tensor's.
     """
 
-    step: Step
+    step: ReshardingStep
     source: str
     result: str
     tensor: str
@@ -44,7 +44,7 @@ class Move:
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
+class ProgramSegment:
     """Operators between two moves; `graph` computes one core's part of them."""
 
     graph: Graph
@@ -60,7 +60,7 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ShardedProgram:
     """A model on a mesh.
 
     Attributes:
@@ -82,12 +82,12 @@ class Program:
     weights: tuple[Placed, ...]
     values: Mapping[str, NDArray[Any]]
     starts: Mapping[str, Start]
-    order: tuple[Segment | Move, ...]
+    order: tuple[ProgramSegment | Move, ...]
     tensors: Mapping[str, TensorInfo]
     stages: tuple[int, ...]
     precision: str = "fp32"
 
-    def stage(self, number: int) -> tuple[Segment | Move, ...]:
+    def stage(self, number: int) -> tuple[ProgramSegment | Move, ...]:
         """What the cores of a stage run."""
         pairs = zip(self.order, self.stages, strict=True)
         return tuple(item for item, stage in pairs if stage == number)
@@ -119,8 +119,8 @@ class Program:
         return tuple(item for item in self.order if isinstance(item, Move))
 
     @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        return tuple(item for item in self.order if isinstance(item, Segment))
+    def segments(self) -> tuple[ProgramSegment, ...]:
+        return tuple(item for item in self.order if isinstance(item, ProgramSegment))
 
     @property
     def weight_bytes(self) -> int:
@@ -161,7 +161,7 @@ class Program:
         return info.elements * size if info.known else 0
 
 
-def _reads(item: Segment | Move) -> Iterator[str]:
+def _reads(item: ProgramSegment | Move) -> Iterator[str]:
     if isinstance(item, Move):
         yield item.source
     else:
@@ -169,7 +169,7 @@ def _reads(item: Segment | Move) -> Iterator[str]:
             yield from node.reads
 
 
-def _writes(item: Segment | Move) -> Iterator[str]:
+def _writes(item: ProgramSegment | Move) -> Iterator[str]:
     if isinstance(item, Move):
         yield item.result
     else:

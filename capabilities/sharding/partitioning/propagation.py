@@ -19,7 +19,7 @@ from tilesmith.capabilities.sharding.layouts.dimension_maps import (
     dimension_map,
 )
 from tilesmith.capabilities.sharding.layouts.specs import Spec
-from tilesmith.capabilities.sharding.layouts.strategies import Strategy, strategy
+from tilesmith.capabilities.sharding.layouts.strategies import ShardingStrategy, strategy
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding
 from tilesmith.compiler.graph.graph import Graph, Node
@@ -99,16 +99,16 @@ class _Propagation:
                 best = cost, {**self.cuts[node], **more}
         return best[1] if best is not None else None
 
-    def _legal(self, node: Node, cut: Mapping[str, Place]) -> Strategy | None:
+    def _legal(self, node: Node, cut: Mapping[str, Place]) -> ShardingStrategy | None:
         ordered = tuple((axis, *cut[axis]) for axis in self.mesh.names if axis in cut)
         return strategy(self.maps[node], self.mesh, ordered)
 
-    def _strategy(self, node: Node, cut: Mapping[str, Place]) -> Strategy:
+    def _strategy(self, node: Node, cut: Mapping[str, Place]) -> ShardingStrategy:
         strategy = self._legal(node, cut)
         assert strategy is not None, node.describe()
         return strategy
 
-    def _cost(self, node: Node, strategy: Strategy) -> int:
+    def _cost(self, node: Node, strategy: ShardingStrategy) -> int:
         """ns of computing so, and of resharding what is known."""
         total = self.costs.node(self.graph, node, self.maps[node], strategy)
         for name, wanted in zip(node.inputs, strategy.inputs, strict=True):

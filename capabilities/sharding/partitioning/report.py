@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
-from tilesmith.capabilities.sharding.partitioning.program import Program
+from tilesmith.capabilities.sharding.partitioning.program import ShardedProgram
 from tilesmith.capabilities.sharding.partitioning.resharding import COLLECTIVES
 from tilesmith.compiler.driver.build import prepared
 
@@ -67,7 +67,7 @@ class Account:
         }
 
 
-def account(program: Program, costs: Costs) -> Account:
+def account(program: ShardedProgram, costs: Costs) -> Account:
     """The account of a program at the prices of its machine."""
     compute = sum(sum(costs.kernels(prepared(segment.graph))) for segment in program.segments)
     compute += sum(
@@ -100,7 +100,7 @@ def account(program: Program, costs: Costs) -> Account:
     )
 
 
-def _rows(program: Program) -> list[_TensorRow]:
+def _rows(program: ShardedProgram) -> list[_TensorRow]:
     rows = []
     for role, group in (
         ("input", program.inputs),

@@ -33,7 +33,7 @@ COLLECTIVES: tuple[StepKind, ...] = ("all_reduce", "all_gather", "reduce_scatter
 
 
 @dataclass(frozen=True)
-class Step:
+class ReshardingStep:
     """One collective (or local change) between two specs.
 
     Attributes:
@@ -55,9 +55,9 @@ class Step:
 
 def steps_between(
     source: Spec, wanted: Spec, shape: Sequence[int], mesh: LogicalMesh
-) -> tuple[Step, ...]:
+) -> tuple[ReshardingStep, ...]:
     """The collectives that make `wanted` of `source`; both are legal for the shape."""
-    steps: list[Step] = []
+    steps: list[ReshardingStep] = []
     current = source
     rounds = Rounds(f"resharding {source} to {wanted}", 16 * (len(mesh.names) + 1))
     while current != wanted:
@@ -68,7 +68,7 @@ def steps_between(
     return tuple(steps)
 
 
-def _next(current: Spec, wanted: Spec, shape: Sequence[int], mesh: LogicalMesh) -> Step:
+def _next(current: Spec, wanted: Spec, shape: Sequence[int], mesh: LogicalMesh) -> ReshardingStep:
     moves: list[tuple[StepKind, str, Spec]] = []
     gone: list[str] = []
     summed: list[str] = []
@@ -92,20 +92,20 @@ def _next(current: Spec, wanted: Spec, shape: Sequence[int], mesh: LogicalMesh) 
     order: tuple[StepKind, ...] = ("slice", "reduce_scatter", "all_to_all", "first")
     for kind, axis, after in sorted(moves, key=lambda move: order.index(move[0])):
         if legal(after, shape, mesh.sizes):
-            return Step(kind, (axis,), current, after)
+            return ReshardingStep(kind, (axis,), current, after)
     if summed:
         after = Spec(current.dims, current.partial - set(summed))
-        return Step("all_reduce", tuple(summed), current, after)
+        return ReshardingStep("all_reduce", tuple(summed), current, after)
     if gone:
         after = reduce(lambda spec, axis: spec.without(axis), gone, current)
-        return Step("all_gather", tuple(gone), current, after)
+        return ReshardingStep("all_gather", tuple(gone), current, after)
     blocked = next(axis for _, axis, _ in moves if axis in current.partial)
-    return Step("all_reduce", (blocked,), current, current.without(blocked))
+    return ReshardingStep("all_reduce", (blocked,), current, current.without(blocked))
 
 
 # -- execution ----------------------------------------------------------------------------------
 def run_step(
-    step: Step, parts: Sequence[Array], shape: Sequence[int], mesh: LogicalMesh
+    step: ReshardingStep, parts: Sequence[Array], shape: Sequence[int], mesh: LogicalMesh
 ) -> list[Array]:
     """What every core holds afterwards, from what every core holds before, in the cores' order."""
     places = list(mesh.coordinates())
@@ -113,7 +113,7 @@ def run_step(
     if step.kind == "all_gather":
         for axis in sorted(step.axes, key=lambda a: _inside(step.before, a), reverse=True):
             results = _gathered(results, step.before, axis, shape, mesh)
-            step = Step(step.kind, step.axes, step.before.without(axis), step.after)
+            step = ReshardingStep(step.kind, step.axes, step.before.without(axis), step.after)
         return results
     for group in mesh.groups(step.axes):
         held = [parts[number] for number in group]
@@ -178,7 +178,7 @@ def _gathered(
 
 
 def _exchanged(
-    step: Step, held: Sequence[Array], place: int, shape: Sequence[int], mesh: LogicalMesh
+    step: ReshardingStep, held: Sequence[Array], place: int, shape: Sequence[int], mesh: LogicalMesh
 ) -> Array:
     """What the core at a place gets: its part of each of the others', joined."""
     (axis,) = step.axes

@@ -15,9 +15,9 @@ from functools import cached_property
 from tilesmith.capabilities.sharding.layouts.specs import Spec
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding, partition
-from tilesmith.capabilities.sharding.partitioning.program import Program
+from tilesmith.capabilities.sharding.partitioning.program import ShardedProgram
 from tilesmith.capabilities.sharding.search.optimum import EFFORT, optimum
-from tilesmith.capabilities.sharding.search.problem import Problem, problem_of
+from tilesmith.capabilities.sharding.search.problem import ShardingProblem, problem_of
 from tilesmith.capabilities.sharding.search.tables import Tables
 from tilesmith.compiler.graph.graph import Graph
 
@@ -39,7 +39,7 @@ class _Best:
 
     chosen: tuple[int, ...]
     sharding: Sharding
-    program: Program
+    program: ShardedProgram
     objective: int
     bound: int
     missing: int = 0
@@ -70,7 +70,7 @@ def best_sharding(
 class _Search:
     """The best shardings at prices of memory."""
 
-    problem: Problem
+    problem: ShardingProblem
     tables: Tables
     effort: float
     limit: int

@@ -36,7 +36,7 @@ class _Table:
 
 
 @dataclass
-class Network:
+class CostNetwork:
     """Variables, by how many values each has, and tables over them."""
 
     sizes: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Core:
+class ReducedNetwork:
     """What is left of a network, and how values of the rest follow from values of that.
 
     Attributes:
@@ -92,7 +92,7 @@ class Core:
         return assigned
 
 
-def reduce(network: Network, small: int, widest: int = WIDEST) -> Core:
+def reduce(network: CostNetwork, small: int, widest: int = WIDEST) -> ReducedNetwork:
     """Eliminate until few entries are left, or nothing can be without too large a table.
 
     Args:
@@ -102,7 +102,7 @@ def reduce(network: Network, small: int, widest: int = WIDEST) -> Core:
 
 
 class _Reduction:
-    def __init__(self, network: Network, widest: int) -> None:
+    def __init__(self, network: CostNetwork, widest: int) -> None:
         self.sizes = dict(enumerate(network.sizes))
         self.widest = widest
         self.tables: dict[tuple[int, ...], _Table] = {}
@@ -112,7 +112,7 @@ class _Reduction:
         for table in network.tables:
             self._put(table)
 
-    def run(self, small: int) -> Core:
+    def run(self, small: int) -> ReducedNetwork:
         total = sum(t.costs.size for t in self.tables.values() if len(t.variables) > 1)
         scores = {variable: self._score(variable) for variable in self.sizes}
         while scores and total > small:
@@ -128,7 +128,7 @@ class _Reduction:
             del scores[variable]
             for other in beside:
                 scores[other] = self._score(other)
-        return Core(
+        return ReducedNetwork(
             dict(self.sizes), tuple(self.tables.values()), self.constant, tuple(self.eliminated)
         )
 

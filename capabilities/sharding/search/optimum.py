@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.capabilities.sharding.search.elimination import Core, reduce
-from tilesmith.capabilities.sharding.search.problem import Problem
+from tilesmith.capabilities.sharding.search.elimination import ReducedNetwork, reduce
+from tilesmith.capabilities.sharding.search.problem import ShardingProblem
 from tilesmith.capabilities.sharding.search.tables import Tables, paid
 from tilesmith.search_space.support.errors import DependencyError, JobError
 
@@ -56,7 +56,10 @@ SMALL = 1_000
 
 
 def optimum(
-    problem: Problem, effort: float = EFFORT, price: float = 0.0, tables: Tables | None = None
+    problem: ShardingProblem,
+    effort: float = EFFORT,
+    price: float = 0.0,
+    tables: Tables | None = None,
 ) -> Optimum:
     """The cheapest choice of options, memory apart.
 
@@ -84,7 +87,7 @@ def optimum(
     return Optimum(chosen, objective, min(objective, max(0, bound)))
 
 
-def _solved(core: Core, effort: float, name: str) -> tuple[dict[int, int], int]:
+def _solved(core: ReducedNetwork, effort: float, name: str) -> tuple[dict[int, int], int]:
     """Values of a core's variables, and what no values cost less than."""
     from ortools.sat.python import cp_model
 

@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap, dimension_map
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape
-from tilesmith.capabilities.sharding.layouts.strategies import Strategy, blocks_of, strategies_of
+from tilesmith.capabilities.sharding.layouts.strategies import (
+    ShardingStrategy,
+    blocks_of,
+    strategies_of,
+)
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.localise import elements, is_weight
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding
@@ -24,7 +28,7 @@ from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
 
 
 @dataclass(frozen=True)
-class Option:
+class ItemOption:
     """One way for an item.
 
     Attributes:
@@ -40,7 +44,7 @@ class Option:
     reads: tuple[Spec, ...]
     writes: tuple[Spec, ...]
     held: int = 0
-    strategy: Strategy | None = None
+    strategy: ShardingStrategy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +60,7 @@ class Item:
     name: str
     reads: tuple[Version, ...]
     writes: tuple[Version, ...]
-    options: tuple[Option, ...]
+    options: tuple[ItemOption, ...]
     node: Node | None = None
 
 
@@ -64,7 +68,7 @@ Version = tuple[str, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class ShardingProblem:
     """Items in an order in which each reads what came before, and what they cost."""
 
     graph: Graph
@@ -108,7 +112,7 @@ class Problem:
 
     def sharding(self, chosen: Sequence[int]) -> Sharding:
         """What a choice of options says, as the partitioner takes it."""
-        strategies: dict[Node, Strategy] = {}
+        strategies: dict[Node, ShardingStrategy] = {}
         outputs: dict[str, Spec] = {}
         for item, choice in zip(self.items, chosen, strict=True):
             option = item.options[choice]
@@ -123,7 +127,7 @@ def problem_of(
     graph: Graph,
     costs: Costs,
     given: Mapping[str, Spec] | None = None,
-) -> Problem:
+) -> ShardingProblem:
     """The problem of a model's sharding.
 
     Args:
@@ -139,7 +143,7 @@ class _Maker:
         self.items: list[Item] = []
         self.versions: dict[str, Version] = {}
 
-    def problem(self) -> Problem:
+    def problem(self) -> ShardingProblem:
         maps = {node: dimension_map(self.graph, node) for node in self.graph.nodes}
         blocks = blocks_of(maps, self.mesh)
         ways = {
@@ -156,9 +160,9 @@ class _Maker:
                     self._pin(name)
         for info in self.graph.outputs:
             self._output(info.name)
-        return Problem(self.graph, self.mesh, tuple(self.items), self.costs, self.given)
+        return ShardingProblem(self.graph, self.mesh, tuple(self.items), self.costs, self.given)
 
-    def _useful(self, node: Node, ways: Sequence[Strategy]) -> tuple[Strategy, ...]:
+    def _useful(self, node: Node, ways: Sequence[ShardingStrategy]) -> tuple[ShardingStrategy, ...]:
         """Strategies but those that hand on partial sums nobody can have made."""
         useful = []
         for way in ways:
@@ -178,17 +182,17 @@ class _Maker:
         spec = self.given[name]
         version = self.versions[name] = (name, 0)
         held = self._bytes(name, spec) if is_weight(self.graph, name, spec) else 0
-        option = Option(0, (), (spec,), held)
+        option = ItemOption(0, (), (spec,), held)
         self.items.append(Item(name, (), (version,), (option,)))
 
     def _bytes(self, name: str, spec: Spec) -> int:
         info = self.graph.info(name)
         return elements(local_shape(spec, info.dims, self.mesh.sizes)) * self.costs.size(info.dtype)
 
-    def _node(self, node: Node, mapping: DimensionMap, ways: Sequence[Strategy]) -> None:
+    def _node(self, node: Node, mapping: DimensionMap, ways: Sequence[ShardingStrategy]) -> None:
         places = [n for n, name in enumerate(node.inputs) if name in self.versions]
         written = [n for n, name in enumerate(node.outputs) if name]
-        best: dict[object, Option] = {}
+        best: dict[object, ItemOption] = {}
         for way in ways:
             reads, writes = (_chosen(way.inputs, places), _chosen(way.outputs, written))
             held = sum(
@@ -199,7 +203,7 @@ class _Maker:
                 and is_weight(self.graph, name, spec)
             )
             cost = self.costs.node(self.graph, node, mapping, way)
-            option = Option(cost, reads, writes, held, way)
+            option = ItemOption(cost, reads, writes, held, way)
             known = best.get((reads, writes, held))
             if known is None or option.cost < known.cost:
                 best[reads, writes, held] = option
@@ -213,7 +217,7 @@ class _Maker:
         spec = self.given[name]
         before, after = self.versions[name], (name, 1)
         self.versions[name] = after
-        self.items.append(Item(name, (before,), (after,), (Option(0, (spec,), (spec,)),)))
+        self.items.append(Item(name, (before,), (after,), (ItemOption(0, (spec,), (spec,)),)))
 
     def _output(self, name: str) -> None:
         """What the caller gets: whole or cut, but summed up."""
@@ -225,7 +229,7 @@ class _Maker:
         wanted = {Spec(o.writes[place].dims): None for o in writer.options}
         if name in self.given:
             wanted = {Spec(self.given[name].dims): None}
-        options = tuple(Option(0, (spec,), ()) for spec in wanted)
+        options = tuple(ItemOption(0, (spec,), ()) for spec in wanted)
         self.items.append(Item(f"output {name}", (version,), (), options))
 
 
@@ -234,7 +238,7 @@ def _chosen(specs: Sequence[Spec | None], places: Sequence[int]) -> tuple[Spec, 
     return tuple(spec for spec in present if spec is not None)
 
 
-def every_choice(problem: Problem) -> Iterator[tuple[int, ...]]:
+def every_choice(problem: ShardingProblem) -> Iterator[tuple[int, ...]]:
     """Every choice of options, for small problems."""
     import itertools
 

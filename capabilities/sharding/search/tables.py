@@ -3,7 +3,7 @@
 A tensor of one reader is one table between two items. One of several readers, which share its
 moves, has a variable for the spec it is written in and one for what each reader wants; of very many
 readers each wanted spec has a variable that says whether it is made. Invariant: for every choice of
-options the cheapest values of the other variables cost what `Problem.cost` says.
+options the cheapest values of the other variables cost what `ShardingProblem.cost` says.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.sharding.layouts.specs import Spec
-from tilesmith.capabilities.sharding.search.elimination import Network
-from tilesmith.capabilities.sharding.search.problem import Option, Problem, Version
+from tilesmith.capabilities.sharding.search.elimination import CostNetwork
+from tilesmith.capabilities.sharding.search.problem import ItemOption, ShardingProblem, Version
 
 _TOGETHER = 1 << 20
 """Entries up to which all readers of a tensor are one table."""
@@ -27,8 +27,8 @@ _TOGETHER = 1 << 20
 class Tables:
     """The network of a problem; variable n is item n's choice."""
 
-    problem: Problem
-    network: Network = field(default_factory=Network)
+    problem: ShardingProblem
+    network: CostNetwork = field(default_factory=CostNetwork)
 
     def __post_init__(self) -> None:
         for item in self.problem.items:
@@ -41,9 +41,9 @@ class Tables:
         for version, ends in readers.items():
             self._version(version, writers[version], ends)
 
-    def priced(self, price: float) -> Network:
+    def priced(self, price: float) -> CostNetwork:
         """The network with a price in ns for each byte of weights on a core."""
-        network = Network(list(self.network.sizes), list(self.network.tables))
+        network = CostNetwork(list(self.network.sizes), list(self.network.tables))
         for number, item in enumerate(self.problem.items):
             if price and any(option.held for option in item.options):
                 held = [float(paid(option, price)) for option in item.options]
@@ -123,7 +123,7 @@ class Tables:
                     self.network.add((end, variable), tie)
 
 
-def paid(option: Option, price: float) -> int:
+def paid(option: ItemOption, price: float) -> int:
     """ns that an option's weights cost at a price a byte."""
     return round(price * option.held)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.rules.elementwise import bit_cast, choose, formula
 from tilesmith.search_space.expressions.dtypes import size_of
 
 
-def _unsigned(b: Builder, x: Value) -> Value:
+def _unsigned(b: GraphBuilder, x: TensorValue) -> TensorValue:
     return bit_cast(b, x, x.dtype if x.dtype.startswith("u") else f"u{x.dtype}")
 
 
-def _shifted(b: Builder, x: Value, by: Value, direction: str, filled: int = 0) -> Value:
+def _shifted(
+    b: GraphBuilder, x: TensorValue, by: TensorValue, direction: str, filled: int = 0
+) -> TensorValue:
     """Bits of unsigned x moved; all gone where `by` is at least their number."""
     bits = 8 * size_of(x.dtype)
     amount = _unsigned(b, by)
@@ -22,17 +24,17 @@ def _shifted(b: Builder, x: Value, by: Value, direction: str, filled: int = 0) -
 
 
 @formula("stablehlo.shift_left")
-def shift_left(b: Builder, x: Value, by: Value) -> Value:
+def shift_left(b: GraphBuilder, x: TensorValue, by: TensorValue) -> TensorValue:
     return bit_cast(b, _shifted(b, _unsigned(b, x), by, "LEFT"), x.dtype)
 
 
 @formula("stablehlo.shift_right_logical")
-def shift_right_logical(b: Builder, x: Value, by: Value) -> Value:
+def shift_right_logical(b: GraphBuilder, x: TensorValue, by: TensorValue) -> TensorValue:
     return bit_cast(b, _shifted(b, _unsigned(b, x), by, "RIGHT"), x.dtype)
 
 
 @formula("stablehlo.shift_right_arithmetic")
-def shift_right_arithmetic(b: Builder, x: Value, by: Value) -> Value:
+def shift_right_arithmetic(b: GraphBuilder, x: TensorValue, by: TensorValue) -> TensorValue:
     """Copies of the highest bit move in: a negative number's complement is shifted."""
     dtype = x.dtype
     x = bit_cast(b, x, dtype.removeprefix("u"))
@@ -43,15 +45,15 @@ def shift_right_arithmetic(b: Builder, x: Value, by: Value) -> Value:
 
 
 @formula("stablehlo.popcnt")
-def count_ones(b: Builder, x: Value) -> Value:
+def count_ones(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """Ones among the bits: in pairs, in fours, in bytes, and the bytes summed by a product."""
     bits = 8 * size_of(x.dtype)
     v = _unsigned(b, x)
 
-    def right(value: Value, by: int) -> Value:
+    def right(value: TensorValue, by: int) -> TensorValue:
         return b.elementwise("BitShift", value, b.like(by, value), direction="RIGHT")
 
-    def masked(value: Value, byte: int) -> Value:
+    def masked(value: TensorValue, byte: int) -> TensorValue:
         pattern = int.from_bytes(bytes([byte]) * (bits // 8), "little")
         return b.elementwise("BitwiseAnd", value, b.like(pattern, value))
 
@@ -65,7 +67,7 @@ def count_ones(b: Builder, x: Value) -> Value:
 
 
 @formula("stablehlo.count_leading_zeros")
-def count_leading_zeros(b: Builder, x: Value) -> Value:
+def count_leading_zeros(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """Ones are spread to the right of the first; what is left has none."""
     v, step = _unsigned(b, x), 1
     while step < 8 * size_of(x.dtype):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tilesmith.capabilities.stablehlo.attributes import is_complex, tensor_type
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, paired, parts
 from tilesmith.capabilities.stablehlo.rules.elementwise import (
     Formula,
@@ -22,7 +22,7 @@ from tilesmith.capabilities.stablehlo.rules.elementwise import (
     exp_minus_one,
     infinite,
 )
-from tilesmith.capabilities.stablehlo.rules.reductions import Body
+from tilesmith.capabilities.stablehlo.rules.reductions import ReductionBody
 from tilesmith.capabilities.stablehlo.translator import Rule, Translation, Values, rules
 
 F = TypeVar("F", bound=Formula)
@@ -74,7 +74,7 @@ def _joined(name: str) -> Rule:
     by_parts, whole = _to_parts(name), _as_they_are(name)
 
     def rule(translation: Translation, operation: Any, values: Values) -> Values:
-        body = Body(translation, operation)
+        body = ReductionBody(translation, operation)
         linear = len(operation.results) == 1 and (body.kind("") == "sum" or body.replaces())
         return (by_parts if linear else whole)(translation, operation, values)
 
@@ -105,22 +105,22 @@ def _formula(*names: str) -> Callable[[F], F]:
 
 # -- parts --------------------------------------------------------------------------------------
 @_formula("stablehlo.complex")
-def _of_parts(b: Builder, real: Value, imaginary: Value) -> Value:
+def _of_parts(b: GraphBuilder, real: TensorValue, imaginary: TensorValue) -> TensorValue:
     return paired(real, imaginary)
 
 
 @_formula("stablehlo.real")
-def _real(b: Builder, x: Complex) -> Value:
+def _real(b: GraphBuilder, x: Complex) -> TensorValue:
     return x.real
 
 
 @_formula("stablehlo.imag")
-def _imaginary(b: Builder, x: Complex) -> Value:
+def _imaginary(b: GraphBuilder, x: Complex) -> TensorValue:
     return x.imaginary
 
 
 @_formula("chlo.conj")
-def conjugate(b: Builder, x: Complex) -> Complex:
+def conjugate(b: GraphBuilder, x: Complex) -> Complex:
     return paired(x.real, b.elementwise("Neg", x.imaginary))
 
 
@@ -150,15 +150,15 @@ def _compare(translation: Translation, operation: Any, values: Values) -> Values
 
 
 @_formula("stablehlo.is_finite")
-def _is_finite(b: Builder, x: Complex) -> Value:
+def _is_finite(b: GraphBuilder, x: Complex) -> TensorValue:
     total = b.elementwise("Sub", *(b.elementwise("Sub", p, p) for p in parts(x)))
     return b.elementwise("Equal", total, total, dtype="bool")
 
 
 # -- arithmetic ---------------------------------------------------------------------------------
 @_formula("stablehlo.multiply")
-def multiply(b: Builder, x: Complex, y: Complex) -> Complex:
-    def times(first: Value, second: Value) -> Value:
+def multiply(b: GraphBuilder, x: Complex, y: Complex) -> Complex:
+    def times(first: TensorValue, second: TensorValue) -> TensorValue:
         return b.elementwise("Mul", first, second)
 
     real = b.elementwise("Sub", times(x.real, y.real), times(x.imaginary, y.imaginary))
@@ -166,13 +166,13 @@ def multiply(b: Builder, x: Complex, y: Complex) -> Complex:
     return paired(real, mixed)
 
 
-def scaled(b: Builder, x: Complex, operator: str, by: Value) -> Complex:
+def scaled(b: GraphBuilder, x: Complex, operator: str, by: TensorValue) -> Complex:
     """Both parts and a real number under an operator of two."""
     return paired(*(b.elementwise(operator, part, by) for part in parts(x)))
 
 
 @_formula("stablehlo.divide")
-def divide(b: Builder, x: Complex, y: Complex) -> Complex:
+def divide(b: GraphBuilder, x: Complex, y: Complex) -> Complex:
     """x y* / |y|^2, of y brought near 1 first, so that its square is a number; of 0 and infinities,
     which nothing brings there, both parts by |y|."""
     largest = b.elementwise("Max", *(b.elementwise("Abs", part) for part in parts(y)))
@@ -189,7 +189,7 @@ def divide(b: Builder, x: Complex, y: Complex) -> Complex:
 
 
 @_formula("stablehlo.abs")
-def absolute(b: Builder, x: Complex) -> Value:
+def absolute(b: GraphBuilder, x: Complex) -> TensorValue:
     """The root of both squares' sum, of numbers whose squares are none, too."""
     sizes = [b.elementwise("Abs", part) for part in parts(x)]
     high, low = b.elementwise("Max", *sizes), b.elementwise("Min", *sizes)
@@ -202,14 +202,14 @@ def absolute(b: Builder, x: Complex) -> Value:
 
 
 @_formula("stablehlo.sign")
-def _sign(b: Builder, x: Complex) -> Complex:
+def _sign(b: GraphBuilder, x: Complex) -> Complex:
     size = absolute(b, x)
     none = b.elementwise("Equal", size, b.like(0, size), dtype="bool")
     return scaled(b, x, "Div", choose(b, none, b.like(1, size), size))
 
 
 # -- functions ----------------------------------------------------------------------------------
-def exponential(b: Builder, x: Complex) -> Complex:
+def exponential(b: GraphBuilder, x: Complex) -> Complex:
     size = b.elementwise("Exp", x.real)
     turned = [b.elementwise(operator, x.imaginary) for operator in ("Cos", "Sin")]
     real, imaginary = (b.elementwise("Mul", size, part) for part in turned)
@@ -217,14 +217,14 @@ def exponential(b: Builder, x: Complex) -> Complex:
     return paired(choose(b, level, size, real), choose(b, level, x.imaginary, imaginary))
 
 
-def _like(b: Builder, number: complex, x: Complex) -> Complex:
+def _like(b: GraphBuilder, number: complex, x: Complex) -> Complex:
     return paired(
         *(replace(b.like(part, x.real), shape=x.shape) for part in (number.real, number.imag))
     )
 
 
 @_formula("stablehlo.exponential_minus_one")
-def _exp_minus_one(b: Builder, x: Complex) -> Complex:
+def _exp_minus_one(b: GraphBuilder, x: Complex) -> Complex:
     """exp(a) cos(b) - 1 = (exp(a) - 1) cos(b) - 2 sin(b / 2)^2, without cancellation."""
     less = exp_minus_one(b, x.real)
     half = b.elementwise("Sin", b.elementwise("Mul", x.imaginary, b.like(0.5, x.real)))
@@ -234,7 +234,7 @@ def _exp_minus_one(b: Builder, x: Complex) -> Complex:
 
 
 @_formula("stablehlo.power")
-def _power(b: Builder, x: Complex, y: Complex) -> Complex:
+def _power(b: GraphBuilder, x: Complex, y: Complex) -> Complex:
     """exp(y log x); 1 where y is 0, and 0 of 0."""
     size = absolute(b, x)
     logarithm = paired(b.elementwise("Log", size), angle(b, x.imaginary, x.real))
@@ -248,12 +248,12 @@ def _power(b: Builder, x: Complex, y: Complex) -> Complex:
     )
 
 
-def _hyperbolic_tangent(b: Builder, x: Complex) -> Complex:
+def _hyperbolic_tangent(b: GraphBuilder, x: Complex) -> Complex:
     """tanh(a + ib) = (t + i sin b cos b (1 - t^2)) / (cos^2 b + t^2 sin^2 b) of t = tanh a."""
     t = b.elementwise("Tanh", x.real)
     sine, cosine = (b.elementwise(name, x.imaginary) for name in ("Sin", "Cos"))
 
-    def square(value: Value) -> Value:
+    def square(value: TensorValue) -> TensorValue:
         return b.elementwise("Mul", value, value)
 
     turned = b.elementwise("Mul", square(t), square(sine))
@@ -263,28 +263,28 @@ def _hyperbolic_tangent(b: Builder, x: Complex) -> Complex:
     return scaled(b, paired(t, across), "Div", below)
 
 
-def _turned(b: Builder, x: Complex) -> Complex:
+def _turned(b: GraphBuilder, x: Complex) -> Complex:
     """i x."""
     return paired(b.elementwise("Neg", x.imaginary), x.real)
 
 
-def _turned_back(b: Builder, x: Complex) -> Complex:
+def _turned_back(b: GraphBuilder, x: Complex) -> Complex:
     """-i x."""
     return paired(x.imaginary, b.elementwise("Neg", x.real))
 
 
 @_formula("stablehlo.tanh")
-def _tanh(b: Builder, x: Complex) -> Complex:
+def _tanh(b: GraphBuilder, x: Complex) -> Complex:
     return _hyperbolic_tangent(b, x)
 
 
 @_formula("stablehlo.tan")
-def _tan(b: Builder, x: Complex) -> Complex:
+def _tan(b: GraphBuilder, x: Complex) -> Complex:
     return _turned_back(b, _hyperbolic_tangent(b, _turned(b, x)))
 
 
 @_formula("stablehlo.logistic")
-def _logistic(b: Builder, x: Complex) -> Complex:
+def _logistic(b: GraphBuilder, x: Complex) -> Complex:
     """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2."""
     half = b.like(0.5, x.real)
     tangent = _hyperbolic_tangent(b, scaled(b, x, "Mul", half))
@@ -294,7 +294,7 @@ def _logistic(b: Builder, x: Complex) -> Complex:
     )
 
 
-def _waves(b: Builder, x: Complex, first: str, second: str, sign: str) -> Complex:
+def _waves(b: GraphBuilder, x: Complex, first: str, second: str, sign: str) -> Complex:
     """sin and cos of a + ib: products of the waves of a and the hyperbolic ones of b."""
     real = b.elementwise("Mul", b.elementwise(first, x.real), b.elementwise("Cosh", x.imaginary))
     other = b.elementwise("Mul", b.elementwise(second, x.real), b.elementwise("Sinh", x.imaginary))
@@ -302,12 +302,12 @@ def _waves(b: Builder, x: Complex, first: str, second: str, sign: str) -> Comple
 
 
 @_formula("stablehlo.sine")
-def _sine(b: Builder, x: Complex) -> Complex:
+def _sine(b: GraphBuilder, x: Complex) -> Complex:
     return _waves(b, x, "Sin", "Cos", "+")
 
 
 @_formula("stablehlo.cosine")
-def _cosine(b: Builder, x: Complex) -> Complex:
+def _cosine(b: GraphBuilder, x: Complex) -> Complex:
     return _waves(b, x, "Cos", "Sin", "-")
 
 

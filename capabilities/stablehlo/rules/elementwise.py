@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import tensor_type, text
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.translator import Rule, Translation, Values, rules
 from tilesmith.search_space.expressions.dtypes import is_floating, size_of
 
-Formula = Callable[..., Value]
+Formula = Callable[..., TensorValue]
 """A function of a builder and values."""
 
 
@@ -73,14 +73,14 @@ for _name, _flags, _numbers in (
 
 # -- arithmetic ---------------------------------------------------------------------------------
 @formula("stablehlo.negate")
-def negate(b: Builder, x: Value) -> Value:
+def negate(b: GraphBuilder, x: TensorValue) -> TensorValue:
     if x.dtype.startswith("uint"):
         return b.elementwise("Sub", b.like(0, x), x)
     return b.elementwise("Neg", x)
 
 
 @formula("stablehlo.divide")
-def divide(b: Builder, x: Value, divisor: Value) -> Value:
+def divide(b: GraphBuilder, x: TensorValue, divisor: TensorValue) -> TensorValue:
     """Whole numbers towards zero. A mean over windows was multiplied by what it is divided by."""
     before = b.producer(x.name)
     if before is not None and before.is_onnx("Mul") and is_floating(x.dtype):
@@ -94,23 +94,23 @@ def divide(b: Builder, x: Value, divisor: Value) -> Value:
 
 
 @formula("stablehlo.rsqrt")
-def reciprocal_root(b: Builder, x: Value) -> Value:
+def reciprocal_root(b: GraphBuilder, x: TensorValue) -> TensorValue:
     return b.elementwise("Reciprocal", b.elementwise("Sqrt", x))
 
 
 @formula("chlo.square")
-def square(b: Builder, x: Value) -> Value:
+def square(b: GraphBuilder, x: TensorValue) -> TensorValue:
     return b.elementwise("Mul", x, x)
 
 
 @formula("stablehlo.cbrt")
-def cube_root(b: Builder, x: Value) -> Value:
+def cube_root(b: GraphBuilder, x: TensorValue) -> TensorValue:
     root = b.elementwise("Pow", b.elementwise("Abs", x), b.like(1 / 3, x))
     return b.elementwise("Mul", b.elementwise("Sign", x), root)
 
 
 @formula("stablehlo.power")
-def power(b: Builder, x: Value, exponent: Value) -> Value:
+def power(b: GraphBuilder, x: TensorValue, exponent: TensorValue) -> TensorValue:
     if x.dtype in ("float32", "float64", "float16", "bfloat16", "int32", "int64"):
         return b.elementwise("Pow", x, exponent)
     if x.dtype in ("uint32", "uint64"):  # the same bits, whatever the sign
@@ -122,7 +122,7 @@ def power(b: Builder, x: Value, exponent: Value) -> Value:
 
 
 @formula("stablehlo.remainder")
-def remainder(b: Builder, x: Value, divisor: Value) -> Value:
+def remainder(b: GraphBuilder, x: TensorValue, divisor: TensorValue) -> TensorValue:
     """With the sign of x."""
     if is_floating(x.dtype):
         return b.elementwise("Mod", x, divisor, fmod=1)
@@ -131,7 +131,7 @@ def remainder(b: Builder, x: Value, divisor: Value) -> Value:
 
 
 @formula("stablehlo.round_nearest_afz")
-def round_away(b: Builder, x: Value) -> Value:
+def round_away(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """Halves away from zero."""
     size = b.elementwise("Abs", x)
     low = b.elementwise("Floor", size)
@@ -142,7 +142,7 @@ def round_away(b: Builder, x: Value) -> Value:
 
 
 @formula("stablehlo.exponential_minus_one")
-def exp_minus_one(b: Builder, x: Value) -> Value:
+def exp_minus_one(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """exp(x) - 1 without cancellation: (u - 1) x / log u of u = exp(x) (Kahan)."""
     u, one = b.elementwise("Exp", x), b.like(1, x)
     less = b.elementwise("Sub", u, one)
@@ -153,7 +153,7 @@ def exp_minus_one(b: Builder, x: Value) -> Value:
 
 
 @formula("stablehlo.log_plus_one")
-def log_plus_one(b: Builder, x: Value) -> Value:
+def log_plus_one(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """log(1 + x) without cancellation: log(u) x / (u - 1) of u = 1 + x (Kahan)."""
     one = b.like(1, x)
     u = b.elementwise("Add", x, one)
@@ -165,7 +165,7 @@ def log_plus_one(b: Builder, x: Value) -> Value:
 
 
 @formula("stablehlo.atan2")
-def angle(b: Builder, y: Value, x: Value) -> Value:
+def angle(b: GraphBuilder, y: TensorValue, x: TensorValue) -> TensorValue:
     """The angle of (x, y), by the quadrant; at infinity as their signs say, as IEEE 754 asks."""
     zero = b.like(0, x)
     far = b.elementwise("And", infinite(b, x), infinite(b, y))
@@ -180,51 +180,55 @@ def angle(b: Builder, y: Value, x: Value) -> Value:
     return choose(b, _is_zero(b, y), choose(b, valid, axis, x), turned)
 
 
-def _is_zero(b: Builder, x: Value) -> Value:
+def _is_zero(b: GraphBuilder, x: TensorValue) -> TensorValue:
     return b.elementwise("Equal", x, b.like(0, x), dtype="bool")
 
 
-def _sign_is_negative(b: Builder, x: Value) -> Value:
+def _sign_is_negative(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """Whether x is below zero, or the negative zero."""
     signed = choose(b, _is_zero(b, x), b.elementwise("Reciprocal", x), x)
     return b.elementwise("Less", signed, b.like(0, x), dtype="bool")
 
 
-def infinite(b: Builder, x: Value) -> Value:
+def infinite(b: GraphBuilder, x: TensorValue) -> TensorValue:
     if x.dtype in ("float32", "float64", "float16", "bfloat16"):
         return b.elementwise("IsInf", x, dtype="bool")
     return b.elementwise("Equal", b.elementwise("Abs", x), b.like(np.inf, x), dtype="bool")
 
 
 @formula("chlo.is_inf")
-def is_infinite(b: Builder, x: Value) -> Value:
+def is_infinite(b: GraphBuilder, x: TensorValue) -> TensorValue:
     return infinite(b, x)
 
 
 @formula("stablehlo.is_finite")
-def is_finite(b: Builder, x: Value) -> Value:
+def is_finite(b: GraphBuilder, x: TensorValue) -> TensorValue:
     unlike = b.elementwise("Or", infinite(b, x), b.elementwise("IsNaN", x, dtype="bool"))
     return b.elementwise("Not", unlike)
 
 
 # -- choices and comparisons --------------------------------------------------------------------
-def choose(b: Builder, condition: Value, then: Value, otherwise: Value) -> Value:
+def choose(
+    b: GraphBuilder, condition: TensorValue, then: TensorValue, otherwise: TensorValue
+) -> TensorValue:
     """`Where`; the branch itself where the condition is known."""
     known = b.single(condition)
     if known is not None:
         taken = then if bool(known) else otherwise
         shape = np.broadcast_shapes(condition.shape, then.shape, otherwise.shape)
-        return Value(taken.name, taken.dtype, taken.own, shape)
+        return TensorValue(taken.name, taken.dtype, taken.own, shape)
     return b.elementwise("Where", condition, then, otherwise, dtype=then.dtype)
 
 
 @formula("stablehlo.select")
-def select(b: Builder, condition: Value, then: Value, otherwise: Value) -> Value:
+def select(
+    b: GraphBuilder, condition: TensorValue, then: TensorValue, otherwise: TensorValue
+) -> TensorValue:
     return choose(b, condition, then, otherwise)
 
 
 @formula("stablehlo.clamp")
-def clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
+def clamp(b: GraphBuilder, low: TensorValue, x: TensorValue, high: TensorValue) -> TensorValue:
     bounds = [b.single(low), b.single(high)]
     if None not in bounds and is_floating(x.dtype):
         names = (b.like(float(n), x) for n in bounds)
@@ -256,7 +260,7 @@ def word(operation: Any, name: str) -> str:
     return text(operation, name).removesuffix(">").rpartition(" ")[2]
 
 
-def compare(b: Builder, direction: str, x: Value, y: Value) -> Value:
+def compare(b: GraphBuilder, direction: str, x: TensorValue, y: TensorValue) -> TensorValue:
     if direction == "NE":
         return b.elementwise("Not", compare(b, "EQ", x, y))
     if x.dtype == "bool" and direction != "EQ":
@@ -264,7 +268,7 @@ def compare(b: Builder, direction: str, x: Value, y: Value) -> Value:
     return b.elementwise(_COMPARISONS[direction], x, y, dtype="bool")
 
 
-def ordered(b: Builder, x: Value) -> Value:
+def ordered(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """Whole numbers that are ordered as floating numbers are in total: -NaN, -inf, ..., NaN."""
     bits = f"int{8 * size_of(x.dtype)}"
     if size_of(x.dtype) < 4:  # exact, and one step for every element type
@@ -293,7 +297,7 @@ def _bitcast_convert(translation: Translation, operation: Any, values: Values) -
     return [bit_cast(translation.builder, value, result.dtype)]
 
 
-def bit_cast(b: Builder, x: Value, dtype: str) -> Value:
+def bit_cast(b: GraphBuilder, x: TensorValue, dtype: str) -> TensorValue:
     """The same bits as another type of the same size."""
     if x.dtype == dtype:
         return x

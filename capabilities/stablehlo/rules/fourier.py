@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import integers, tensor_type
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, paired, parted, parts, stacked
 from tilesmith.capabilities.stablehlo.rules.elementwise import choose, word
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, cut, reverse
@@ -47,7 +47,7 @@ def _fft(translation: Translation, operation: Any, values: Values) -> Values:
 
 
 def _transformed(
-    b: Builder, x: Value, axis: int, inverse: bool = False, halved: bool = False
+    b: GraphBuilder, x: TensorValue, axis: int, inverse: bool = False, halved: bool = False
 ) -> Complex:
     """Along one axis; `halved`: the frequencies up to half of them."""
     pair = stacked(b, x)
@@ -64,7 +64,7 @@ def _transformed(
     return parted(b, transformed)
 
 
-def _completed(b: Builder, x: Complex, length: int) -> Complex:
+def _completed(b: GraphBuilder, x: Complex, length: int) -> Complex:
     """All frequencies of real numbers, of the first half of them along the last axis.
 
     The first, and the middle one of an even number, are those of real numbers: what imaginary part
@@ -81,7 +81,7 @@ def _completed(b: Builder, x: Complex, length: int) -> Complex:
     return paired(concatenate(b, [real, sides[0]], axis), concatenate(b, [imaginary, turned], axis))
 
 
-def _up_to(b: Builder, x: Value, start: int, end: int) -> Value:
+def _up_to(b: GraphBuilder, x: TensorValue, start: int, end: int) -> TensorValue:
     """Elements of the last axis."""
     rest = x.shape[:-1]
     return cut(b, x, (*(0 for _ in rest), start), (*rest, end))

@@ -17,11 +17,11 @@ import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import integers
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.rules.elementwise import choose
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
-from tilesmith.capabilities.stablehlo.turns import Rows, Turns, Written
+from tilesmith.capabilities.stablehlo.turns import Turns, TurnWindows, WrittenRow
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Windows:
     """
 
     batch: Shape
-    starts: dict[int, Value]
+    starts: dict[int, TensorValue]
     sizes: Shape
 
     def covered(self, shape: Shape) -> int:
@@ -48,7 +48,7 @@ class Windows:
 
 
 # -- where windows begin ------------------------------------------------------------------------
-def components(b: Builder, indices: Value, vector: int) -> list[Value]:
+def components(b: GraphBuilder, indices: TensorValue, vector: int) -> list[TensorValue]:
     """The parts of index vectors along the axis `vector`, in 64 bits."""
     shape = indices.shape
     if vector == len(shape):
@@ -69,7 +69,7 @@ def components(b: Builder, indices: Value, vector: int) -> list[Value]:
     return columns
 
 
-def batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value]:
+def batched(b: GraphBuilder, indices: Shape, vector: int, shape: Shape) -> list[TensorValue]:
     """For axes that tensor and indices share: their own count, per window."""
     batch = tuple(extent for axis, extent in enumerate(shape) if axis != vector)
     counts = []
@@ -79,17 +79,17 @@ def batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value
     return counts
 
 
-def clamped(b: Builder, start: Value, most: int) -> Value:
+def clamped(b: GraphBuilder, start: TensorValue, most: int) -> TensorValue:
     """At least 0 and at most `most`, so that a window lies inside."""
     low = b.elementwise("Max", start, b.like(0, start))
     return b.elementwise("Min", low, b.like(most, start))
 
 
-def _rows(b: Builder, shape: Shape, windows: Windows, lead: int) -> Value:
+def _rows(b: GraphBuilder, shape: Shape, windows: Windows, lead: int) -> TensorValue:
     """The place of each row: [batch, sizes of the leading axes]."""
     sizes = windows.sizes[:lead]
     whole = (*windows.batch, *sizes)
-    total: Value | None = None
+    total: TensorValue | None = None
     step = 1
     for axis in reversed(range(lead)):
         terms = []
@@ -108,7 +108,7 @@ def _rows(b: Builder, shape: Shape, windows: Windows, lead: int) -> Value:
 
 
 # -- reading ------------------------------------------------------------------------------------
-def read(b: Builder, value: Value, windows: Windows) -> Value:
+def read(b: GraphBuilder, value: TensorValue, windows: Windows) -> TensorValue:
     """[batch, sizes]: windows of a tensor, which lie inside it."""
     shape, sizes = value.shape, windows.sizes
     result = (*windows.batch, *sizes)
@@ -132,7 +132,7 @@ def read(b: Builder, value: Value, windows: Windows) -> Value:
     )
 
 
-def _along(b: Builder, value: Value, windows: Windows, axis: int) -> Value:
+def _along(b: GraphBuilder, value: TensorValue, windows: Windows, axis: int) -> TensorValue:
     """Windows that begin anywhere along one axis."""
     places, own = windows.starts[axis], (*windows.batch, windows.sizes[axis])
     rank = len(windows.batch)
@@ -158,7 +158,7 @@ def _gather(translation: Translation, operation: Any, values: Values) -> Values:
     sizes = integers(operation, "slice_sizes")
     vector = int(axes.index_vector_dim)
     batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
-    starts: dict[int, Value] = {}
+    starts: dict[int, TensorValue] = {}
     parts = components(b, indices, vector)
     for axis, part in zip(axes.start_index_map, parts, strict=True):
         if sizes[axis] < value.shape[axis]:
@@ -201,8 +201,8 @@ def _dynamic_slice(translation: Translation, operation: Any, values: Values) -> 
 
 
 def _starts(
-    b: Builder, shape: Shape, given: Sequence[Value], sizes: Shape
-) -> tuple[list[int], dict[int, Value]]:
+    b: GraphBuilder, shape: Shape, given: Sequence[TensorValue], sizes: Shape
+) -> tuple[list[int], dict[int, TensorValue]]:
     """Where a window of such sizes begins: known numbers, and by axis those that are computed."""
     starts, moving = [], {}
     for axis, (value, extent, size) in enumerate(zip(given, shape, sizes, strict=True)):
@@ -228,15 +228,17 @@ def _dynamic_update_slice(translation: Translation, operation: Any, values: Valu
     return [write(b, value, update, windows, "none")]
 
 
-def _spliced(b: Builder, value: Value, update: Value, axis: int, start: int) -> Value:
+def _spliced(
+    b: GraphBuilder, value: TensorValue, update: TensorValue, axis: int, start: int
+) -> TensorValue:
     """A part along one axis in another's place."""
     before = b.producer(value.name)
     pieces = [value]
     if before is not None and before.is_onnx("Concat") and before.attribute("axis") == axis:
         pieces = [b.value(name) for name in before.inputs]
     stop = start + update.shape[axis]
-    low: list[Value] = []
-    high: list[Value] = []
+    low: list[TensorValue] = []
+    high: list[TensorValue] = []
     place = 0
     for piece in pieces:
         end = place + piece.shape[axis]
@@ -248,7 +250,7 @@ def _spliced(b: Builder, value: Value, update: Value, axis: int, start: int) -> 
     return concatenate(b, [*low, update, *high], axis)
 
 
-def _between(b: Builder, value: Value, axis: int, start: int, end: int) -> Value:
+def _between(b: GraphBuilder, value: TensorValue, axis: int, start: int, end: int) -> TensorValue:
     starts, limits = [0] * len(value.shape), list(value.shape)
     starts[axis], limits[axis] = start, end
     return cut(b, value, tuple(starts), tuple(limits))
@@ -259,7 +261,7 @@ _MANY = 1 << 16
 """Elements up to which windows are read before a loop, however often each is among them."""
 
 
-def by_turn(b: Builder, value: Value, windows: Windows) -> Value | None:
+def by_turn(b: GraphBuilder, value: TensorValue, windows: Windows) -> TensorValue | None:
     """A row of what is read for all turns before the loop; None where it cannot be."""
     turns: Turns | None = b.turns[-1] if b.turns else None
     if turns is None or not windows.starts:
@@ -289,7 +291,7 @@ def by_turn(b: Builder, value: Value, windows: Windows) -> Value | None:
     return row
 
 
-def _windows(b: Builder, rows: Rows, turns: int | None = None) -> Windows:
+def _windows(b: GraphBuilder, rows: TurnWindows, turns: int | None = None) -> Windows:
     """The windows of all turns as one batch; those of one turn, where all are the same."""
     batch = rows.batch if turns is None else (turns, *rows.batch)
     starts = {
@@ -301,7 +303,9 @@ def _windows(b: Builder, rows: Rows, turns: int | None = None) -> Windows:
     return Windows(batch, starts, rows.sizes)
 
 
-def _read_before(b: Builder, value: Value, rows: Rows, turns: int) -> tuple[Value, bool]:
+def _read_before(
+    b: GraphBuilder, value: TensorValue, rows: TurnWindows, turns: int
+) -> tuple[TensorValue, bool]:
     """[turns, *batch, *sizes], and whether the last turn's comes first."""
     line = rows.line(value.shape)
     if line is None:
@@ -313,8 +317,8 @@ def _read_before(b: Builder, value: Value, rows: Rows, turns: int) -> tuple[Valu
 
 
 def written_by_turn(
-    b: Builder, value: Value, update: Value, windows: Windows, reduction: str
-) -> Value | None:
+    b: GraphBuilder, value: TensorValue, update: TensorValue, windows: Windows, reduction: str
+) -> TensorValue | None:
     """What stands for a loop's state of which a row is written; None where that is not by turn."""
     turns: Turns | None = b.turns[-1] if b.turns else None
     if turns is None or value.name not in turns.states or not value.whole:
@@ -327,11 +331,13 @@ def written_by_turn(
         update = b.elementwise(reduction.title(), before, b.reshape(update, before.shape))
     token = b.declare(b.name("written"), value.dtype, value.shape)
     given = b.full(b.reshape(b.full(update), (*windows.batch, *windows.sizes)))
-    turns.written[token.name] = Written(value.name, rows, given)
+    turns.written[token.name] = WrittenRow(value.name, rows, given)
     return token
 
 
-def written_behind(b: Builder, value: Value, stacked: Value, rows: Rows, turns: int) -> Value:
+def written_behind(
+    b: GraphBuilder, value: TensorValue, stacked: TensorValue, rows: TurnWindows, turns: int
+) -> TensorValue:
     """A state after a loop.
 
     Args:
@@ -350,13 +356,13 @@ def written_behind(b: Builder, value: Value, stacked: Value, rows: Rows, turns: 
 
 # -- writing ------------------------------------------------------------------------------------
 def write(
-    b: Builder,
-    value: Value,
-    update: Value,
+    b: GraphBuilder,
+    value: TensorValue,
+    update: TensorValue,
     windows: Windows,
     reduction: str,
-    inside: Value | None = None,
-) -> Value:
+    inside: TensorValue | None = None,
+) -> TensorValue:
     """A tensor with windows [batch, sizes] written into it, or joined with what is there.
 
     Args:

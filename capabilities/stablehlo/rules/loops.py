@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.capabilities.stablehlo.attributes import constant_of, text
 from tilesmith.capabilities.stablehlo.bodies import body_of, looped
-from tilesmith.capabilities.stablehlo.builder import Value
+from tilesmith.capabilities.stablehlo.builder import TensorValue
 from tilesmith.capabilities.stablehlo.pairs import flat, packed, parts
 from tilesmith.capabilities.stablehlo.rules.elementwise import compare
 from tilesmith.capabilities.stablehlo.rules.scans import scanned
@@ -32,10 +32,10 @@ class _Loop:
 
     translation: Translation
     operation: Any
-    initial: list[Value]
-    outer: dict[Any, Value]
+    initial: list[TensorValue]
+    outer: dict[Any, TensorValue]
 
-    def condition(self, values: Values) -> Value:
+    def condition(self, values: Values) -> TensorValue:
         (holds,) = self.translation.region(self.operation.regions[0], values, self.outer)
         return holds
 
@@ -151,7 +151,9 @@ def _looped(loop: _Loop, turns: int | None) -> Values:
     if not changing:
         return like
 
-    def turn(_: Value, go_on: Value, carried: list[Value]) -> tuple[Value, Values]:
+    def turn(
+        _: TensorValue, go_on: TensorValue, carried: list[TensorValue]
+    ) -> tuple[TensorValue, Values]:
         results = body(_among(kept, initial, carried))
         goes = go_on if turns is not None else loop.condition(packed(results, like))
         return goes, [value for value, stays in zip(results, kept, strict=True) if not stays]
@@ -171,7 +173,7 @@ def _kept(loop: _Loop) -> list[bool]:
     ]
 
 
-def _among(kept: list[bool], initial: Values, changing: Values) -> list[Value]:
+def _among(kept: list[bool], initial: Values, changing: Values) -> list[TensorValue]:
     """All values in order: those that stay, and those that change."""
     others = iter(changing)
     return [value if stays else next(others) for value, stays in zip(initial, kept, strict=True)]
@@ -189,7 +191,9 @@ def _case(translation: Translation, operation: Any, values: Values) -> Values:
     return _chosen(translation, values[0], list(operation.regions), operation)
 
 
-def _chosen(translation: Translation, index: Value, branches: list[Any], operation: Any) -> Values:
+def _chosen(
+    translation: Translation, index: TensorValue, branches: list[Any], operation: Any
+) -> Values:
     """The branch of a number; of those out of range, the last (and the first of flags)."""
     b, outer = translation.builder, translation.known
     known = b.single(index)
@@ -203,8 +207,8 @@ def _chosen(translation: Translation, index: Value, branches: list[Any], operati
         branches = branches[::-1]
     attributes: dict[str, Any] = {}
     captured: dict[str, None] = {}
-    given: list[Value] = []
-    results: list[Value] = []
+    given: list[TensorValue] = []
+    results: list[TensorValue] = []
     for name, rest in (("then_branch", branches[:1]), ("else_branch", branches[1:])):
         with b.scope() as nodes:
             if len(rest) == 1:

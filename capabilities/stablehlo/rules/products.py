@@ -8,7 +8,7 @@ from typing import Any
 
 from tilesmith.capabilities.stablehlo.attributes import flags, integer, integers, pairs, tensor_type
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.rules.shapes import pad, reverse, spread_out
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 
@@ -22,7 +22,7 @@ _MULTIPLIED = (
 class Side:
     """An operand of a product and what its axes are for."""
 
-    value: Value
+    value: TensorValue
     batch: Shape
     contracted: Shape
 
@@ -53,7 +53,7 @@ def _dot(translation: Translation, operation: Any, values: Values) -> Values:
     return [_product(translation, operation, left, Side(values[1], (), (0,)))]
 
 
-def _product(translation: Translation, operation: Any, left: Side, right: Side) -> Value:
+def _product(translation: Translation, operation: Any, left: Side, right: Side) -> TensorValue:
     b = translation.builder
     dtype = tensor_type(operation.results[0].type, operation.name).dtype
     wide = dtype if dtype in _MULTIPLIED else "int32"
@@ -61,7 +61,7 @@ def _product(translation: Translation, operation: Any, left: Side, right: Side) 
     return b.cast(multiply(b, sides[0], sides[1]), dtype)
 
 
-def multiply(b: Builder, left: Side, right: Side) -> Value:
+def multiply(b: GraphBuilder, left: Side, right: Side) -> TensorValue:
     """[batch, left's free axes, right's free axes] of two operands of one element type."""
     shape = (*left.extents(left.batch), *left.extents(left.free), *right.extents(right.free))
     left, right = _without_ones(b, left), _without_ones(b, right)
@@ -94,7 +94,7 @@ def _is_last(side: Side) -> bool:
     return bool(side.contracted) and max(side.contracted) == len(side.value.shape) - 1
 
 
-def _without_ones(b: Builder, side: Side) -> Side:
+def _without_ones(b: GraphBuilder, side: Side) -> Side:
     """The side without free axes of one element."""
     value = side.value
     ones = [axis for axis in side.free if value.shape[axis] == 1]
@@ -164,7 +164,7 @@ def _convolution(translation: Translation, operation: Any, values: Values) -> Va
     return [b.cast(b.transpose(convolved, order), result.dtype)]
 
 
-def _batches_as_groups(b: Builder, x: Value, batches: int) -> Value:
+def _batches_as_groups(b: GraphBuilder, x: TensorValue, batches: int) -> TensorValue:
     """Parts of the batch side by side as channels: [n g, c, ...] as [n, g c, ...]."""
     batch, channels, *rest = x.shape
     split = b.reshape(b.full(x), (batches, batch // batches, channels, *rest))
@@ -172,7 +172,9 @@ def _batches_as_groups(b: Builder, x: Value, batches: int) -> Value:
     return b.reshape(moved, (batch // batches, batches * channels, *rest))
 
 
-def _convolve(b: Builder, x: Value, weight: Value, window: _Window, groups: int) -> Value:
+def _convolve(
+    b: GraphBuilder, x: TensorValue, weight: TensorValue, window: _Window, groups: int
+) -> TensorValue:
     """Conv of [n, c, ...] by [oc, c / groups, ...]; ConvTranspose where the input is spread."""
     if not window.strides:  # no axis to slide along
         one = _Window((1,), ((0, 0),), (1,), (1,))
@@ -206,7 +208,9 @@ def _convolve(b: Builder, x: Value, weight: Value, window: _Window, groups: int)
     )  # fmt: skip
 
 
-def _transposed(b: Builder, x: Value, weight: Value, window: _Window, groups: int) -> Value | None:
+def _transposed(
+    b: GraphBuilder, x: TensorValue, weight: TensorValue, window: _Window, groups: int
+) -> TensorValue | None:
     """The transposed convolution that spreads its input by itself, where there is one."""
     if any(step > 1 for step in window.strides) or 0 in (*x.shape, *weight.shape):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import integers
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, packed
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, cut
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
@@ -34,18 +34,18 @@ _REDUCED = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint
 """Element types that ONNX's reductions take."""
 
 
-Joins = Callable[[Values, Values], list[Value]]
+Joins = Callable[[Values, Values], list[TensorValue]]
 """What joins two tuples of elements, or of whole tensors."""
 
 
-class Body:
+class ReductionBody:
     """The function by which a reduction joins two (tuples of) elements, or two whole tensors."""
 
     def __init__(self, translation: Translation, operation: Any, region: int = 0) -> None:
         self._translation, self._outer = translation, translation.known
         self._region = operation.regions[region]
 
-    def __call__(self, first: Values, second: Values) -> list[Value]:
+    def __call__(self, first: Values, second: Values) -> list[TensorValue]:
         return list(self._translation.region(self._region, [*first, *second], self._outer))
 
     def of_parts(self, like: Values) -> Joins:
@@ -77,7 +77,7 @@ class Body:
             return {"sum": "or", "max": "or", "product": "and", "min": "and"}.get(kind or "", kind)
         return None if kind in ("and", "or") else kind
 
-    def numbers(self, b: Builder, first: list[Any], second: list[Any]) -> list[Any]:
+    def numbers(self, b: GraphBuilder, first: list[Any], second: list[Any]) -> list[Any]:
         """What it gives for constants; None for what is not known."""
         pairs = [[b.constant(array) for array in side] for side in (first, second)]
         return [b.single(value) for value in self(pairs[0], pairs[1])]
@@ -101,7 +101,7 @@ def _reduce(translation: Translation, operation: Any, values: Values) -> Values:
     count = len(values) // 2
     operands, initial = list(values[:count]), list(values[count:])
     axes = integers(operation, "dimensions")
-    body = Body(translation, operation)
+    body = ReductionBody(translation, operation)
     of_pairs = any(isinstance(value, Complex) for value in operands)
     if count == 1 and not of_pairs:
         kind = body.kind(operands[0].dtype)
@@ -116,14 +116,16 @@ def _reduce(translation: Translation, operation: Any, values: Values) -> Values:
     return packed(joined, operands)
 
 
-def _with_initial(b: Builder, kind: str, reduced: Value, initial: Value) -> Value:
+def _with_initial(
+    b: GraphBuilder, kind: str, reduced: TensorValue, initial: TensorValue
+) -> TensorValue:
     known = b.single(initial)
     if known is not None and known == np.asarray(identity(kind, reduced.dtype)).astype(known.dtype):
         return reduced
     return b.elementwise(COMBINERS[kind], reduced, initial)
 
 
-def reduce(b: Builder, kind: str, value: Value, axes: Shape) -> Value:
+def reduce(b: GraphBuilder, kind: str, value: TensorValue, axes: Shape) -> TensorValue:
     """A reduction without the axes; where an axis has no elements, its identity."""
     axes = tuple(sorted(axes))
     left = tuple(extent for axis, extent in enumerate(value.shape) if axis not in axes)
@@ -144,7 +146,9 @@ def reduce(b: Builder, kind: str, value: Value, axes: Shape) -> Value:
     return b.reshape(result, left)
 
 
-def _extremes(b: Builder, body: Body, operands: list[Value], axis: int) -> Values | None:
+def _extremes(
+    b: GraphBuilder, body: ReductionBody, operands: list[TensorValue], axis: int
+) -> Values | None:
     """(extreme, its first position) where that is what the body keeps of pairs."""
     value, positions = operands
     own = (1,) * (len(positions.shape) - len(positions.own)) + positions.own
@@ -164,7 +168,7 @@ def _extremes(b: Builder, body: Body, operands: list[Value], axis: int) -> Value
     return [reduce(b, kind, value, (axis,)), b.cast(place, positions.dtype)]
 
 
-def _kept(b: Builder, body: Body, dtype: str, index: str) -> str | None:
+def _kept(b: GraphBuilder, body: ReductionBody, dtype: str, index: str) -> str | None:
     """What of two (value, position) pairs a body keeps: "max", "min", or nothing of that kind."""
 
     def probe(first: tuple[int, int], second: tuple[int, int]) -> list[Any]:
@@ -187,8 +191,12 @@ def _kept(b: Builder, body: Body, dtype: str, index: str) -> str | None:
 
 
 def fold(
-    b: Builder, body: Joins, operands: list[Value], initial: list[Value], axes: Shape
-) -> list[Value]:
+    b: GraphBuilder,
+    body: Joins,
+    operands: list[TensorValue],
+    initial: list[TensorValue],
+    axes: Shape,
+) -> list[TensorValue]:
     """Halves joined by the body until one element is left; the body is associative."""
     rank = len(operands[0].shape)
     left = tuple(axis for axis in range(rank) if axis not in axes)
@@ -212,10 +220,10 @@ def fold(
     return body(initial, [b.reshape(value, shape) for value in values])
 
 
-def _spread(value: Value, shape: Shape) -> Value:
+def _spread(value: TensorValue, shape: Shape) -> TensorValue:
     return replace(value, shape=shape)
 
 
-def _part(b: Builder, value: Value, start: int, end: int) -> Value:
+def _part(b: GraphBuilder, value: TensorValue, start: int, end: int) -> TensorValue:
     rest = value.shape[1:]
     return cut(b, value, (start, *(0 for _ in rest)), (end, *rest))

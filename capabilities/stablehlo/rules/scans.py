@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.stablehlo.bodies import body_of
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.rules.indexing import written_behind
-from tilesmith.capabilities.stablehlo.turns import Turns, Written
+from tilesmith.capabilities.stablehlo.turns import Turns, WrittenRow
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.search_space.expressions.dtypes import to_numpy
 
-Values = Sequence[Value]
+Values = Sequence[TensorValue]
 Body = Callable[[Values], Values]
 
 
 def scanned(
-    b: Builder, initial: list[Value], kept: list[bool], turns: int, body: Body
-) -> list[Value] | None:
+    b: GraphBuilder, initial: list[TensorValue], kept: list[bool], turns: int, body: Body
+) -> list[TensorValue] | None:
     """What a loop ends with; None where it goes through no rows.
 
     Args:
@@ -48,7 +48,7 @@ def scanned(
 
 
 def _counters(
-    b: Builder, initial: list[Value], kept: list[bool], turns: int, body: Body
+    b: GraphBuilder, initial: list[TensorValue], kept: list[bool], turns: int, body: Body
 ) -> dict[int, NDArray[Any]]:
     """By position, the values of what starts at a known number and grows by one."""
     counters = {}
@@ -80,14 +80,14 @@ class _Scanned:
         counted: by the position of a counter, its values, the last after the loop.
     """
 
-    b: Builder
-    initial: list[Value]
+    b: GraphBuilder
+    initial: list[TensorValue]
     kept: list[bool]
     counted: dict[int, NDArray[Any]]
     turns: int
     body: Body
 
-    def translated(self, barred: set[int]) -> list[Value] | set[int] | None:
+    def translated(self, barred: set[int]) -> list[TensorValue] | set[int] | None:
         """What the loop ends with; positions of states that are no rows; or None for no scan.
 
         Args:
@@ -135,7 +135,7 @@ class _Scanned:
     def _changing(self) -> list[int]:
         return [p for p, stays in enumerate(self.kept) if not stays and p not in self.counted]
 
-    def _given(self, turns: Turns, barred: set[int]) -> list[Value]:
+    def _given(self, turns: Turns, barred: set[int]) -> list[TensorValue]:
         """What a turn is given; rows may be read and written of states that are not barred."""
         given = []
         for position, (value, stays) in enumerate(zip(self.initial, self.kept, strict=True)):
@@ -150,8 +150,8 @@ class _Scanned:
         return given
 
     def _rows(
-        self, turns: Turns, given: list[Value], nodes: list[Node], results: list[str]
-    ) -> dict[str, tuple[Value, bool]]:
+        self, turns: Turns, given: list[TensorValue], nodes: list[Node], results: list[str]
+    ) -> dict[str, tuple[TensorValue, bool]]:
         """What is read by turn: rows, and counters that the body looks at; one at least."""
         used = {name for node in nodes for name in node.reads} | set(results)
         used |= {written.update.name for written in turns.written.values()}
@@ -165,13 +165,13 @@ class _Scanned:
             rows[turn.name] = (self.b.constant(np.arange(self.turns)), False)
         return rows
 
-    def _backwards(self, position: int, written: Written) -> bool:
+    def _backwards(self, position: int, written: WrittenRow) -> bool:
         line = written.rows.line(self.initial[position].shape)
         return line is not None and line[2]
 
     def _ends(
-        self, carried: list[int], written: dict[int, Written], outputs: Values
-    ) -> list[Value]:
+        self, carried: list[int], written: dict[int, WrittenRow], outputs: Values
+    ) -> list[TensorValue]:
         """All values after the loop."""
         ends = list(self.initial)
         for position, values in self.counted.items():

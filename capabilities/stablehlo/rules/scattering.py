@@ -11,7 +11,7 @@ from typing import Any
 
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
 from tilesmith.capabilities.stablehlo.bodies import looped
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, packed
 from tilesmith.capabilities.stablehlo.rules.indexing import (
     Windows,
@@ -21,7 +21,7 @@ from tilesmith.capabilities.stablehlo.rules.indexing import (
     read,
     write,
 )
-from tilesmith.capabilities.stablehlo.rules.reductions import Body
+from tilesmith.capabilities.stablehlo.rules.reductions import ReductionBody
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 
 _JOINED = {"sum": "add", "product": "mul", "max": "max", "min": "min"}
@@ -33,7 +33,7 @@ def _scatter(translation: Translation, operation: Any, values: Values) -> Values
     given, indices, updates = values[:many], values[many], values[many + 1 :]
     if 0 in (*updates[0].shape, *given[0].shape):
         return list(given)
-    body = Body(translation, operation)
+    body = ReductionBody(translation, operation)
     kind = "none" if body.replaces() else body.kind(given[0].dtype) if many == 1 else None
     kind = {"and": "min", "or": "max"}.get(kind or "", kind)
     written = _Written.of(b, operation, given[0].shape, indices, updates[0].shape)
@@ -57,15 +57,17 @@ class _Written:
         within: axes of updates that lie in windows.
     """
 
-    b: Builder
+    b: GraphBuilder
     shape: Shape
     windows: Windows
-    inside: Value | None
+    inside: TensorValue | None
     unique: bool
     within: Shape
 
     @staticmethod
-    def of(b: Builder, operation: Any, shape: Shape, indices: Value, updates: Shape) -> _Written:
+    def of(
+        b: GraphBuilder, operation: Any, shape: Shape, indices: TensorValue, updates: Shape
+    ) -> _Written:
         """Of tensors and updates of such shapes."""
         attributes = operation.attributes
         axes = stablehlo().ScatterDimensionNumbers(attributes["scatter_dimension_numbers"])
@@ -85,13 +87,13 @@ class _Written:
         unique = stated or math.prod(batch) == 1
         return _Written(b, shape, Windows(batch, starts, sizes), inside, unique, within)
 
-    def moved(self, update: Value) -> Value:
+    def moved(self, update: TensorValue) -> TensorValue:
         """[batch, sizes] of an update."""
         outside = [axis for axis in range(len(update.shape)) if axis not in self.within]
         turned = self.b.transpose(update, (*outside, *self.within))
         return self.b.reshape(turned, (*self.windows.batch, *self.windows.sizes))
 
-    def write(self, value: Value, update: Value, reduction: str) -> Value:
+    def write(self, value: TensorValue, update: TensorValue, reduction: str) -> TensorValue:
         b, inside = self.b, self.inside
         if value.dtype == "bool":
             there, given = (b.cast(each, "int32") for each in (value, update))
@@ -103,8 +105,12 @@ class _Written:
         return write(b, value, self.moved(update), self.windows, reduction, inside)
 
     def joined(
-        self, values: list[Value], updates: list[Value], body: Body, like: Values
-    ) -> list[Value]:
+        self,
+        values: list[TensorValue],
+        updates: list[TensorValue],
+        body: ReductionBody,
+        like: Values,
+    ) -> list[TensorValue]:
         """What is there and what is written joined by a function: all windows at once where none
         lie over each other, else one after the other."""
         b, windows = self.b, self.windows
@@ -116,8 +122,10 @@ class _Written:
                   for axis, start in windows.starts.items()}  # fmt: skip
         inside = None if self.inside is None else b.reshape(b.full(self.inside), (many,))
 
-        def turn(number: Value, go_on: Value, carried: list[Value]) -> tuple[Value, Values]:
-            def own(table: Value) -> Value:
+        def turn(
+            number: TensorValue, go_on: TensorValue, carried: list[TensorValue]
+        ) -> tuple[TensorValue, Values]:
+            def own(table: TensorValue) -> TensorValue:
                 names = [table.name, number.name]
                 return b.add("Gather", names, table.dtype, table.shape[1:], axis=0)
 
@@ -133,8 +141,12 @@ class _Written:
         return list(looped(b, many, None, given, turn))
 
     def _at_once(
-        self, values: list[Value], updates: list[Value], body: Body, like: Values
-    ) -> list[Value]:
+        self,
+        values: list[TensorValue],
+        updates: list[TensorValue],
+        body: ReductionBody,
+        like: Values,
+    ) -> list[TensorValue]:
         b, windows = self.b, self.windows
         near = {
             axis: clamped(b, start, self.shape[axis] - windows.sizes[axis])
@@ -151,10 +163,10 @@ class _Written:
 
 
 def _inside(
-    b: Builder, shape: Shape, starts: dict[int, Value], sizes: Shape, batch: Shape
-) -> Value | None:
+    b: GraphBuilder, shape: Shape, starts: dict[int, TensorValue], sizes: Shape, batch: Shape
+) -> TensorValue | None:
     """Whether each window lies inside; None where every one does."""
-    inside: Value | None = None
+    inside: TensorValue | None = None
     for axis, start in starts.items():
         tables = (turns.table(b, start) for turns in reversed(b.turns))
         known = next((table for table in tables if table is not None), b.known(start))

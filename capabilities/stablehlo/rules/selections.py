@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import integers, pairs
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.rules.elementwise import choose
-from tilesmith.capabilities.stablehlo.rules.reductions import COMBINERS, Body, identity
+from tilesmith.capabilities.stablehlo.rules.reductions import COMBINERS, ReductionBody, identity
 from tilesmith.capabilities.stablehlo.rules.shapes import cut, pad, spread_out
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
@@ -33,7 +33,7 @@ def _select_and_scatter(translation: Translation, operation: Any, values: Values
         integers(operation, name, ones) for name in ("window_dimensions", "window_strides")
     )
     low, high = zip(*pairs(operation, "padding", rank), strict=True) if rank else ((), ())
-    kind = Body(translation, operation, 1).kind(x.dtype)
+    kind = ReductionBody(translation, operation, 1).kind(x.dtype)
     if kind not in COMBINERS:
         raise translation.refuse(
             operation,
@@ -47,7 +47,7 @@ def _select_and_scatter(translation: Translation, operation: Any, values: Values
         )
     if 0 in (*x.shape, *source.shape):
         return [replace(initial, shape=x.shape)]
-    select = Body(translation, operation)
+    select = ReductionBody(translation, operation)
     outermost = _never_chosen(b, select, x) if any((*low, *high)) else initial
     padded = pad(b, x, outermost, low, high)
     chosen = _chosen(b, select, padded, source.shape, sizes, strides)
@@ -65,7 +65,7 @@ def _select_and_scatter(translation: Translation, operation: Any, values: Values
     return [b.elementwise(COMBINERS[kind], scattered, replace(initial, shape=x.shape))]
 
 
-def _never_chosen(b: Builder, select: Body, x: Value) -> Value:
+def _never_chosen(b: GraphBuilder, select: ReductionBody, x: TensorValue) -> TensorValue:
     """What stands around a tensor: the number that is chosen last."""
     (larger,) = select([b.like(2, x)], [b.like(1, x)])
     if is_floating(x.dtype):
@@ -77,8 +77,13 @@ def _never_chosen(b: Builder, select: Body, x: Value) -> Value:
 
 
 def _chosen(
-    b: Builder, select: Body, x: Value, shape: Shape, sizes: Shape, strides: Shape
-) -> Value:
+    b: GraphBuilder,
+    select: ReductionBody,
+    x: TensorValue,
+    shape: Shape,
+    sizes: Shape,
+    strides: Shape,
+) -> TensorValue:
     """For each window the number of the place that is chosen, counted row by row."""
     best = place = None
     for number, offset in enumerate(np.ndindex(*sizes)):
@@ -98,8 +103,13 @@ def _chosen(
 
 
 def _side_by_side(
-    b: Builder, source: Value, chosen: Value, sizes: Shape, nothing: Value, shape: Shape
-) -> Value:
+    b: GraphBuilder,
+    source: TensorValue,
+    chosen: TensorValue,
+    sizes: Shape,
+    nothing: TensorValue,
+    shape: Shape,
+) -> TensorValue:
     """Windows that do not overlap: every element is of one window at most."""
     rank = len(sizes)
     apart = tuple(n for extent in source.shape for n in (extent, 1))
@@ -115,12 +125,13 @@ def _side_by_side(
 
 
 def _overlapping(
-    b: Builder, kind: str, source: Value, chosen: Value, windows: tuple[Shape, Shape],
-    nothing: Value, shape: Shape,
-) -> Value:  # fmt: skip
+    b: GraphBuilder, kind: str, source: TensorValue, chosen: TensorValue, windows: tuple[Shape,
+    Shape],
+    nothing: TensorValue, shape: Shape,
+) -> TensorValue:  # fmt: skip
     """Every place of the window on its own, put where it lies and joined."""
     sizes, strides = windows
-    total: Value | None = None
+    total: TensorValue | None = None
     for number, offset in enumerate(np.ndindex(*sizes)):
         mine = b.constant(np.array(number, np.int32))
         own = b.elementwise("Equal", chosen, mine, dtype="bool")

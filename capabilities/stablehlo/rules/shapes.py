@@ -12,7 +12,7 @@ from tilesmith.capabilities.stablehlo.attributes import (
     integers,
     tensor_type,
 )
-from tilesmith.capabilities.stablehlo.builder import Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import paired, read_constant
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 
@@ -24,7 +24,7 @@ _LONG = 1 << 20
 def _constant(translation: Translation, operation: Any, values: Values) -> Values:
     kind, array = constant_of(operation)
     constant = translation.builder.constant(array, kind.dtype if array.ndim == 0 else "")
-    return [Value(constant.name, kind.dtype, constant.own, kind.shape)]
+    return [TensorValue(constant.name, kind.dtype, constant.own, kind.shape)]
 
 
 @rules.register("complex.stablehlo.constant")
@@ -37,7 +37,7 @@ def _complex_constant(translation: Translation, operation: Any, values: Values) 
             operation, "holds its numbers in a way that is not supported"
         ) from (error)
     constants = (translation.builder.constant(array) for array in arrays)
-    return [paired(*(Value(m.name, m.dtype, m.own, kind.shape) for m in constants))]
+    return [paired(*(TensorValue(m.name, m.dtype, m.own, kind.shape) for m in constants))]
 
 
 @rules.register("stablehlo.iota")
@@ -48,7 +48,7 @@ def _iota(translation: Translation, operation: Any, values: Values) -> Values:
     return [translation.builder.broadcast(counted, kind.shape, (axis,))]
 
 
-def count(b: Builder, extent: int, dtype: str) -> Value:
+def count(b: GraphBuilder, extent: int, dtype: str) -> TensorValue:
     """0, 1, ..., extent - 1."""
     if extent <= _LONG:
         return b.constant(np.arange(extent), dtype)
@@ -93,7 +93,7 @@ def _concatenate(translation: Translation, operation: Any, values: Values) -> Va
     return [concatenate(translation.builder, list(values), integer(operation, "dimension"))]
 
 
-def concatenate(b: Builder, values: list[Value], axis: int) -> Value:
+def concatenate(b: GraphBuilder, values: list[TensorValue], axis: int) -> TensorValue:
     parts = [value for value in values if value.shape[axis]] or values[:1]
     if len(parts) == 1:
         return parts[0]
@@ -110,7 +110,9 @@ def _slice(translation: Translation, operation: Any, values: Values) -> Values:
     return [cut(translation.builder, values[0], starts, limits, strides)]
 
 
-def cut(b: Builder, x: Value, starts: Shape, limits: Shape, strides: Shape = ()) -> Value:
+def cut(
+    b: GraphBuilder, x: TensorValue, starts: Shape, limits: Shape, strides: Shape = ()
+) -> TensorValue:
     """Elements from `starts` to before `limits`, in steps."""
     strides = strides or (1,) * len(starts)
     shape = tuple(
@@ -122,14 +124,14 @@ def cut(b: Builder, x: Value, starts: Shape, limits: Shape, strides: Shape = ())
     own = (1,) * (len(shape) - len(x.own)) + x.own
     axes = [a for a, extent in enumerate(own) if shape[a] != x.shape[a] and extent > 1]
     # what is repeated is cut by repeating it less often
-    small = x if x.whole else b.reshape(Value(x.name, x.dtype, x.own, x.own), own)
+    small = x if x.whole else b.reshape(TensorValue(x.name, x.dtype, x.own, x.own), own)
     if not axes:
-        return Value(small.name, small.dtype, small.own, shape)
+        return TensorValue(small.name, small.dtype, small.own, shape)
     extents = tuple(shape[a] if a in axes else own[a] for a in range(len(own)))
     lists = ([each[a] for a in axes] for each in (starts, limits, range(len(own)), strides))
     names = [b.constant(np.array(entry, np.int64)).name for entry in lists]
     sliced = b.add("Slice", [small.name, *names], x.dtype, extents)
-    return Value(sliced.name, sliced.dtype, sliced.own, shape)
+    return TensorValue(sliced.name, sliced.dtype, sliced.own, shape)
 
 
 @rules.register("stablehlo.reverse")
@@ -137,7 +139,7 @@ def _reverse(translation: Translation, operation: Any, values: Values) -> Values
     return [reverse(translation.builder, values[0], integers(operation, "dimensions"))]
 
 
-def reverse(b: Builder, x: Value, axes: Shape) -> Value:
+def reverse(b: GraphBuilder, x: TensorValue, axes: Shape) -> TensorValue:
     """Some axes from their ends to their starts."""
     moving = [axis for axis in axes if x.shape[axis] > 1]
     if not moving:
@@ -158,7 +160,9 @@ def _pad(translation: Translation, operation: Any, values: Values) -> Values:
     return [pad(b, spread_out(b, x, value, inner), value, low, high)]
 
 
-def pad(b: Builder, x: Value, value: Value, low: Shape, high: Shape) -> Value:
+def pad(
+    b: GraphBuilder, x: TensorValue, value: TensorValue, low: Shape, high: Shape
+) -> TensorValue:
     """A number around a tensor; where sides are negative, elements are cut off."""
     if not any(low) and not any(high):
         return x
@@ -176,7 +180,7 @@ def pad(b: Builder, x: Value, value: Value, low: Shape, high: Shape) -> Value:
     return b.add("Pad", names, x.dtype, shape)
 
 
-def spread_out(b: Builder, x: Value, value: Value, inner: Shape) -> Value:
+def spread_out(b: GraphBuilder, x: TensorValue, value: TensorValue, inner: Shape) -> TensorValue:
     """A number put between neighbours, `inner` times along each axis."""
     for axis, times in enumerate(inner):
         extent = x.shape[axis]

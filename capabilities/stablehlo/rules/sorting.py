@@ -11,7 +11,7 @@ import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import integer
 from tilesmith.capabilities.stablehlo.bodies import looped
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import flat, packed
 from tilesmith.capabilities.stablehlo.rules.elementwise import choose, compare, ordered
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
@@ -42,7 +42,7 @@ class Comparator:
         self._translation, self._outer, self._like = translation, translation.known, values
         self._region = operation.regions[0]
 
-    def __call__(self, first: Values, second: Values) -> Value:
+    def __call__(self, first: Values, second: Values) -> TensorValue:
         sides = (packed(side, self._like) for side in (first, second))
         arguments = [value for pair in zip(*sides, strict=True) for value in pair]
         (said,) = self._translation.region(self._region, arguments, self._outer)
@@ -55,7 +55,7 @@ class Comparator:
     def probed(self, number: int, pair: tuple[int, int]) -> bool | None:
         """What it says of two numbers of a column, all others equal."""
         b = self.builder
-        sides: tuple[list[Value], list[Value]] = ([], [])
+        sides: tuple[list[TensorValue], list[TensorValue]] = ([], [])
         for column, value in enumerate(self.columns):
             for side, given in zip(sides, pair if column == number else (1, 1), strict=True):
                 plain = abs(given) if value.dtype.startswith("u") else given
@@ -84,9 +84,9 @@ def _sort(translation: Translation, operation: Any, values: Values) -> Values:
     return packed(ordered, values)
 
 
-def _by_keys(comparator: Comparator, keys: list[Key], axis: int) -> list[Value]:
+def _by_keys(comparator: Comparator, keys: list[Key], axis: int) -> list[TensorValue]:
     b, values = comparator.builder, comparator.columns
-    order: Value | None = None
+    order: TensorValue | None = None
     for key in reversed(keys):  # the last key first: each later one keeps that order among equals
         column = comparable(b, values[key.operand])
         if order is not None:
@@ -118,7 +118,7 @@ def _keys(comparator: Comparator) -> list[Key] | None:
     return keys or None
 
 
-def comparable(b: Builder, value: Value) -> Value:
+def comparable(b: GraphBuilder, value: TensorValue) -> TensorValue:
     """Whole numbers in the order of the value's: NaN is the largest, and zeros are equal."""
     if value.dtype == "bool":
         return b.cast(value, "int32")
@@ -132,7 +132,7 @@ def comparable(b: Builder, value: Value) -> Value:
     return choose(b, b.elementwise("IsNaN", wide, dtype="bool"), largest, bits)
 
 
-def _places(b: Builder, value: Value, axis: int, upwards: bool) -> Value:
+def _places(b: GraphBuilder, value: TensorValue, axis: int, upwards: bool) -> TensorValue:
     """Where each element of the sorted value was; equal ones keep their order."""
     many = b.constant(np.array([value.shape[axis]], np.int64))
     names = [b.full(value).name, many.name]
@@ -141,13 +141,13 @@ def _places(b: Builder, value: Value, axis: int, upwards: bool) -> Value:
     return places
 
 
-def _taken(b: Builder, value: Value, places: Value, axis: int) -> Value:
+def _taken(b: GraphBuilder, value: TensorValue, places: TensorValue, axis: int) -> TensorValue:
     names = [b.full(value).name, places.name]
     return b.add("GatherElements", names, value.dtype, value.shape, axis=axis)
 
 
 # -- by any function ----------------------------------------------------------------------------
-def network(comparator: Comparator, axis: int) -> list[Value]:
+def network(comparator: Comparator, axis: int) -> list[TensorValue]:
     """Columns sorted by Batcher's bitonic network, one stage of it a turn of a loop.
 
     Each element carries its place, which decides between equals, so that they keep their order;
@@ -167,7 +167,9 @@ def network(comparator: Comparator, axis: int) -> list[Value]:
     turns = [(1 << k, 1 << j) for k in range(1, size.bit_length()) for j in reversed(range(k))]
     tables = [b.constant(np.array(table, np.int64)) for table in zip(*turns, strict=True)]
 
-    def turn(number: Value, go_on: Value, carried: list[Value]) -> tuple[Value, Values]:
+    def turn(
+        number: TensorValue, go_on: TensorValue, carried: list[TensorValue]
+    ) -> tuple[TensorValue, Values]:
         block, stride = (
             b.add("Gather", [table.name, number.name], "int64", (), axis=0) for table in tables
         )
@@ -181,15 +183,19 @@ def network(comparator: Comparator, axis: int) -> list[Value]:
 
 
 def _stage(
-    comparator: Comparator, extent: int, carried: list[Value], block: Value, stride: Value
-) -> list[Value]:
+    comparator: Comparator,
+    extent: int,
+    carried: list[TensorValue],
+    block: TensorValue,
+    stride: TensorValue,
+) -> list[TensorValue]:
     """Each element and the one whose place differs in the bit `stride`, put in order: upwards
     where the bit `block` of the place is 0, downwards elsewhere."""
     b, size = comparator.builder, carried[0].shape[1]
     here = count(b, size, "int64")
     zero = b.like(0, here)
 
-    def lacks(bit: Value) -> Value:
+    def lacks(bit: TensorValue) -> TensorValue:
         return compare(b, "EQ", b.elementwise("BitwiseAnd", here, bit), zero)
 
     partner = b.full(b.elementwise("BitwiseXor", here, stride))
@@ -214,7 +220,7 @@ def top_k(translation: Translation, operation: Any, values: Values) -> Values:
     return largest(translation.builder, values[0], integer(operation, "k"))
 
 
-def largest(b: Builder, value: Value, k: int) -> Values:
+def largest(b: GraphBuilder, value: TensorValue, k: int) -> Values:
     """The k largest and their places; as TopK has them where there are none that are no numbers."""
     shape = (*value.shape[:-1], k)
     many = b.constant(np.array([k], np.int64))

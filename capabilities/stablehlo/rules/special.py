@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.capabilities.stablehlo.builder import Builder, Value
+from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.rules.elementwise import choose, formula
 from tilesmith.compiler.graph.graph import Node
 
@@ -24,7 +24,7 @@ _ERF_INVERSE = (
 
 
 @formula("chlo.erfc")
-def complementary_error(b: Builder, x: Value) -> Value:
+def complementary_error(b: GraphBuilder, x: TensorValue) -> TensorValue:
     """1 - erf(x).
 
     The argument of a GELU, -x / sqrt 2, keeps this form, which passes recognise; elsewhere small
@@ -45,7 +45,7 @@ def complementary_error(b: Builder, x: Value) -> Value:
     return choose(b, near, middle, choose(b, above, tail, mirrored))
 
 
-def _is_scaled_negation(b: Builder, x: Value) -> bool:
+def _is_scaled_negation(b: GraphBuilder, x: TensorValue) -> bool:
     product = b.producer(x.name)
     if product is None or not product.is_onnx("Mul"):
         return False
@@ -56,7 +56,7 @@ def _is_scaled_negation(b: Builder, x: Value) -> bool:
     return bool(np.isclose(abs(scale), np.sqrt(0.5))) and (has_minus or scale < 0)
 
 
-def _polynomial(b: Builder, x: Value, coefficients: tuple[float, ...]) -> Value:
+def _polynomial(b: GraphBuilder, x: TensorValue, coefficients: tuple[float, ...]) -> TensorValue:
     """By Horner's rule, the highest power first."""
     result = b.like(coefficients[0], x)
     for coefficient in coefficients[1:]:
@@ -65,7 +65,7 @@ def _polynomial(b: Builder, x: Value, coefficients: tuple[float, ...]) -> Value:
 
 
 @formula("chlo.erf_inv")
-def inverse_error(b: Builder, x: Value) -> Value:
+def inverse_error(b: GraphBuilder, x: TensorValue) -> TensorValue:
     one = b.like(1, x)
     inside = b.elementwise("Mul", b.elementwise("Sub", one, x), b.elementwise("Add", one, x))
     w = b.elementwise("Neg", b.elementwise("Log", inside))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilesmith.capabilities.stablehlo.attributes import integers, pairs
-from tilesmith.capabilities.stablehlo.builder import OPSET, Builder, Shape, Value
+from tilesmith.capabilities.stablehlo.builder import OPSET, GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, packed
-from tilesmith.capabilities.stablehlo.rules.reductions import Body, Joins, identity
+from tilesmith.capabilities.stablehlo.rules.reductions import Joins, ReductionBody, identity
 from tilesmith.capabilities.stablehlo.rules.shapes import cut, pad, spread_out
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 
@@ -56,7 +56,7 @@ def _reduce_window(translation: Translation, operation: Any, values: Values) -> 
         pairs(operation, "padding", rank),
     )
     spread = tuple(step - 1 for step in integers(operation, "base_dilations", ones))
-    body = Body(translation, operation)
+    body = ReductionBody(translation, operation)
     real = not isinstance(operands[0], Complex)
     kind = body.kind(operands[0].dtype) if count == 1 and real else None
     if kind is not None and _is_identity(b, kind, initial[0]):
@@ -72,14 +72,16 @@ def _reduce_window(translation: Translation, operation: Any, values: Values) -> 
     return packed(combined, operands)
 
 
-def _is_identity(b: Builder, kind: str, initial: Value) -> bool:
+def _is_identity(b: GraphBuilder, kind: str, initial: TensorValue) -> bool:
     known = b.single(initial)
     return known is not None and known == np.asarray(identity(kind, initial.dtype)).astype(
         known.dtype
     )
 
 
-def _running(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | None:
+def _running(
+    b: GraphBuilder, kind: str, value: TensorValue, windows: _Windows
+) -> TensorValue | None:
     """A sum of everything before each element, or behind it."""
     moving = windows.moving()
     if len(moving) != 1 or kind not in _RUNNING or _RUNNING[kind][1] > OPSET:
@@ -99,7 +101,9 @@ def _running(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | 
     return b.add(_RUNNING[kind][0], names, value.dtype, value.shape, exclusive=0, reverse=backwards)
 
 
-def _pooled(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | None:
+def _pooled(
+    b: GraphBuilder, kind: str, value: TensorValue, windows: _Windows
+) -> TensorValue | None:
     """MaxPool; AveragePool times the elements of a window, for sums; smallest as largest of the
     negated."""
     moving = windows.moving()
@@ -149,7 +153,11 @@ def _pooled(b: Builder, kind: str, value: Value, windows: _Windows) -> Value | N
 
 
 def _doubled(
-    b: Builder, body: Joins, operands: list[Value], initial: list[Value], windows: _Windows
+    b: GraphBuilder,
+    body: Joins,
+    operands: list[TensorValue],
+    initial: list[TensorValue],
+    windows: _Windows,
 ) -> Values:
     """Windows of one, two, four ... elements joined along one axis after the other."""
     values = [
@@ -169,12 +177,12 @@ def _doubled(
 
 
 def _along(
-    b: Builder, body: Joins, values: list[Value], axis: int, size: int, step: int
-) -> list[Value]:
+    b: GraphBuilder, body: Joins, values: list[TensorValue], axis: int, size: int, step: int
+) -> list[TensorValue]:
     """Element i becomes the join of `size` elements from i on, each `step` behind the last."""
     if values[0].shape[axis] < (size - 1) * step + 1:
         return [_part(b, value, axis, 0, 0) for value in values]
-    done: list[Value] = []
+    done: list[TensorValue] = []
     covered, length = 0, 1
     while True:
         if size & length:
@@ -192,8 +200,8 @@ def _along(
 
 
 def _joined(
-    b: Builder, body: Joins, first: list[Value], second: list[Value], axis: int
-) -> list[Value]:
+    b: GraphBuilder, body: Joins, first: list[TensorValue], second: list[TensorValue], axis: int
+) -> list[TensorValue]:
     """Both as long as the shorter one."""
     extent = min(first[0].shape[axis], second[0].shape[axis])
     sides = [[_part(b, value, axis, 0, extent) for value in side] for side in (first, second)]
@@ -201,7 +209,9 @@ def _joined(
     return [replace(value, shape=shape) for value in body(sides[0], sides[1])]
 
 
-def _part(b: Builder, value: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+def _part(
+    b: GraphBuilder, value: TensorValue, axis: int, start: int, end: int, step: int = 1
+) -> TensorValue:
     starts, ends, steps = [0] * len(value.shape), list(value.shape), [1] * len(value.shape)
     starts[axis], ends[axis], steps[axis] = start, end, step
     return cut(b, value, tuple(starts), tuple(ends), tuple(steps))

@@ -64,7 +64,7 @@ class Lane:
 
 
 @dataclass
-class Memory:
+class BufferMemory:
     """What the emitter knows of buffers: their shapes, base pointers, and who writes them."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class LoadEmitter:
     """Emits loads; shares builder, indices, registers and memory with the statement emitter."""
 
     def __init__(
-        self, builder: Builder, index: IndexEmitter, registers: RegisterFile, memory: Memory
+        self, builder: Builder, index: IndexEmitter, registers: RegisterFile, memory: BufferMemory
     ) -> None:
         self.builder = builder
         self.index = index

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilesmith.codegen.llvm.expressions.indexing import elements
 from tilesmith.codegen.llvm.text.builder import Builder
-from tilesmith.codegen.llvm.text.ir import INDEX, Block, Type, Value, vector
+from tilesmith.codegen.llvm.text.ir import INDEX, BasicBlock, Type, Value, vector
 from tilesmith.codegen.llvm.text.types import element_type
 from tilesmith.search_space.expressions.scalar import loads
 from tilesmith.search_space.ir.program import Allocate, Buffer, Loop, Statement, blocks, walk
@@ -27,7 +27,7 @@ class RegisterFile:
         self._vectors: set[str] = set()
         self._slots: dict[tuple[str, int], Value] = {}
         self._builder: Builder | None = None
-        self._block: Block | None = None
+        self._block: BasicBlock | None = None
         self._known: dict[Value, Value] = {}
         self._stores: dict[Value, int] = {}
 

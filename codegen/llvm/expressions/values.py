@@ -8,7 +8,7 @@ condition that depends on the lane becomes a mask computed at run time.
 from __future__ import annotations
 
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
-from tilesmith.codegen.llvm.expressions.loads import Lane, LoadEmitter, Memory
+from tilesmith.codegen.llvm.expressions.loads import BufferMemory, Lane, LoadEmitter
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile
 from tilesmith.codegen.llvm.functions.inverses import INVERSES
 from tilesmith.codegen.llvm.functions.vector_math import FLAGS, VectorMath
@@ -64,7 +64,7 @@ class ValueEmitter(LoadEmitter):
         builder: Builder,
         index: IndexEmitter,
         registers: RegisterFile,
-        memory: Memory,
+        memory: BufferMemory,
         math: VectorMath,
     ) -> None:
         super().__init__(builder, index, registers, memory)

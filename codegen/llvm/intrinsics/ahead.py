@@ -20,7 +20,7 @@ from itertools import takewhile
 from math import prod
 
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter, strides
-from tilesmith.codegen.llvm.expressions.loads import Memory
+from tilesmith.codegen.llvm.expressions.loads import BufferMemory
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile
 from tilesmith.codegen.llvm.text.builder import Builder
 from tilesmith.codegen.llvm.text.ir import POINTER, VOID, Function, integer
@@ -54,7 +54,7 @@ Found = tuple[Block, tuple[Loop, ...]]
 
 
 @dataclass(frozen=True)
-class Share:
+class PrefetchShare:
     """The lines that are asked for at a time.
 
     Attributes:
@@ -75,7 +75,7 @@ class AheadEmitter:
         builder: Builder,
         index: IndexEmitter,
         registers: RegisterFile,
-        memory: Memory,
+        memory: BufferMemory,
         line: int,
     ) -> None:
         self._builder, self._index, self._line = builder, index, line
@@ -108,7 +108,7 @@ class AheadEmitter:
                 if share is not None:
                     self._fetch(buffer.name, share)
 
-    def _fetch(self, name: str, share: Share) -> None:
+    def _fetch(self, name: str, share: PrefetchShare) -> None:
         module = self._builder.module
         fetch = module.functions.get(_PREFETCH) or Function(
             module, _PREFETCH, VOID, (POINTER, *(hint.type for hint in _HINTS))
@@ -146,7 +146,9 @@ def _innermost(statement: Statement, around: tuple[Loop, ...]) -> Iterator[Found
             yield from _innermost(statement.body, around)
 
 
-def share_of(offset: Expr, around: list[Loop], here: Loop, size: int, line: int) -> Share | None:
+def share_of(
+    offset: Expr, around: list[Loop], here: Loop, size: int, line: int
+) -> PrefetchShare | None:
     """What is asked for in `here`; None where it is asked for elsewhere, nothing is read again, or
     extents vary.
 
@@ -175,7 +177,7 @@ def share_of(offset: Expr, around: list[Loop], here: Loop, size: int, line: int)
     inner = (s for s in walk(here.body) if isinstance(s, Loop))
     first = {loop.variable: const(0) for loop in (*outwards[:within], *inner)}
     following = offset.substitute(first) + known[over]
-    return Share(following * size + number * (count * line), count)
+    return PrefetchShare(following * size + number * (count * line), count)
 
 
 def _number(value: Expr | None) -> int | None:

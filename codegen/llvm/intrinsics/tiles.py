@@ -23,7 +23,7 @@ from tilesmith.codegen.llvm.text.ir import (
     INDEX,
     POINTER,
     VOID,
-    Block,
+    BasicBlock,
     Type,
     Value,
     integer,
@@ -54,7 +54,7 @@ class TileEmitter:
         self._first: dict[str, int] = {}
         self._sums = 0
         self._operands: dict[object, int] = {}
-        self._block: Block | None = None
+        self._block: BasicBlock | None = None
         self.used = False
 
     # -- registers ----------------------------------------------------------------------------

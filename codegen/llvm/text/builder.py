@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tilesmith.codegen.llvm.text.ir import (
     BOOL,
     POINTER,
-    Block,
+    BasicBlock,
     Function,
     Module,
     Type,
@@ -34,13 +34,13 @@ class Phi(Value):
 
     __slots__ = ("_block", "_incoming", "_line")
 
-    def __init__(self, kind: Type, text: str, block: Block) -> None:
+    def __init__(self, kind: Type, text: str, block: BasicBlock) -> None:
         super().__init__(kind, text)
         self._block, self._line = block, len(block.lines)
         self._incoming: list[str] = []
         block.lines.append("")
 
-    def add_incoming(self, value: Value, block: Block) -> None:
+    def add_incoming(self, value: Value, block: BasicBlock) -> None:
         """The value it has when control comes from `block`."""
         self._incoming.append(f"[ {value.text}, %{block.label} ]")
         self._block.lines[self._line] = (
@@ -51,7 +51,7 @@ class Phi(Value):
 class Builder:
     """Appends to `block`."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BasicBlock) -> None:
         self.block = block
         self._function = block.function
 
@@ -60,11 +60,11 @@ class Builder:
         """The module of the function that is written."""
         return self._function.module
 
-    def append_block(self, name: str) -> Block:
+    def append_block(self, name: str) -> BasicBlock:
         """A new block at the end of the function."""
         return self._function.append_block(name)
 
-    def position_at_end(self, block: Block) -> None:
+    def position_at_end(self, block: BasicBlock) -> None:
         """Write into `block` from here on."""
         self.block = block
 
@@ -258,11 +258,11 @@ class Builder:
     def ret_void(self) -> None:
         self._terminate("ret void")
 
-    def branch(self, block: Block) -> None:
+    def branch(self, block: BasicBlock) -> None:
         self._terminate(f"br label %{block.label}")
 
     def cbranch(
-        self, condition: Value, then: Block, otherwise: Block, likely: bool | None = None
+        self, condition: Value, then: BasicBlock, otherwise: BasicBlock, likely: bool | None = None
     ) -> None:
         weights = {None: "", True: ", !prof !0", False: ", !prof !1"}[likely]
         self._terminate(
@@ -292,7 +292,7 @@ class Builder:
 class _Side:
     """One side of an `if_else`, as a context."""
 
-    def __init__(self, builder: Builder, block: Block, after: Block) -> None:
+    def __init__(self, builder: Builder, block: BasicBlock, after: BasicBlock) -> None:
         self._builder = builder
         self._block = block
         self._after = after

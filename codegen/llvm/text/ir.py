@@ -221,7 +221,7 @@ def undefined(kind: VectorType) -> Constant:
     return Constant(kind, None, "undef")
 
 
-class Block:
+class BasicBlock:
     """A basic block: lines of text, the last one its terminator."""
 
     def __init__(self, function: Function, label: str) -> None:
@@ -251,14 +251,14 @@ class Function(Value):
         self.attributes = ""
         self.noalias = 0
         self.internal = False
-        self.blocks: list[Block] = []
+        self.blocks: list[BasicBlock] = []
         self.given = ""
         self.names = 0
         module.functions[name] = self
 
-    def append_block(self, name: str) -> Block:
+    def append_block(self, name: str) -> BasicBlock:
         """A new block at the end."""
-        block = Block(self, f"{name}{len(self.blocks)}")
+        block = BasicBlock(self, f"{name}{len(self.blocks)}")
         self.blocks.append(block)
         return block
 

@@ -41,7 +41,7 @@ ALL = 1 << 30
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """One kernel call: the address of its function, and of each argument in order (0: none), and
     how many threads at most make it."""
 
@@ -51,7 +51,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Move:
+class MemoryMove:
     """Copies `nbytes` between addresses, each moved on by its step times what `counter` (an
     address, 0: none) holds."""
 
@@ -83,15 +83,15 @@ class Branch:
     calls: tuple[tuple[AnyCall, ...], tuple[AnyCall, ...]]
 
 
-AnyCall = Call | Move | Repeat | Branch
+AnyCall = KernelCall | MemoryMove | Repeat | Branch
 
 
 def users(call: AnyCall) -> int:
     """How many threads at most take part in a call."""
     match call:
-        case Call():
+        case KernelCall():
             return call.threads
-        case Move():
+        case MemoryMove():
             return 1
         case Repeat(calls):
             inner = calls
@@ -132,11 +132,11 @@ class _Tables:
 
     def _pair(self, call: AnyCall) -> tuple[int, int]:
         match call:
-            case Call(function, arguments):
+            case KernelCall(function, arguments):
                 address = self._memory(arguments)
                 self.arguments.append(self._kept[-1])
                 return function, address
-            case Move():
+            case MemoryMove():
                 name, numbers = "move", tuple(vars(call).values())
             case Repeat(calls):
                 fields = (call.trips, call.limit, call.test, call.counter)

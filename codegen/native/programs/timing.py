@@ -266,7 +266,7 @@ def ticks() -> int:
 
 
 @dataclass(frozen=True)
-class Notes:
+class RawNotes:
     """What a thread wrote down, in order.
 
     Attributes:
@@ -363,14 +363,14 @@ class TimedProgram(NativeProgram):
             start = int(notes.ctypes.data)
             header[:3] = start, start + notes.nbytes, 0
 
-    def notes(self) -> list[Notes]:
+    def notes(self) -> list[RawNotes]:
         """What each thread wrote down since the lists were begun."""
         written = []
         for header, notes in zip(self._headers, self._lists, strict=True):
             count = (int(header[0]) - int(notes.ctypes.data)) // 16
             what, when = notes[:count, 0].copy(), notes[:count, 1].copy()
             passed = np.where(what & 3 == PASSED, what >> 48, 0)
-            written.append(Notes(what & _ADDRESS, what & 3, when, int(header[2]), passed))
+            written.append(RawNotes(what & _ADDRESS, what & 3, when, int(header[2]), passed))
         return written
 
 

@@ -45,14 +45,14 @@ from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
 from tilesmith.compiler.passes.wide_floats import WidenFloats
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import (
     CodeObject,
     DeviceStep,
     KernelStep,
     Recipe,
 )
-from tilesmith.compiler.rewriting.pipeline import Pipeline
+from tilesmith.compiler.rewriting.pipeline import PassPipeline
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.scalar import expressions
 from tilesmith.search_space.expressions.sizes import Size
@@ -84,7 +84,7 @@ class CpuBackend(Backend):
         "assembly": lambda *which: toolchain.emit_assembly(_llvm_ir(*which), which[1]),
     }
 
-    def pipeline(self, target: Target, precision: str) -> Pipeline:
+    def pipeline(self, target: Target, precision: str) -> PassPipeline:
         def accepts(workload: Workload) -> bool:
             return attention.pays(workload, target) and has_schedule(workload, target)
 
@@ -93,7 +93,7 @@ class CpuBackend(Backend):
 
         check_precision(precision)
         narrow = () if precision == "fp32" else (NarrowKernels(precision, runs),)
-        return Pipeline(
+        return PassPipeline(
             first=(WidenFloats(),),
             before_folding=(KeepQuantisedWeights(LARGE), *integer_products(target)),
             kernels=(FallBack(target), FuseAttention(accepts), *narrow),
@@ -189,7 +189,7 @@ class CpuBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         return self.link_all(recipe, steps, memory)
 
@@ -197,12 +197,12 @@ class CpuBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[DeviceStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         return linked(NativeProgram, recipe, steps, memory)[0]
 
     def link_timed(
-        self, recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory
+        self, recipe: Recipe, steps: Sequence[DeviceStep], memory: RunMemory
     ) -> TimedSteps | None:
         from tilesmith.compiler.backends.cpu.calls.timed import CpuTimedSteps
 

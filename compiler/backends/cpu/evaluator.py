@@ -21,7 +21,7 @@ from tilesmith.compiler.driver.build import compile_kernels
 from tilesmith.compiler.graph.graph import Graph, TensorInfo
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.runtime.profiling import kernel_times
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import Target
@@ -157,7 +157,9 @@ class GraphEvaluator:
         return self._known[key]
 
     def _settle(self, choices: Mapping[Workload, Config]) -> Settled:
-        return settle(self._graph, Chooser(self._target, self._database, self._threads, choices))
+        return settle(
+            self._graph, ScheduleChooser(self._target, self._database, self._threads, choices)
+        )
 
     def _executable(self, key: Settlement, settled: Settled) -> Executable:
         if key not in self._built:

@@ -39,7 +39,7 @@ class Taps:
     weight: str
 
 
-class Axis:
+class PixelAxis:
     """Taps along one axis of `extent` pixels, around places of shape (regions, 1, ...)."""
 
     def __init__(self, composer: Composer, extent: int, mode: str) -> None:

@@ -1,4 +1,4 @@
-"""`Call`: one run of an ONNX operator that the host computes in numpy itself."""
+"""`OperatorCall`: one run of an ONNX operator that the host computes in numpy itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Results = tuple[Array, ...]
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """What an operator is run on.
 
     Attributes:

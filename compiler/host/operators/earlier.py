@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from tilesmith.compiler.host.operators.call import Call, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results
 
 
 def _newer(operator: str, opset: int, inputs: list[Any], **attributes: Any) -> Results:
@@ -29,19 +29,19 @@ def _newer(operator: str, opset: int, inputs: list[Any], **attributes: Any) -> R
     return (np.asarray(result),)
 
 
-def flattened_softmax(call: Call) -> Results:
+def flattened_softmax(call: OperatorCall) -> Results:
     """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
     shifted, total = _flattened(call)
     return ((np.exp(shifted) / total).reshape(call.inputs[0].shape).astype(call.inputs[0].dtype),)
 
 
-def flattened_log_softmax(call: Call) -> Results:
+def flattened_log_softmax(call: OperatorCall) -> Results:
     """The logarithm of `flattened_softmax`."""
     shifted, total = _flattened(call)
     return ((shifted - np.log(total)).reshape(call.inputs[0].shape).astype(call.inputs[0].dtype),)
 
 
-def _flattened(call: Call) -> tuple[Any, Any]:
+def _flattened(call: OperatorCall) -> tuple[Any, Any]:
     """Rows less their maxima, and the sums of their exponentials."""
     (x,) = call.inputs
     axis = int(call.attributes.get("axis", 1))
@@ -51,14 +51,14 @@ def _flattened(call: Call) -> tuple[Any, Any]:
     return shifted, np.exp(shifted).sum(axis=1, keepdims=True)
 
 
-def grid_sample(call: Call) -> Results:
+def grid_sample(call: OperatorCall) -> Results:
     """Before opset 20 the modes of GridSample had the names of two axes."""
     mode = str(call.attributes.get("mode", "bilinear"))
     named = {"mode": {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)}
     return _newer("GridSample", 20, call.inputs, **{**call.attributes, **named})
 
 
-def scaled(call: Call) -> Results:
+def scaled(call: OperatorCall) -> Results:
     """Upsample (to opset 9) and Resize of opset 10: place i is taken from i / scale.
 
     To the nearest is to the next place for scales below one, else to the one before, as the

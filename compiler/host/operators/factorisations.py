@@ -17,16 +17,16 @@ from typing import Literal
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 
 
-def _square(call: Call) -> tuple[Array, Array]:
+def _square(call: OperatorCall) -> tuple[Array, Array]:
     """The input as a list of matrices, and a 0 for each, as wide as LAPACK states."""
     x = call.inputs[0]
     return x.reshape(-1, *x.shape[-2:]), np.zeros(x.shape[:-2], np.int32)
 
 
-def cholesky(call: Call) -> Results:
+def cholesky(call: OperatorCall) -> Results:
     x = call.inputs[0]
     matrices, info = _square(call)
     lower = bool(call.attributes["lower"])
@@ -52,7 +52,7 @@ def _first_indefinite(matrix: Array) -> int:
     return len(matrix)
 
 
-def lu(call: Call) -> Results:
+def lu(call: OperatorCall) -> Results:
     x = call.inputs[0]
     matrices, info = _square(call)
     faults = info.reshape(-1)
@@ -75,7 +75,7 @@ def lu(call: Call) -> Results:
     return factors.reshape(x.shape), pivots.reshape(*x.shape[:-2], many), info
 
 
-def triangular_solve(call: Call) -> Results:
+def triangular_solve(call: OperatorCall) -> Results:
     a, b = call.inputs
     lower, transpose = bool(call.attributes["lower"]), bool(call.attributes["transpose"])
     left = bool(call.attributes["left"])
@@ -92,7 +92,7 @@ def triangular_solve(call: Call) -> Results:
     return (x if left else x.swapaxes(-1, -2),)
 
 
-def reflections(call: Call) -> Results:
+def reflections(call: OperatorCall) -> Results:
     (x,) = call.inputs
     reflectors, factors = np.linalg.qr(x, mode="raw")
     return np.asarray(reflectors).swapaxes(-1, -2).astype(x.dtype), np.asarray(factors).astype(
@@ -100,7 +100,7 @@ def reflections(call: Call) -> Results:
     )
 
 
-def from_reflections(call: Call) -> Results:
+def from_reflections(call: OperatorCall) -> Results:
     x, factors = call.inputs
     q = np.zeros_like(x)
     diagonal = np.arange(min(x.shape[-2:]))
@@ -114,7 +114,7 @@ def from_reflections(call: Call) -> Results:
     return (q,)
 
 
-def eigenvectors(call: Call) -> Results:
+def eigenvectors(call: OperatorCall) -> Results:
     x = call.inputs[0]
     _, info = _square(call)
     half: Literal["L", "U"] = "L" if call.attributes["lower"] else "U"
@@ -124,7 +124,7 @@ def eigenvectors(call: Call) -> Results:
     return vectors.astype(x.dtype), values.astype(x.dtype), info
 
 
-def singular_vectors(call: Call) -> Results:
+def singular_vectors(call: OperatorCall) -> Results:
     x = call.inputs[0]
     _, info = _square(call)
     full = bool(call.attributes["full"])

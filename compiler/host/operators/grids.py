@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 
 
-def affine_grid(call: Call) -> Results:
+def affine_grid(call: OperatorCall) -> Results:
     """grid[n, places, :] = theta[n] (place, 1), places from -1 to 1, the last axis first.
 
     theta: (N, 2, 3) or (N, 3, 4); `size`: (N, C, [D,] H, W). Places are the centres of pixels, or

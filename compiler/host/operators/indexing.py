@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith.compiler.graph.indices import index_fault
-from tilesmith.compiler.host.operators.call import Call, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results
 from tilesmith.search_space.support.errors import JobError
 
 
-def gather_elements(call: Call) -> Results:
+def gather_elements(call: OperatorCall) -> Results:
     """y[.., i, ..] = x[.., indices[.., i, ..], ..] along `axis`; negative indices from the end.
 
     `indices` may be shorter than x along the other axes, and then takes x's first entries there
@@ -33,7 +33,7 @@ _REDUCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def scatter_elements(call: Call) -> Results:
+def scatter_elements(call: OperatorCall) -> Results:
     """y = x, but y[.., indices[.., i, ..], ..] = updates[.., i, ..] along `axis`, in their order.
 
     With a `reduction`, what is there is combined with the update. Scatter, of opsets 9 and 10, is
@@ -56,7 +56,7 @@ def scatter_elements(call: Call) -> Results:
     return (y,)
 
 
-def one_hot(call: Call) -> Results:
+def one_hot(call: OperatorCall) -> Results:
     """(off, on)[a == index] for a of 0 .. depth - 1 along a new `axis`; negatives from the end.
 
     `depth` is a scalar or a tensor of one element, of which `onnx.reference` knows the scalar only;
@@ -74,7 +74,7 @@ MOST_ELEMENTS = 1 << 31
 """Of a progression; more would be gigabytes before anything is done with them."""
 
 
-def progression(call: Call) -> Results:
+def progression(call: OperatorCall) -> Results:
     """start, start + delta, ... below `limit` (above it for a negative delta), of start's type.
 
     ONNX Range, opset 11: max(ceil((limit - start) / delta), 0) numbers. `onnx.reference` knows

@@ -89,7 +89,7 @@ class _WithBody(OpRun):
         return np.empty((0, *(dim.dim_value for dim in declared.shape.dim)), dtype)
 
 
-class Loop(_WithBody):
+class HostLoop(_WithBody):
     """The last states, then what the body gave besides in each iteration, stacked.
 
     for i in range(trips) while condition:

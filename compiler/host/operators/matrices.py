@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Call, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results
 
 
-def det(call: Call) -> Results:
+def det(call: OperatorCall) -> Results:
     """Determinants of the matrices along the last two axes; opsets 11 to 22."""
     (x,) = call.inputs
     wide = x.astype(np.result_type(x.dtype, np.float32))
     return (np.asarray(np.linalg.det(wide)).astype(x.dtype),)
 
 
-def inverse(call: Call) -> Results:
+def inverse(call: OperatorCall) -> Results:
     """Inverses of the matrices along the last two axes.
 
     Raises:

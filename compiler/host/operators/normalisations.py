@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 
 
-def batch_normalization(call: Call) -> Results:
+def batch_normalization(call: OperatorCall) -> Results:
     """From opset 14 on `training_mode` says what is meant; before, one output is inference.
 
     Inference is y = (x - mean) / sqrt(variance + epsilon) scale + bias per channel; up to opset 8
@@ -37,7 +37,7 @@ def batch_normalization(call: Call) -> Results:
     return (y, *running, own_mean.astype(mean.dtype), own_variance.astype(mean.dtype))
 
 
-def layer_normalization(call: Call) -> Results:
+def layer_normalization(call: OperatorCall) -> Results:
     """Mean and spread of the axes from `axis` on, which are of the type that `stash_type` names:
     float32 unless it is another, whatever the input's."""
     x, scale = call.inputs[:2]
@@ -54,14 +54,14 @@ def layer_normalization(call: Call) -> Results:
     return results[: call.outputs]
 
 
-def _normalised(call: Call, x: Array, *parameters: Array) -> Array:
+def _normalised(call: OperatorCall, x: Array, *parameters: Array) -> Array:
     spread = (-1, *[1] * (x.ndim - 2)) if call.attributes.get("spatial", 1) else x.shape[1:]
     scale, bias, mean, variance = (p.astype(np.float64).reshape(spread) for p in parameters)
     factor = scale / np.sqrt(variance + float(call.attributes.get("epsilon", 1e-5)))
     return ((x - mean) * factor + bias).astype(x.dtype)
 
 
-def group_normalization(call: Call) -> Results:
+def group_normalization(call: OperatorCall) -> Results:
     """Channels of a group share mean and variance; scale and bias are one a channel.
 
     Before opset 21 they are one a group (which `onnx.reference` does not know at all).
@@ -78,7 +78,7 @@ def group_normalization(call: Call) -> Results:
     return ((normal * scale + bias).astype(x.dtype),)
 
 
-def flattened_hardmax(call: Call) -> Results:
+def flattened_hardmax(call: OperatorCall) -> Results:
     """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
     (x,) = call.inputs
     axis = int(call.attributes.get("axis", 1))
@@ -90,7 +90,7 @@ def flattened_hardmax(call: Call) -> Results:
     return (y.reshape(x.shape),)
 
 
-def lrn(call: Call) -> Results:
+def lrn(call: OperatorCall) -> Results:
     """x / (bias + alpha / size * the sum of squares over `size` channels around) ^ beta."""
     (x,) = call.inputs
     size = int(call.attributes["size"])
@@ -105,7 +105,7 @@ def lrn(call: Call) -> Results:
     return ((x / base ** float(call.attributes.get("beta", 0.75))).astype(x.dtype),)
 
 
-def lp_normalization(call: Call) -> Results:
+def lp_normalization(call: OperatorCall) -> Results:
     """x over its p-norm (p = 1 or 2) along `axis`; zero where the norm is.
 
     `onnx.reference` sums the numbers themselves where p is one.
@@ -117,7 +117,7 @@ def lp_normalization(call: Call) -> Results:
     return (np.where(norm == 0, 0, wide / norm).astype(x.dtype),)
 
 
-def mean_variance_normalization(call: Call) -> Results:
+def mean_variance_normalization(call: OperatorCall) -> Results:
     """(x - mean) / (standard deviation + 1e-9) over `axes`, in x's dtype.
 
     `onnx.reference` runs the function of float32 that the standard gives, on any type.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Call, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results
 
 
-def pad(call: Call) -> Results:
+def pad(call: OperatorCall) -> Results:
     """x with elements put before and behind its axes; negative pads cut off, before any are put.
 
     `pads` lists what goes before each of `axes`, then what goes behind each (ONNX Pad; an attribute
@@ -29,7 +29,7 @@ def pad(call: Call) -> Results:
     return (np.pad(x[cut], widths, mode=mode),)  # type: ignore[call-overload]
 
 
-def _sides(call: Call, rank: int) -> tuple[list[int], list[int]]:
+def _sides(call: OperatorCall, rank: int) -> tuple[list[int], list[int]]:
     flat: Sequence[int] = call.attributes.get("pads") or call.attributes.get("paddings") or ()
     if call.opset >= 11:
         flat = [int(n) for n in call.arrays[1]]

@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 from onnx import helper, numpy_helper
 
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 
 
-def dequantize_linear(call: Call) -> Results:
+def dequantize_linear(call: OperatorCall) -> Results:
     """x, scale and (if there is one) zero point to numbers of the scale's or the asked dtype.
 
     Raises:
@@ -35,7 +35,7 @@ def dequantize_linear(call: Call) -> Results:
     return (np.asarray(wide.astype(np.float32) * factor).astype(dtype),)
 
 
-def quantize_linear(call: Call) -> Results:
+def quantize_linear(call: OperatorCall) -> Results:
     """Numbers to the zero point's or the asked element type, uint8 where there is neither.
 
     Raises:
@@ -84,7 +84,7 @@ def spread(value: Array, shape: tuple[int, ...], axis: int, block: int) -> Array
     return whole[tuple(cut)]
 
 
-def quantise(call: Call) -> Results:
+def quantise(call: OperatorCall) -> Results:
     """Internal: numbers to bytes, by one scale and one zero point."""
     x, scale, zero = call.inputs
     limits = np.iinfo(zero.dtype)
@@ -93,7 +93,7 @@ def quantise(call: Call) -> Results:
     return (np.asarray(np.clip(np.nan_to_num(rounded), limits.min, limits.max), zero.dtype),)
 
 
-def dequantise(call: Call) -> Results:
+def dequantise(call: OperatorCall) -> Results:
     """Internal: bytes to numbers, by one scale and one zero point."""
     x, scale, zero = call.inputs
     numbers = (x.astype(np.float32) - zero.astype(np.float32)) * scale

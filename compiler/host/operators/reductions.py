@@ -7,13 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 
 
-def _reduction(compute: Callable[[Array, tuple[int, ...]], Array]) -> Callable[[Call], Results]:
+def _reduction(
+    compute: Callable[[Array, tuple[int, ...]], Array],
+) -> Callable[[OperatorCall], Results]:
     """An operator that reduces the axes named by an input or an attribute, all if none are."""
 
-    def run(call: Call) -> Results:
+    def run(call: OperatorCall) -> Results:
         x = call.inputs[0]
         given = call.input(1) if call.input(1) is not None else call.attributes.get("axes")
         named = () if given is None else np.reshape(given, -1).tolist()

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilesmith.codegen.compiled import Floats, Ints, Singles, compiled
 from tilesmith.compiler.graph.indices import index_fault
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 from tilesmith.search_space.support.errors import JobError
 
 _MOST_SAMPLES = 4096
@@ -44,7 +44,7 @@ class Pooling(NamedTuple):
     samples: Ints
 
 
-def roi_align(call: Call) -> Results:
+def roi_align(call: OperatorCall) -> Results:
     """y[r, c, bin] = mean, or maximum, of samples between pixels; opsets 10 to 22.
 
     Before opset 16 regions are not shifted by half a pixel.
@@ -73,7 +73,7 @@ def roi_align(call: Call) -> Results:
     return (np.ascontiguousarray(y.transpose(0, 3, 1, 2)).astype(x.dtype),)
 
 
-def _places(call: Call, regions: Array, bins: Array) -> tuple[Array, Array, Array]:
+def _places(call: OperatorCall, regions: Array, bins: Array) -> tuple[Array, Array, Array]:
     """Starts, extents of bins and samples of all regions, rows and columns in turns."""
     coordinates = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     coordinates = call.attributes.get("coordinate_transformation_mode", coordinates)
@@ -198,7 +198,7 @@ def take_largest(
         y[place + channel] = largest
 
 
-def max_roi_pool(call: Call) -> Results:
+def max_roi_pool(call: OperatorCall) -> Results:
     """y[r, c, bin] = the largest of the pixels in a bin, 0 where it has none; opsets 1 to 22.
 
     A region is (image, x1, y1, x2, y2), ends included, rounded to pixels of the scaled image; bins

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilesmith.codegen.compiled import Ints, Singles, compiled
-from tilesmith.compiler.host.operators.call import Array, Call, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
 from tilesmith.search_space.support.errors import JobError
 
 _BUCKETS = 256
@@ -47,7 +47,7 @@ class _Choice(NamedTuple):
     overlap: float
 
 
-def non_max_suppression(call: Call) -> Results:
+def non_max_suppression(call: OperatorCall) -> Results:
     """(image, class, box) of the boxes that remain, the best of each class first; opsets 10, 11."""
     boxes, scores = call.input(0), call.input(1)
     if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape[2] != 4 or (

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, Attributes, Call, Results
+from tilesmith.compiler.host.operators.call import Array, Attributes, OperatorCall, Results
 
 
-def conv_transpose(call: Call) -> Results:
+def conv_transpose(call: OperatorCall) -> Results:
     """y[n, o, i s + k d - p] += x[n, c, i] w[c, o, k], group by group."""
     attributes, inputs = call.attributes, call.inputs
     x, w = inputs[0], inputs[1]
@@ -91,7 +91,7 @@ def transposed_crops(
     return before, after
 
 
-def conv(call: Call) -> Results:
+def conv(call: OperatorCall) -> Results:
     """y[n, o, i] = sum of x[n, c, i s + k d - p] w[o, c, k] over c and k, group by group."""
     x, w = call.inputs[0], call.inputs[1]
     groups, rank = int(call.attributes.get("group", 1)), x.ndim - 2
@@ -107,20 +107,20 @@ def conv(call: Call) -> Results:
     return (result.astype(x.dtype),)
 
 
-def global_average_pool(call: Call) -> Results:
+def global_average_pool(call: OperatorCall) -> Results:
     """The mean over all spatial axes."""
     (x,) = call.inputs
     axes = tuple(range(2, x.ndim))
     return (x.mean(axis=axes, keepdims=True, dtype=_wide(x)).astype(x.dtype),)
 
 
-def global_max_pool(call: Call) -> Results:
+def global_max_pool(call: OperatorCall) -> Results:
     """The maximum over all spatial axes, however many; `onnx.reference` knows two."""
     (x,) = call.inputs
     return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-def global_lp_pool(call: Call) -> Results:
+def global_lp_pool(call: OperatorCall) -> Results:
     """The p-norm over all spatial axes."""
     (x,) = call.inputs
     p = float(call.attributes.get("p", 2))
@@ -129,7 +129,7 @@ def global_lp_pool(call: Call) -> Results:
     return (norms.astype(x.dtype),)
 
 
-def max_pool(call: Call) -> Results:
+def max_pool(call: OperatorCall) -> Results:
     """The maximum of each window and its index in the flattened input."""
     (x,) = call.inputs
     windows = _Windows.of(call)
@@ -148,7 +148,7 @@ def max_pool(call: Call) -> Results:
     return best.astype(x.dtype), argmax
 
 
-def average_pool(call: Call) -> Results:
+def average_pool(call: OperatorCall) -> Results:
     """The mean of each window: of its elements inside, or of those in the padding, too."""
     (x,) = call.inputs
     windows = _Windows.of(call)
@@ -161,7 +161,7 @@ def average_pool(call: Call) -> Results:
     return ((total / np.maximum(count, 1)).astype(x.dtype),)
 
 
-def lp_pool(call: Call) -> Results:
+def lp_pool(call: OperatorCall) -> Results:
     """The p-norm of each window; padding adds nothing."""
     (x,) = call.inputs
     windows, p = _Windows.of(call), float(call.attributes.get("p", 2))
@@ -198,7 +198,7 @@ class _Windows:
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, call: Call, kernel: tuple[int, ...] = ()) -> _Windows:
+    def of(cls, call: OperatorCall, kernel: tuple[int, ...] = ()) -> _Windows:
         """Of an operator's first input and attributes; `kernel`, where those do not tell it."""
         attributes, extents = call.attributes, call.inputs[0].shape[2:]
         kernel = kernel or tuple(attributes["kernel_shape"])

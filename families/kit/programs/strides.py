@@ -26,7 +26,7 @@ Table = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Piece:
+class StridedRange:
     """Iterations first, first + step, ... (count of them), at constant strides."""
 
     first: int
@@ -35,9 +35,9 @@ class Piece:
 
 
 @lru_cache(maxsize=4096)
-def _cut(data: bytes, columns: int, conditions: int) -> tuple[Piece, ...]:
+def _cut(data: bytes, columns: int, conditions: int) -> tuple[StridedRange, ...]:
     tables = np.frombuffer(data, dtype=np.int64).reshape(-1, columns)
-    best: list[Piece] = []
+    best: list[StridedRange] = []
     for period in range(1, min(columns, LONGEST_PERIOD) + 1):
         pieces = [p for phase in range(period) for p in runs(tables, conditions, phase, period)]
         if not best or len(pieces) < len(best):
@@ -47,7 +47,7 @@ def _cut(data: bytes, columns: int, conditions: int) -> tuple[Piece, ...]:
     return tuple(best)
 
 
-def runs(tables: Table, conditions: int, phase: int = 0, period: int = 1) -> Iterator[Piece]:
+def runs(tables: Table, conditions: int, phase: int = 0, period: int = 1) -> Iterator[StridedRange]:
     """Runs of constant stride among iterations phase, phase + period, ..."""
     part = tables[:, phase::period]
     count = part.shape[1]
@@ -61,11 +61,11 @@ def runs(tables: Table, conditions: int, phase: int = 0, period: int = 1) -> Ite
             stop += 1
             while stop < count and joined[stop - 1] and alike[stop - 2]:
                 stop += 1
-        yield Piece(phase + start * period, stop - start, period)
+        yield StridedRange(phase + start * period, stop - start, period)
         start = stop
 
 
-def cut(tables: Table, conditions: int) -> tuple[Piece, ...]:
+def cut(tables: Table, conditions: int) -> tuple[StridedRange, ...]:
     """The fewest pieces of a loop (found greedily, interleaved ones too).
 
     Args:

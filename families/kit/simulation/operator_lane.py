@@ -21,7 +21,7 @@ _TEXT = 6.2
 
 
 @dataclass(frozen=True)
-class Span:
+class OperatorSpan:
     """An operator at work, in us.
 
     Attributes:
@@ -35,9 +35,9 @@ class Span:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def lanes(spans: Sequence[Span]) -> list[list[Span]]:
+def lanes(spans: Sequence[OperatorSpan]) -> list[list[OperatorSpan]]:
     """Spans by lane, as few as there can be."""
-    lanes: list[list[Span]] = []
+    lanes: list[list[OperatorSpan]] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         free = next((lane for lane in lanes if lane[-1].end <= span.start), None)
         if free is None:
@@ -47,7 +47,7 @@ def lanes(spans: Sequence[Span]) -> list[list[Span]]:
     return lanes
 
 
-def events(spans: Sequence[Span], until: float = float("inf")) -> Iterator[dict[str, Any]]:
+def events(spans: Sequence[OperatorSpan], until: float = float("inf")) -> Iterator[dict[str, Any]]:
     """Chrome/Perfetto events of spans that begin before `until` us."""
     shown = [span for span in spans if span.start < until]
     if not shown:
@@ -67,7 +67,11 @@ def events(spans: Sequence[Span], until: float = float("inf")) -> Iterator[dict[
 
 
 def svg(
-    spans: Sequence[Span], window: tuple[float, float], width: float, label: float, lane: float
+    spans: Sequence[OperatorSpan],
+    window: tuple[float, float],
+    width: float,
+    label: float,
+    lane: float,
 ) -> str:
     """The lanes of the time from one to another (us), as a picture of their own."""
     begin, end = window

@@ -21,9 +21,9 @@ from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.pixels import SpreadPixels
 from tilesmith.compiler.passes.unrolling import UnrollLoops
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Recipe
-from tilesmith.compiler.rewriting.pipeline import Pipeline
+from tilesmith.compiler.rewriting.pipeline import PassPipeline
 from tilesmith.families.kit.passes.choosing_by_rank import ChooseByRank
 from tilesmith.families.kit.passes.known_operands import MarkKnown
 from tilesmith.families.kit.passes.running_sums import RunningSumsAsProducts
@@ -38,14 +38,14 @@ from tilesmith.families.lpu.backend.passes.halves import LowerBesideScales
 from tilesmith.families.lpu.backend.passes.keeping_rows import KeepRows
 from tilesmith.families.lpu.backend.passes.narrow_indices import NarrowIndices
 from tilesmith.families.lpu.backend.passes.packing_heads import PackHeads, QuantiseBehind
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode
 from tilesmith.families.lpu.backend.programs.model import latency_of, simulate_model
 from tilesmith.families.lpu.backend.programs.program import linked
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.isa.text import to_text
 from tilesmith.families.lpu.codegen.selection.from_program import select, single_numbers
 from tilesmith.families.lpu.codegen.selection.layout.prologue import prepare
-from tilesmith.families.lpu.schedules.building_blocks.blocks import SIDES, Block
+from tilesmith.families.lpu.schedules.building_blocks.blocks import SIDES, PixelBlock
 from tilesmith.families.lpu.schedules.building_blocks.machine import check_slices, has_slices
 from tilesmith.families.lpu.simulator.selected import scheduled
 from tilesmith.search_space.expressions.dtypes import size_of
@@ -75,12 +75,12 @@ class LpuBackend(Backend):
     falls_back = True
     sends_rows = True
     computes_in = "fp16"
-    image_layouts = tuple(Block(*sides).layout for sides in SIDES)
+    image_layouts = tuple(PixelBlock(*sides).layout for sides in SIDES)
     listings: ClassVar[Mapping[str, Listing]] = {
         "instruction stream": lambda *which: to_text(scheduled(*which))
     }
 
-    def pipeline(self, target: Target, precision: str) -> Pipeline:
+    def pipeline(self, target: Target, precision: str) -> PassPipeline:
         if precision == "bf16":
             raise ModelError(
                 f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
@@ -102,7 +102,7 @@ class LpuBackend(Backend):
             KeepRows(),
             MarkKnown(),
         )
-        return Pipeline(
+        return PassPipeline(
             before_folding=integer_products(target),
             after_folding=(UnrollLoops(LARGEST_LOOP, 0), SpreadPixels()),
             kernels=(*rows, NarrowIndices(scheduled), FallBack(scheduled)),
@@ -138,7 +138,9 @@ class LpuBackend(Backend):
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         program = lowered(workload, target, config)
         later = frozenset(buffer.name for buffer in single_numbers(program))
-        code = KernelCode.of(select(program, target, frozenset(workload.constants), later=later))
+        code = ChainKernelCode.of(
+            select(program, target, frozenset(workload.constants), later=later)
+        )
         touched = code.touched() | code.numbers()
         return Compiled(
             CodeObject(code.to_bytes()),
@@ -166,7 +168,7 @@ class LpuBackend(Backend):
         return simulate_model(recipe, target, trace)
 
     def wrong_instruction(
-        self, recipe: Recipe, step: KernelStep, memory: Memory
+        self, recipe: Recipe, step: KernelStep, memory: RunMemory
     ) -> WrongInstruction | None:
         """See `instructions`."""
         return wrong_instruction(recipe, step, memory)
@@ -179,7 +181,7 @@ class LpuBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         def run() -> None:
             if recipe.chips > 1 and pipelined(recipe).run(steps, memory):

@@ -12,7 +12,7 @@ from math import prod
 
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.schedules.algorithms.pool_blocks import BlockedPool
-from tilesmith.families.lpu.schedules.building_blocks.blocks import Block
+from tilesmith.families.lpu.schedules.building_blocks.blocks import PixelBlock
 from tilesmith.families.lpu.schedules.building_blocks.common import planes
 from tilesmith.families.lpu.schedules.building_blocks.machine import LANES
 from tilesmith.families.lpu.schedules.conv2d import LpuConv2d
@@ -55,7 +55,7 @@ def seconds(workload: Workload, target: Target, config: Config) -> float | None:
 
 def _windows(workload: Workload, target: Target, config: Config) -> float:
     """Cycles of a maximum over windows: the rows it reads, a few side by side."""
-    block = Block.of(config.text("input_layout"))
+    block = PixelBlock.of(config.text("input_layout"))
     template = template_of("pool2d")
     results = prod(template.output(workload).shape) // workload.integer("c")
     if block.pixels == 1:

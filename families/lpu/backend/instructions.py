@@ -15,33 +15,35 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import KernelStep, Recipe
 from tilesmith.families.kit.programs.in_arrays import nest_of
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode
-from tilesmith.families.lpu.backend.programs.program import Program, linked
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode
+from tilesmith.families.lpu.backend.programs.program import ChipProgram, linked
 from tilesmith.families.lpu.codegen.dataflow import Compute, Product, Read, Shuffle
-from tilesmith.families.lpu.codegen.isa.bursts import Op
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp
 from tilesmith.families.lpu.codegen.isa.text import burst_text
 from tilesmith.families.lpu.codegen.selection.from_program import single_numbers
 from tilesmith.families.lpu.codegen.selection.layout.images import in_rows
-from tilesmith.families.lpu.codegen.selection.tracing import Instance, Traced, trace
+from tilesmith.families.lpu.codegen.selection.tracing import StoreInstance, TracedNests, trace
 from tilesmith.families.lpu.simulator.execution.first_difference import first_difference
-from tilesmith.families.lpu.simulator.execution.first_step import WrongStep, first_step
+from tilesmith.families.lpu.simulator.execution.first_step import WrongChainStep, first_step
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 
 Arrays = Mapping[str, NDArray[Any]]
-_OPS = {Compute: Op.ALU, Shuffle: Op.SHUFFLE, Read: Op.READ, Product: Op.MOVE}
+_OPS = {Compute: BurstOp.ALU, Shuffle: BurstOp.SHUFFLE, Read: BurstOp.READ, Product: BurstOp.MOVE}
 
 
-def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> WrongInstruction | None:
+def wrong_instruction(
+    recipe: Recipe, step: KernelStep, memory: RunMemory
+) -> WrongInstruction | None:
     """See `Backend.wrong_instruction`."""
     linked_program = linked(recipe, [step])
     if not linked_program.steps:
         return None
-    code = KernelCode.from_bytes(recipe.codes[step.code].code)
+    code = ChainKernelCode.from_bytes(recipe.codes[step.code].code)
     workload = Workload.parse(step.workload)
     program = lowered(workload, recipe.target, Config.from_json(step.config))
     later = frozenset(buffer.name for buffer in single_numbers(program))
@@ -61,16 +63,16 @@ def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> Wrong
     return _of_burst(linked_program, contents, step)
 
 
-def _renamed(traced: Traced) -> Traced:
+def _renamed(traced: TracedNests) -> TracedNests:
     """Chains as they are called in the program of one kernel (`joining`)."""
     instances = (
-        Instance(one.statement, one.around, one.buffer, f"0.{one.chain}", one.step)
+        StoreInstance(one.statement, one.around, one.buffer, f"0.{one.chain}", one.step)
         for one in traced.instances
     )
-    return Traced(tuple(instances), traced.statements)
+    return TracedNests(tuple(instances), traced.statements)
 
 
-def _of_burst(program: Program, contents: Arrays, step: KernelStep) -> WrongInstruction | None:
+def _of_burst(program: ChipProgram, contents: Arrays, step: KernelStep) -> WrongInstruction | None:
     """A burst that differs from its chain."""
     placed = program.schedule
     difference = first_difference(program.joined.flow, placed, contents, program.matching)
@@ -94,7 +96,7 @@ def _of_burst(program: Program, contents: Arrays, step: KernelStep) -> WrongInst
     )
 
 
-def _of_chain(wrong: WrongStep, program: Program, step: KernelStep) -> WrongInstruction:
+def _of_chain(wrong: WrongChainStep, program: ChipProgram, step: KernelStep) -> WrongInstruction:
     """A chain that differs from the loop program: the bursts that do the work of its step."""
     rows = [row for one in wrong.among for row in _bursts(program, *one)]
     placed, chain = program.schedule, program.joined.flow.chains[wrong.among[0][0]]
@@ -121,14 +123,14 @@ def _of_chain(wrong: WrongStep, program: Program, step: KernelStep) -> WrongInst
     )
 
 
-def _bursts(program: Program, chain: int, at: int, operation: int) -> list[int]:
+def _bursts(program: ChipProgram, chain: int, at: int, operation: int) -> list[int]:
     """Rows of the schedule that do a step of a chain, by cycle."""
     placed, whole = program.schedule, program.joined.flow.chains[chain]
     if whole.name not in placed.chains:
         return []
     table, step = placed.table, whole.steps[at]
     mine = (table["chain"] == placed.chains.index(whole.name)) & (
-        table["op"] == _OPS.get(type(step), Op.ALU)
+        table["op"] == _OPS.get(type(step), BurstOp.ALU)
     )
     rows = np.flatnonzero(mine).tolist()
     if isinstance(step, Compute) and operation >= 0:
@@ -144,6 +146,6 @@ def _bursts(program: Program, chain: int, at: int, operation: int) -> list[int]:
     return sorted(rows, key=lambda row: int(table["cycle"][row]))
 
 
-def _operation(program: Program, row: int) -> Any:
+def _operation(program: ChipProgram, row: int) -> Any:
     burst = program.schedule.table[row]
     return program.schedule.units[int(burst["unit"])].operations[int(burst["step"])]

@@ -6,9 +6,9 @@ written to MEM. Selection builds chains from the loop IR; the scheduler
 (`families.lpu.codegen.scheduling`) gives every step a cycle, a slice and streams. Nothing of that
 is in here.
 
-Vectors and rows. A vector has `LANES` = 320 lanes. A `Tensor` is `rows` such vectors in MEM, its
-element type one of `DTYPES`; an element of b bytes lies in b slices (byte planes), and a value of
-it takes b streams. How a logical tensor is cut into rows is for whoever makes the chains: lanes
+Vectors and rows. A vector has `LANES` = 320 lanes. A `VectorTensor` is `rows` such vectors in MEM,
+its element type one of `DTYPES`; an element of b bytes lies in b slices (byte planes), and a value
+of it takes b streams. How a logical tensor is cut into rows is for whoever makes the chains: lanes
 beyond the used ones hold zeros by agreement, not by law.
 
 Slices. One slice gives one word and takes one word a cycle, of different banks. So what one chain
@@ -54,7 +54,7 @@ Role = Literal["input", "output", "constant", "temporary", "state"]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class VectorTensor:
     """Rows of vectors in MEM.
 
     Attributes:
@@ -110,7 +110,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Value:
+class ChainValue:
     """What flows out of a step of a chain: output `output` of step `step`."""
 
     step: int
@@ -142,7 +142,7 @@ class Gather:
     """
 
     table: str
-    index: Value
+    index: ChainValue
     rows: int
     first: int = 0
 
@@ -164,10 +164,10 @@ class Product:
     One output: "int32", or "float32" whose sum over k is rounded once, then `add` added, rounded.
     """
 
-    moving: Value
+    moving: ChainValue
     weights: Rows
     k: int
-    add: Value | None = None
+    add: ChainValue | None = None
     first: int = 0
 
 
@@ -206,7 +206,7 @@ FUNCTIONS = {
 class Compute:
     """VXM: an expression of every lane. `outputs` are numbers as in `Operation.operands`."""
 
-    inputs: tuple[Value, ...]
+    inputs: tuple[ChainValue, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[int, ...]
 
@@ -227,7 +227,7 @@ class Shuffle:
     """
 
     kind: Movement
-    value: Value
+    value: ChainValue
     lanes: tuple[int, ...]
 
 
@@ -237,14 +237,14 @@ class Transpose:
     superlane s). Inputs are 16 values of one type of one byte, or one of two bytes (which takes
     both transposers of a hemisphere)."""
 
-    inputs: tuple[Value, ...]
+    inputs: tuple[ChainValue, ...]
 
 
 @dataclass(frozen=True)
 class Write:
     """Vectors into rows of a tensor of the value's type, no row twice."""
 
-    value: Value
+    value: ChainValue
     rows: Rows
 
 
@@ -252,7 +252,7 @@ class Write:
 class Send:
     """Vectors out over a link: one byte plane of a vector every `Chip.link_cycles`."""
 
-    value: Value
+    value: ChainValue
     link: int
 
 
@@ -297,7 +297,7 @@ class Dataflow:
     """A program: tensors by name, and chains in program order."""
 
     name: str
-    tensors: dict[str, Tensor]
+    tensors: dict[str, VectorTensor]
     chains: tuple[Chain, ...]
 
 
@@ -308,45 +308,50 @@ class ChainBuilder:
         self.name, self.count, self.not_before = name, count, not_before
         self.steps: list[Step] = []
 
-    def add(self, step: Step) -> Value:
+    def add(self, step: Step) -> ChainValue:
         """Add any step; gives its first output."""
         self.steps.append(step)
-        return Value(len(self.steps) - 1)
+        return ChainValue(len(self.steps) - 1)
 
-    def read(self, rows: Rows, frame: str = "") -> Value:
+    def read(self, rows: Rows, frame: str = "") -> ChainValue:
         return self.add(Read(rows, frame))
 
-    def gather(self, table: str, index: Value, rows: int, first: int = 0) -> Value:
+    def gather(self, table: str, index: ChainValue, rows: int, first: int = 0) -> ChainValue:
         return self.add(Gather(table, index, rows, first))
 
     def product(
-        self, moving: Value, weights: Rows, k: int, add: Value | None = None, first: int = 0
-    ) -> Value:
+        self,
+        moving: ChainValue,
+        weights: Rows,
+        k: int,
+        add: ChainValue | None = None,
+        first: int = 0,
+    ) -> ChainValue:
         return self.add(Product(moving, weights, k, add, first))
 
-    def compute(self, inputs: Sequence[Value], *operations: Operation) -> Value:
+    def compute(self, inputs: Sequence[ChainValue], *operations: Operation) -> ChainValue:
         """An expression; its last operation flows out."""
         last = len(inputs) + len(operations) - 1
         return self.add(Compute(tuple(inputs), operations, (last,)))
 
-    def shuffle(self, kind: Movement, value: Value, lanes: Sequence[int]) -> Value:
+    def shuffle(self, kind: Movement, value: ChainValue, lanes: Sequence[int]) -> ChainValue:
         return self.add(Shuffle(kind, value, tuple(lanes)))
 
-    def transpose(self, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    def transpose(self, inputs: Sequence[ChainValue]) -> tuple[ChainValue, ...]:
         first = self.add(Transpose(tuple(inputs)))
-        return tuple(Value(first.step, output) for output in range(SUPERLANE))
+        return tuple(ChainValue(first.step, output) for output in range(SUPERLANE))
 
-    def write(self, value: Value, rows: Rows) -> None:
+    def write(self, value: ChainValue, rows: Rows) -> None:
         self.add(Write(value, rows))
 
-    def send(self, value: Value, link: int) -> None:
+    def send(self, value: ChainValue, link: int) -> None:
         self.add(Send(value, link))
 
     def chain(self) -> Chain:
         return Chain(self.name, self.count, tuple(self.steps), self.not_before)
 
 
-def inputs_of(step: Step) -> tuple[Value, ...]:
+def inputs_of(step: Step) -> tuple[ChainValue, ...]:
     """Values a step takes, in the order of its operands."""
     match step:
         case Gather(index=index):
@@ -374,26 +379,26 @@ def outputs_of(step: Step) -> int:
             return 1
 
 
-def types_of(chain: Chain, tensors: dict[str, Tensor]) -> dict[Value, str]:
+def types_of(chain: Chain, tensors: dict[str, VectorTensor]) -> dict[ChainValue, str]:
     """The element type of everything that flows in a chain."""
-    types: dict[Value, str] = {}
+    types: dict[ChainValue, str] = {}
     for number, step in enumerate(chain.steps):
         match step:
             case Read(rows):
-                types[Value(number)] = tensors[rows.tensor].dtype
+                types[ChainValue(number)] = tensors[rows.tensor].dtype
             case Gather(table=table):
-                types[Value(number)] = tensors[table].dtype
+                types[ChainValue(number)] = tensors[table].dtype
             case Product(moving=moving):
-                types[Value(number)] = PRODUCTS[types[moving]]
+                types[ChainValue(number)] = PRODUCTS[types[moving]]
             case Shuffle(value=value):
-                types[Value(number)] = types[value]
+                types[ChainValue(number)] = types[value]
             case Transpose(inputs=inputs):
-                types |= {Value(number, o): types[inputs[0]] for o in range(SUPERLANE)}
+                types |= {ChainValue(number, o): types[inputs[0]] for o in range(SUPERLANE)}
             case Compute(inputs, operations, outputs):
                 known = [types[i] for i in inputs] + [o.dtype for o in operations]
-                types |= {Value(number, n): known[o] for n, o in enumerate(outputs)}
+                types |= {ChainValue(number, n): known[o] for n, o in enumerate(outputs)}
             case Receive(dtype=dtype):
-                types[Value(number)] = dtype
+                types[ChainValue(number)] = dtype
             case _:
                 pass
     return types

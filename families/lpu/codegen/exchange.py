@@ -3,8 +3,8 @@
 All chips of a node run one program, in which ways and parts are counted from the chip itself
 (`fabric`): part `e` of a tensor is that of member `e` of its group, counted so. Which part of the
 whole that is, differs from chip to chip. Either the host knows, when it lays tensors out; or parts
-lie where they belong on every chip, row by row side by side (`Tensor.parts`), and chains that are
-`turned` copy them out and in, beginning on each chip with another.
+lie where they belong on every chip, row by row side by side (`VectorTensor.parts`), and chains
+that are `turned` copy them out and in, beginning on each chip with another.
 
     all_gather       own part ──► every way;  way e ──► part e
     all_to_all       part e ──► way e;        way e ──► from.e
@@ -30,9 +30,9 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Role,
     Rows,
     Send,
-    Tensor,
+    VectorTensor,
 )
-from tilesmith.families.lpu.codegen.fabric import Group, link_of
+from tilesmith.families.lpu.codegen.fabric import ChipGroup, link_of
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
@@ -44,10 +44,10 @@ BLOCKS = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class RowRange:
     """Rows of a tensor: `count` from `first` on, every `step`-th."""
 
-    tensor: Tensor
+    tensor: VectorTensor
     first: int
     count: int
     step: int = 1
@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Exchange:
+class ChipExchange:
     """What a collective adds to a program.
 
     Attributes:
@@ -65,14 +65,19 @@ class Exchange:
             all of a sum is).
     """
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[VectorTensor, ...]
     chains: tuple[Chain, ...]
-    results: tuple[Part, ...]
+    results: tuple[RowRange, ...]
 
 
 def exchange(
-    kind: Kind, name: str, parts: Sequence[Part], group: Group, flight: int, role: Role = "output"
-) -> Exchange:
+    kind: Kind,
+    name: str,
+    parts: Sequence[RowRange],
+    group: ChipGroup,
+    flight: int,
+    role: Role = "output",
+) -> ChipExchange:
     """A collective over groups of chips of a node.
 
     Args:
@@ -87,28 +92,30 @@ def exchange(
         case "all_gather":
             sends = node.to_all(own)
             received, takes, tensors = node.received(own, _senders(sends))
-            return Exchange(tensors, (*sends, *takes), (own, *received))
+            return ChipExchange(tensors, (*sends, *takes), (own, *received))
         case "send":
             sends = [node.sent(own, 1)]
             received, takes, tensors = node.received(own, _senders(sends))
-            return Exchange(tensors, (*sends, *takes), received)
+            return ChipExchange(tensors, (*sends, *takes), received)
     sends = [node.sent(part, far) for far, part in enumerate(parts) if far]
     if kind == "all_to_all":
         received, takes, tensors = node.received(own, _senders(sends))
-        return Exchange(tensors, (*sends, *takes), (own, *received))
+        return ChipExchange(tensors, (*sends, *takes), (own, *received))
     received, takes, tensors = replace(node, role="temporary").received(own, _senders(sends))
     whole = node.tensor(own, "sum")
     adds = node.added(own, received, _all_of(whole), kind == "all_reduce")
     if kind == "reduce_scatter":
-        return Exchange((*tensors, whole), (*sends, *takes, adds), (_all_of(whole),))
+        return ChipExchange((*tensors, whole), (*sends, *takes, adds), (_all_of(whole),))
     last = replace(node, name=f"{name}.all")
     ends, taken, more = last.received(own, _senders([adds]))
-    return Exchange(
+    return ChipExchange(
         (*tensors, whole, *more), (*sends, *takes, adds, *taken), (_all_of(whole), *ends)
     )
 
 
-def added_by_both(name: str, own: Part, group: Group, flight: int, total: Part) -> Exchange:
+def added_by_both(
+    name: str, own: RowRange, group: ChipGroup, flight: int, total: RowRange
+) -> ChipExchange:
     """An all-reduce over two: each adds what the other has to what it has itself.
 
     Args:
@@ -118,10 +125,10 @@ def added_by_both(name: str, own: Part, group: Group, flight: int, total: Part) 
     sends = [node.sent(own, 1)]
     received, takes, tensors = node.received(own, _senders(sends))
     adds = node.added(own, received, total, False)
-    return Exchange(tensors, (*sends, *takes, adds), (total,))
+    return ChipExchange(tensors, (*sends, *takes, adds), (total,))
 
 
-def copied(name: str, given: Part, into: Part, group: Group) -> Chain:
+def copied(name: str, given: RowRange, into: RowRange, group: ChipGroup) -> Chain:
     """Rows copied: out of a tensor in parts, or into one, those counted from the chip itself."""
     b = ChainBuilder(f"{name}: copy", given.count)
     b.write(b.read(given.rows()), into.rows())
@@ -129,8 +136,8 @@ def copied(name: str, given: Part, into: Part, group: Group) -> Chain:
     return replace(b.chain(), turned=group.axes if turns else ())
 
 
-def _all_of(tensor: Tensor) -> Part:
-    return Part(tensor, 0, tensor.rows)
+def _all_of(tensor: VectorTensor) -> RowRange:
+    return RowRange(tensor, 0, tensor.rows)
 
 
 def _senders(chains: Sequence[Chain]) -> dict[int, str]:
@@ -148,21 +155,21 @@ class _Node:
     """
 
     name: str
-    group: Group
+    group: ChipGroup
     flight: int
     role: Role
 
-    def tensor(self, like: Part, what: str) -> Tensor:
+    def tensor(self, like: RowRange, what: str) -> VectorTensor:
         """A tensor for a result."""
         block = -(-like.count // BLOCKS)
-        return Tensor(f"{self.name}.{what}", like.count, like.tensor.dtype, self.role, block)
+        return VectorTensor(f"{self.name}.{what}", like.count, like.tensor.dtype, self.role, block)
 
-    def sent(self, part: Part, far: int) -> Chain:
+    def sent(self, part: RowRange, far: int) -> Chain:
         b = ChainBuilder(f"{self.name}: to {far}", part.count)
         b.send(b.read(part.rows()), link_of(self.group.ways[far - 1]))
         return b.chain()
 
-    def to_all(self, part: Part) -> list[Chain]:
+    def to_all(self, part: RowRange) -> list[Chain]:
         """A chain for each side of the chip: a token travels in one direction."""
         chains = []
         for west in (True, False):
@@ -176,10 +183,10 @@ class _Node:
         return chains
 
     def received(
-        self, like: Part, senders: Mapping[int, str]
-    ) -> tuple[tuple[Part, ...], list[Chain], tuple[Tensor, ...]]:
+        self, like: RowRange, senders: Mapping[int, str]
+    ) -> tuple[tuple[RowRange, ...], list[Chain], tuple[VectorTensor, ...]]:
         """What comes from members: the parts, the chains, and the tensors made for it."""
-        parts, chains, tensors = list[Part](), list[Chain](), list[Tensor]()
+        parts, chains, tensors = list[RowRange](), list[Chain](), list[VectorTensor]()
         for far, (way, back) in enumerate(zip(self.group.ways, self.group.backs, strict=True), 1):
             if link_of(back) not in senders:
                 continue  # of a send, all but one
@@ -193,7 +200,9 @@ class _Node:
             chains.append(b.chain())
         return tuple(parts), chains, tuple(tensors)
 
-    def added(self, own: Part, others: Sequence[Part], total: Part, to_all: bool) -> Chain:
+    def added(
+        self, own: RowRange, others: Sequence[RowRange], total: RowRange, to_all: bool
+    ) -> Chain:
         """Own and received rows added in float32, one after the other, and sent to all."""
         b = ChainBuilder(f"{self.name}: sum", own.count)
         values = [b.read(part.rows()) for part in (own, *others)]

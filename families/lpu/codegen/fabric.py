@@ -53,7 +53,7 @@ def check_links(chips: int, chip: Chip) -> None:
 
 
 @dataclass(frozen=True)
-class Group:
+class ChipGroup:
     """A chip's way to every other of its group, and back: member e is number e counted from the
     chip itself, the last axis fastest.
 
@@ -73,7 +73,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Fabric:
+class ChipFabric:
     """Chips along axes; see the module's docstring.
 
     Attributes:
@@ -104,7 +104,7 @@ class Fabric:
         """The way that the chip at the other end has here."""
         return self.number([-digit for digit in self.places[way]])
 
-    def group(self, axes: Sequence[int] = ()) -> Group:
+    def group(self, axes: Sequence[int] = ()) -> ChipGroup:
         """Along axes, the first slowest; along all by default."""
         along = tuple(axes) or tuple(range(len(self.extents)))
         ways = []
@@ -113,7 +113,7 @@ class Fabric:
             for axis, digit in zip(along, member, strict=True):
                 place[axis] = digit
             ways.append(self.number(place))
-        return Group(along, tuple(ways[1:]), tuple(self.back(way) for way in ways[1:]))
+        return ChipGroup(along, tuple(ways[1:]), tuple(self.back(way) for way in ways[1:]))
 
     def member(self, chip: int, axes: Sequence[int], turn: int) -> int:
         """Which member of its group along axes, as all of them count, is number `turn` counted from

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.families.lpu.schedules.algorithms.conv import BlockedConvolution
-from tilesmith.families.lpu.schedules.building_blocks.blocks import Block, blocks_of
+from tilesmith.families.lpu.schedules.building_blocks.blocks import PixelBlock, blocks_of
 from tilesmith.families.lpu.schedules.building_blocks.common import (
     ProductScheduler,
     at_a_time,
@@ -86,7 +86,7 @@ class _ConvSpace:
         return [s for s in SERIES if s <= most]
 
     def form(self, config: Config) -> BlockedConvolution:
-        source, result = (Block.of(config.text(f"{n}_layout")) for n in ("input", "output"))
+        source, result = (PixelBlock.of(config.text(f"{n}_layout")) for n in ("input", "output"))
         return BlockedConvolution(
             template_of(self.workload.operator), self.workload, source, result
         )

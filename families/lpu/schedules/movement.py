@@ -21,7 +21,7 @@ from tilesmith.families.lpu.schedules.building_blocks.common import (
 )
 from tilesmith.families.lpu.schedules.building_blocks.functions import not_computed
 from tilesmith.families.lpu.schedules.building_blocks.machine import LANES, MULTIPLIED
-from tilesmith.families.lpu.schedules.rows import RowsSpace
+from tilesmith.families.lpu.schedules.rows import VectorRowsSpace
 from tilesmith.search_space.expressions.expression import as_expr
 from tilesmith.search_space.expressions.scalar import Const, Load, Select, load
 from tilesmith.search_space.hardware.target import Target
@@ -44,8 +44,8 @@ class MovesOnLpu(LpuScheduler):
     def refusal(self, workload: Workload, target: Target) -> str | None:
         return super().refusal(workload, target) or not_computed(self.compute(workload), target)
 
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(with_numbers(self.compute(workload)))
+    def prepare(self, workload: Workload, target: Target) -> VectorRowsSpace:
+        return VectorRowsSpace(with_numbers(self.compute(workload)))
 
 
 @schedules("slice", on="lpu")
@@ -133,14 +133,14 @@ class TransposeOnLpu(LpuScheduler):
             )
         return super().refusal(workload, target)
 
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace | TurnSpace:
+    def prepare(self, workload: Workload, target: Target) -> VectorRowsSpace | TurnSpace:
         shape, perm = workload.shape("shape"), workload.shape("perm")
         axes = tuple(axis(f"d{i}", shape[p]) for i, p in enumerate(perm))
         places = [axes[perm.index(i)].var for i in range(len(shape))]
         x = Tensor("x", shape, workload.dtype)
         if self._stays(workload):
             stage = Stage("y", axes, Load("x", tuple(places)), dtype=workload.dtype)
-            return RowsSpace(ComputeDefinition("transpose", (x,), (stage,)))
+            return VectorRowsSpace(ComputeDefinition("transpose", (x,), (stage,)))
         q = axes[perm.index(len(shape) - 1)]
         mirror = identity("identity", workload.dtype, min(shape[-1], LANES))
         width = lanes_a_cycle(workload, target)

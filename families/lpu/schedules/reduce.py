@@ -17,7 +17,7 @@ from tilesmith.families.lpu.schedules.building_blocks.common import result_stage
 from tilesmith.families.lpu.schedules.rows import (
     MOST_ROWS,
     RowsOnLpu,
-    RowsSpace,
+    VectorRowsSpace,
     on_all_lanes,
 )
 from tilesmith.families.lpu.schedules.windows import with_summands
@@ -47,13 +47,13 @@ class ReduceOnLpu(RowsOnLpu):
             )
         return super().refusal(workload, target)
 
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+    def prepare(self, workload: Workload, target: Target) -> VectorRowsSpace:
         compute = with_summands(result_stage(compute_of(workload), workload))
         total, x = compute.stages[0], compute.inputs[0]
         across = len(x.extents) - 1
         if total.reduce_axes and any(a.name == f"d{across}" for a in total.reduce_axes):
             compute = _with_a_lane(compute)
-        return RowsSpace(on_all_lanes(with_numbers(compute)))
+        return VectorRowsSpace(on_all_lanes(with_numbers(compute)))
 
 
 def _rows(workload: Workload) -> int:

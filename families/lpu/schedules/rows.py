@@ -97,7 +97,7 @@ def _last(compute: ComputeDefinition) -> str:
 
 
 @dataclass(frozen=True)
-class RowsSpace:
+class VectorRowsSpace:
     """Space and schedule of stages over the same rows.
 
     Args:
@@ -160,9 +160,9 @@ class RowsOnLpu(LpuScheduler):
     def refusal(self, workload: Workload, target: Target) -> str | None:
         return super().refusal(workload, target) or not_computed(self.compute(workload), target)
 
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+    def prepare(self, workload: Workload, target: Target) -> VectorRowsSpace:
         compute = result_stage(self.compute(workload), workload)
-        return RowsSpace(on_all_lanes(with_numbers(compute)))
+        return VectorRowsSpace(on_all_lanes(with_numbers(compute)))
 
 
 @schedules("elementwise", on="lpu")
@@ -201,7 +201,7 @@ def softmax_over_rows(workload: Workload) -> ComputeDefinition:
     return ComputeDefinition("softmax", tensors, stages)
 
 
-class WholeRows(RowsSpace):
+class WholeRows(VectorRowsSpace):
     """All rows at once: the first axis is one that is reduced."""
 
     @property
@@ -235,7 +235,7 @@ class SoftmaxOnLpu(RowsOnLpu):
             )
         return super().refusal(workload, target)
 
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+    def prepare(self, workload: Workload, target: Target) -> VectorRowsSpace:
         space = super().prepare(workload, target)
         shape = workload.shape("shape")
         first = workload.integer("axis") % len(shape) == 0 and not _along_lanes(workload)

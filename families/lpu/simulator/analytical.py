@@ -41,7 +41,7 @@ VERDICT = (COLUMNS.index("latency"),)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CycleEstimate:
     """Cycles, and what they are made of.
 
     Attributes:
@@ -71,7 +71,7 @@ class Estimate:
         return np.log2(row + 1.0).astype(np.float32)
 
 
-def estimate(flow: Dataflow, chip: Chip) -> Estimate:
+def estimate(flow: Dataflow, chip: Chip) -> CycleEstimate:
     """What a program costs."""
     mxm = vxm = sxm = 0.0
     reads = writes = loads = installs = operations = vectors = 0
@@ -111,4 +111,4 @@ def estimate(flow: Dataflow, chip: Chip) -> Estimate:
         max(reads + loads, writes) / chip.slices,
     )  # fmt: skip
     counts = (reads, writes, loads, installs, operations, len(flow.chains), vectors)
-    return Estimate(busy, cycles_of(flow, chip, predecessors(flow)), counts, chip.tiles)
+    return CycleEstimate(busy, cycles_of(flow, chip, predecessors(flow)), counts, chip.tiles)

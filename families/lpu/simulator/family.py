@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.programs.structures import default_of, first_that_works, space_of
-from tilesmith.families.kit.simulation.operator_lane import Span
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.schedules.building_blocks.machine import check_slices, has_slices
 from tilesmith.families.lpu.simulator.analytical import (
     COLUMNS,
     RESOURCES,
     VERDICT,
-    Estimate,
+    CycleEstimate,
     estimate,
 )
 from tilesmith.families.lpu.simulator.execution.several import scheduled_s
@@ -158,7 +158,7 @@ def _default(workload: Workload, target: Target) -> Config:
         ) from error
 
 
-def _spans(placed: Schedule, workload: Workload, config: Config) -> list[Span]:
+def _spans(placed: BurstSchedule, workload: Workload, config: Config) -> list[OperatorSpan]:
     """The one operator at work."""
     every = np.ones(len(placed.table), np.bool_)
     arguments = {"workload": workload.key, "config": config.key}
@@ -208,7 +208,7 @@ def _peak_share(workload: Workload, chip: Chip, seconds: float) -> float:
 
 
 def _analytical_result(
-    workload: Workload, target: Target, config: Config, costs: Estimate
+    workload: Workload, target: Target, config: Config, costs: CycleEstimate
 ) -> SimulationResult:
     chip = Chip.of(target)
     seconds = costs.cycles / (chip.ghz * 1e9)
@@ -219,7 +219,7 @@ def _analytical_result(
 
 
 def _timeline_result(
-    workload: Workload, config: Config, placed: Schedule, notes: tuple[str, ...]
+    workload: Workload, config: Config, placed: BurstSchedule, notes: tuple[str, ...]
 ) -> SimulationResult:
     engines = shares(placed)
     details = {

@@ -24,8 +24,8 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Rows,
     Shuffle,
     Step,
-    Tensor,
     Transpose,
+    VectorTensor,
     Write,
     inputs_of,
     types_of,
@@ -150,12 +150,12 @@ def _ready(
     return ready, loadable
 
 
-def _block(tensor: Tensor) -> int:
+def _block(tensor: VectorTensor) -> int:
     """Rows of a block, which is not read while it is written."""
     return tensor.block or cut_for_chasing(tensor, tensor.stripes)
 
 
-def paced_of(chain: Chain, tensors: dict[str, Tensor], chip: Chip) -> Paced:
+def paced_of(chain: Chain, tensors: dict[str, VectorTensor], chip: Chip) -> Paced:
     """The times of a chain on its own."""
     types = types_of(chain, tensors)
     interval = interval_of(chain, types, chip)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.selection.from_program import Selection, select, single_numbers
 from tilesmith.families.lpu.codegen.selection.layout.accesses import shape_of
@@ -35,7 +35,7 @@ def selected(workload: Workload, target: Target, config: Config) -> Selection:
 
 
 @lru_cache(maxsize=KEPT)
-def scheduled(workload: Workload, target: Target, config: Config) -> Schedule:
+def scheduled(workload: Workload, target: Target, config: Config) -> BurstSchedule:
     """The schedule of one configuration, proved.
 
     Raises:

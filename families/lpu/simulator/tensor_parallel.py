@@ -19,9 +19,9 @@ from typing import Literal, get_args
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow
-from tilesmith.families.lpu.codegen.exchange import Exchange, Part, exchange
-from tilesmith.families.lpu.codegen.fabric import Fabric, aligned, check_links
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.exchange import ChipExchange, RowRange, exchange
+from tilesmith.families.lpu.codegen.fabric import ChipFabric, aligned, check_links
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.codegen.scheduling.together import together
 from tilesmith.families.lpu.codegen.selection.from_program import Selection
 from tilesmith.families.lpu.codegen.verification.together import Together, check_together
@@ -76,13 +76,15 @@ def tensor_parallel(
     part = part_of(workload, chips, split)
     chosen = selected(part, chip.target, default_of(part, chip.target))
     flow, name = chosen.dataflow, chosen.operands[-1].name
-    operand, fabric = flow.tensors[name], Fabric((chips,))
+    operand, fabric = flow.tensors[name], ChipFabric((chips,))
     group = fabric.group()
     if split == "columns":
         operand = replace(operand, copies=2)  # sent to both sides
-        moved = exchange("all_gather", "gathered", [Part(operand, 0, operand.rows)], group, flight)
+        moved = exchange(
+            "all_gather", "gathered", [RowRange(operand, 0, operand.rows)], group, flight
+        )
     elif split == "batch":
-        moved = Exchange((), (), (Part(operand, 0, operand.rows),))
+        moved = ChipExchange((), (), (RowRange(operand, 0, operand.rows),))
     else:
         if operand.rows % chips:
             raise WorkloadError(
@@ -90,7 +92,7 @@ def tensor_parallel(
                 f"among {chips} chips"
             )
         each = operand.rows // chips
-        parts = [Part(operand, each * far, each) for far in range(chips)]
+        parts = [RowRange(operand, each * far, each) for far in range(chips)]
         moved = exchange("all_reduce", "summed", parts, group, flight)
     tensors = {**flow.tensors, name: operand, **{t.name: t for t in moved.tensors}}
     whole = Dataflow(f"{workload.operator} over {chips}", tensors, (*flow.chains, *moved.chains))
@@ -101,7 +103,7 @@ def tensor_parallel(
 
 def best_split(
     workload: Workload, target: Target, chips: int, alone: int
-) -> tuple[Schedule, tuple[str, ...]]:
+) -> tuple[BurstSchedule, tuple[str, ...]]:
     """The fastest way to cut a product over chips, and a note on every way.
 
     Args:
@@ -119,7 +121,7 @@ def best_split(
     chip = Chip.of(target)
     check_links(chips, chip)
     flight = aligned(chip.delay("link"), chip)
-    schedules: list[Schedule] = []
+    schedules: list[BurstSchedule] = []
     notes: list[str] = []
     refused: WorkloadError | None = None
     for split in SPLITS:

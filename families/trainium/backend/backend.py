@@ -28,9 +28,9 @@ from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.pixels import WeightPixels
 from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.passes.wide_floats import WidenFloats
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Recipe
-from tilesmith.compiler.rewriting.pipeline import Pipeline
+from tilesmith.compiler.rewriting.pipeline import PassPipeline
 from tilesmith.families.kit.passes.choosing_by_rank import ChooseByRank
 from tilesmith.families.kit.passes.known_operands import MarkKnown
 from tilesmith.families.kit.passes.running_sums import RunningSumsAsProducts
@@ -45,13 +45,13 @@ from tilesmith.families.trainium.backend.passes.long_pools import CutLongPools
 from tilesmith.families.trainium.backend.passes.picked_runs import SliceRuns
 from tilesmith.families.trainium.backend.passes.positions import DEEPEST, PlacesAsNumbers
 from tilesmith.families.trainium.backend.passes.windows import EvenWindows
-from tilesmith.families.trainium.backend.program import Program, linked
+from tilesmith.families.trainium.backend.program import LinkedProgram, linked
 from tilesmith.families.trainium.backend.streams import linked_streams
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
 from tilesmith.families.trainium.codegen.isa.storage import to_bytes
 from tilesmith.families.trainium.codegen.isa.text import to_text
-from tilesmith.families.trainium.codegen.linking.draft import Part, Range
+from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range
 from tilesmith.families.trainium.codegen.linking.linker import among_neighbours
 from tilesmith.families.trainium.codegen.selection.from_program import generate
 from tilesmith.families.trainium.codegen.selection.prologue import prepare
@@ -96,7 +96,7 @@ class TrainiumBackend(Backend):
         "instruction stream": lambda *which: to_text(staged_stream(*which))
     }
 
-    def pipeline(self, target: Target, precision: str) -> Pipeline:
+    def pipeline(self, target: Target, precision: str) -> PassPipeline:
         def runs(workload: Workload) -> bool:
             return has_schedule(workload, target)
 
@@ -122,7 +122,7 @@ class TrainiumBackend(Backend):
             FallBack(target),
         )
         unroll = UnrollLoops(LARGEST_LOOP, OPERATIONS_OF_A_STEP)
-        return Pipeline(
+        return PassPipeline(
             first=(WidenFloats(),), after_folding=(unroll, WeightPixels()), kernels=kernels
         )
 
@@ -170,7 +170,9 @@ class TrainiumBackend(Backend):
                 results.append(MeasureResult.failed(error, "simulator"))
                 continue
             places = _places(staged.stream, constants_of(program, workload))
-            played = timeline(among_neighbours(Part(workload.key, staged.stream, places), core))
+            played = timeline(
+                among_neighbours(KernelDraft(workload.key, staged.stream, places), core)
+            )
             results.append(MeasureResult("ok", "simulator", (played.makespan * 1e-9,)))
         return results
 
@@ -195,10 +197,10 @@ class TrainiumBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         regions = {"arena": memory.arena, "constant": memory.constants}
-        programs: list[Program] = []
+        programs: list[LinkedProgram] = []
 
         def run() -> None:
             if not programs:  # linked when first run: simulation links the same program
@@ -209,7 +211,7 @@ class TrainiumBackend(Backend):
         return run
 
     def wrong_instruction(
-        self, recipe: Recipe, step: KernelStep, memory: Memory
+        self, recipe: Recipe, step: KernelStep, memory: RunMemory
     ) -> WrongInstruction | None:
         """See `instructions`."""
         return wrong_instruction(recipe, step, memory)

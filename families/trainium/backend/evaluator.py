@@ -18,9 +18,9 @@ from tilesmith.compiler.driver.build import fastest_recipe
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.recipe.memory import ALIGNMENT
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Place, Recipe, Step
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.families.trainium.backend.model import latency_of, shown_times
-from tilesmith.families.trainium.backend.program import QUICK, Program, segments
+from tilesmith.families.trainium.backend.program import QUICK, LinkedProgram, segments
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import MeasureResult
@@ -59,14 +59,14 @@ class DeviceEvaluator:
     @cached_property
     def _base(self) -> Recipe:
         """The model with every kernel's best on record."""
-        chooser = Chooser(self._target, self._database, self._threads, measured_only=True)
+        chooser = ScheduleChooser(self._target, self._database, self._threads, measured_only=True)
         return fastest_recipe(self._kernels, chooser)
 
     def shown(self) -> Mapping[Workload, float]:
         """How much later each workload's kernels end than all before them, in the linked model."""
         times: dict[str, float] = {}
         for part in segments(self._base, QUICK):
-            if isinstance(part, Program):
+            if isinstance(part, LinkedProgram):
                 shown = shown_times(part, timeline(part.linked.stream))
                 for step, time in zip(part.steps, shown.tolist(), strict=True):
                     times[step.workload] = times.get(step.workload, 0.0) + time * 1e-9

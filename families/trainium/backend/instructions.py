@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import KernelStep, Recipe
 from tilesmith.families.kit.programs.in_arrays import nest_of
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core, queue_name
@@ -27,10 +27,10 @@ from tilesmith.families.trainium.codegen.selection.staging import (
     constants_of,
     stage,
 )
-from tilesmith.families.trainium.codegen.selection.tracing import Instance, trace
+from tilesmith.families.trainium.codegen.selection.tracing import NestInstance, trace
 from tilesmith.families.trainium.codegen.timing.dependences import with_semaphores
 from tilesmith.families.trainium.simulator.execution.first_difference import (
-    Difference,
+    InstructionDifference,
     first_difference,
 )
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
@@ -42,7 +42,9 @@ from tilesmith.search_space.workloads.workload import Workload
 Array = NDArray[Any]
 
 
-def wrong_instruction(recipe: Recipe, step: KernelStep, memory: Memory) -> WrongInstruction | None:
+def wrong_instruction(
+    recipe: Recipe, step: KernelStep, memory: RunMemory
+) -> WrongInstruction | None:
     """See `Backend.wrong_instruction`."""
     core = Core.of(recipe.target)
     workload = Workload.parse(step.workload)
@@ -91,7 +93,9 @@ def _arrays(
     return tensors
 
 
-def _told(difference: Difference, stream: InstructionStream, step: KernelStep) -> WrongInstruction:
+def _told(
+    difference: InstructionDifference, stream: InstructionStream, step: KernelStep
+) -> WrongInstruction:
     """A difference in the words of the machine."""
     queue = int(stream.rows["queue"][difference.row])
     start = float(timeline(stream).start[difference.row])
@@ -113,7 +117,7 @@ def _told(difference: Difference, stream: InstructionStream, step: KernelStep) -
     )
 
 
-def part_of(instance: Instance) -> str:
+def part_of(instance: NestInstance) -> str:
     """A nest in a few words: its stage, what it writes, and where the loops around it stand."""
     nest = nest_of(instance.statement)
     assert nest is not None, "an instance is of a nest"

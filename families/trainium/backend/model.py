@@ -24,8 +24,8 @@ import numpy as np
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe
 from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines
 from tilesmith.families.kit.simulation.host_costs import compute_time, host_time, transfer_time
-from tilesmith.families.kit.simulation.operator_lane import Span
-from tilesmith.families.trainium.backend.program import THOROUGH, Effort, Program, segments
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
+from tilesmith.families.trainium.backend.program import THOROUGH, Effort, LinkedProgram, segments
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, Core
 from tilesmith.families.trainium.codegen.isa.instructions import Floats, InstructionStream
 from tilesmith.families.trainium.codegen.timing.dependences import with_semaphores
@@ -83,7 +83,7 @@ def simulate_model(
     core = Core.of(target)
     total, kernels, notes = _Total(), dict[tuple[str, str], _Kernel](), list[str]()
     parts = segments(recipe)
-    programs = [part for part in parts if isinstance(part, Program)]
+    programs = [part for part in parts if isinstance(part, LinkedProgram)]
     if trace is not None and len(programs) != 1:
         raise InputError(
             f"--trace shows one program and '{recipe.name}' is {len(programs)} of them, with steps "
@@ -113,25 +113,25 @@ def latency_of(recipe: Recipe, effort: Effort = THOROUGH) -> float:
     core = Core.of(recipe.target)
     return sum(
         timeline(part.linked.stream, core).makespan
-        if isinstance(part, Program)
+        if isinstance(part, LinkedProgram)
         else host_time(part, core.target)
         for part in segments(recipe, effort)
     )
 
 
-def program_roofline(program: Program, core: Core) -> float:
+def program_roofline(program: LinkedProgram, core: Core) -> float:
     """ns that no schedule of a program's kernels can undercut."""
     compute = _products(program, core)
     bandwidth = min(core.dma_engines * core.dma_bytes_per_ns, core.hbm_bytes_per_ns)
     return max(compute, program.compulsory / bandwidth) + 2 * core.dma_start_ns
 
 
-def _products(program: Program, core: Core) -> float:
+def _products(program: LinkedProgram, core: Core) -> float:
     """ns of all products at the tensor engine's peak."""
     return sum(roofline(Workload.parse(step.workload), core).compute for step in program.steps)
 
 
-def spans(program: Program, played: Timeline) -> list[Span]:
+def spans(program: LinkedProgram, played: Timeline) -> list[OperatorSpan]:
     """When each kernel is worked on."""
     spans = []
     for number, step in enumerate(program.steps):
@@ -171,7 +171,7 @@ def _doing(played: Timeline) -> dict[str, float]:
 
 
 def _add_kernels(
-    kernels: dict[tuple[str, str], _Kernel], program: Program, played: Timeline, core: Core
+    kernels: dict[tuple[str, str], _Kernel], program: LinkedProgram, played: Timeline, core: Core
 ) -> None:
     """Kernels of a program alone, and what each of them shows in it."""
     shown = shown_times(program, played)
@@ -184,7 +184,7 @@ def _add_kernels(
         kernels[key].shown += float(time)
 
 
-def shown_times(program: Program, played: Timeline) -> Floats:
+def shown_times(program: LinkedProgram, played: Timeline) -> Floats:
     """ns from the last result before each step to its own, shape (steps,)."""
     ends = np.zeros(len(program.steps))
     np.maximum.at(ends, program.linked.owners, played.end)
@@ -200,7 +200,7 @@ def _result(
     core: Core,
     total: _Total,
     kernels: Mapping[tuple[str, str], _Kernel],
-    programs: list[Program],
+    programs: list[LinkedProgram],
     notes: list[str],
 ) -> SimulationResult:
     latency = total.latency + total.host

@@ -21,7 +21,7 @@ from tilesmith.families.kit.simulation.compulsory import nbytes_of, read_bytes
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
 from tilesmith.families.trainium.codegen.isa.storage import from_bytes
-from tilesmith.families.trainium.codegen.linking.draft import Part, Range
+from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range
 from tilesmith.families.trainium.codegen.linking.linker import Linked, links
 from tilesmith.families.trainium.codegen.linking.residency import Policy
 from tilesmith.families.trainium.codegen.timing.scheduling import RULES, Rule
@@ -55,7 +55,7 @@ QUICK = Effort((Policy(),), RULES[:1], checked=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class LinkedProgram:
     """Kernels that run one after another without the host.
 
     Attributes:
@@ -69,12 +69,14 @@ class Program:
     compulsory: int
 
 
-_programs: WeakKeyDictionary[Recipe, dict[tuple[int, int, Effort], Program]] = WeakKeyDictionary()
+_programs: WeakKeyDictionary[Recipe, dict[tuple[int, int, Effort], LinkedProgram]] = (
+    WeakKeyDictionary()
+)
 
 
-def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[Program | HostStep]:
+def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[LinkedProgram | HostStep]:
     """What runs, in order: programs on the core and steps on the host."""
-    segments: list[Program | HostStep] = []
+    segments: list[LinkedProgram | HostStep] = []
     for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
         if is_kernel:
             kernels = [s for s in steps if isinstance(s, KernelStep)]
@@ -84,7 +86,7 @@ def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[Program | HostSt
     return segments
 
 
-def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUGH) -> Program:
+def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUGH) -> LinkedProgram:
     """The program of a run of kernel steps of a recipe.
 
     Raises:
@@ -97,7 +99,7 @@ def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUG
     return known[key]
 
 
-def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Program:
+def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> LinkedProgram:
     core = Core.of(recipe.target)
     codes = {n: from_bytes(recipe.codes[n].code, core) for n in {step.code for step in steps}}
     streams = tuple(codes[step.code] for step in steps)
@@ -109,18 +111,18 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
         "linked %d kernels of %s: one program of %d instructions",
         len(steps), recipe.name, len(best.stream),
     )  # fmt: skip
-    return Program(steps, streams, best, _compulsory(steps, parts, best, outside))
+    return LinkedProgram(steps, streams, best, _compulsory(steps, parts, best, outside))
 
 
 def fastest(
-    name: str, parts: Sequence[Part], core: Core, outside: Sequence[Range], effort: Effort
+    name: str, parts: Sequence[KernelDraft], core: Core, outside: Sequence[Range], effort: Effort
 ) -> Linked:
     """Parts linked to the program that ends first; `outside` is what others read of it."""
     return fastest_and_how(name, parts, core, outside, effort)[0]
 
 
 def fastest_and_how(
-    name: str, parts: Sequence[Part], core: Core, outside: Sequence[Range], effort: Effort
+    name: str, parts: Sequence[KernelDraft], core: Core, outside: Sequence[Range], effort: Effort
 ) -> tuple[Linked, Effort]:
     """The same, and the one thing to try to have it again."""
     candidates: list[tuple[float, Linked, Effort]] = []
@@ -142,7 +144,7 @@ def fastest_and_how(
 
 def _compulsory(
     steps: Sequence[KernelStep],
-    parts: Sequence[Part],
+    parts: Sequence[KernelDraft],
     linked: Linked,
     outside: Sequence[Range],
 ) -> int:
@@ -178,7 +180,7 @@ def _compulsory(
     return moved + sum(constants.values())
 
 
-def part_of(step: KernelStep, stream: InstructionStream) -> Part:
+def part_of(step: KernelStep, stream: InstructionStream) -> KernelDraft:
     """A kernel step as a part of a program.
 
     Raises:
@@ -192,7 +194,7 @@ def part_of(step: KernelStep, stream: InstructionStream) -> Part:
     for number, (place, tensor) in enumerate(zip(step.arguments, stream.tensors, strict=True)):
         nbytes = tensor.elements * size_of(tensor.dtype)
         places.append(_range(place, nbytes) if number in touched else None)
-    return Part(step.name, stream, tuple(places))
+    return KernelDraft(step.name, stream, tuple(places))
 
 
 def _range(place: Place, nbytes: int) -> Range:

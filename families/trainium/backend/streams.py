@@ -39,7 +39,7 @@ from tilesmith.families.trainium.codegen.isa.memory import Dims, HbmView
 from tilesmith.families.trainium.codegen.isa.storage import from_bytes
 from tilesmith.families.trainium.codegen.isa.verification import verify_together
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
-from tilesmith.families.trainium.codegen.linking.draft import Part, Range
+from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range
 from tilesmith.families.trainium.codegen.linking.linker import Linked
 from tilesmith.families.trainium.simulator.many_cores import execute_many_in, fabric, timeline_many
 from tilesmith.families.trainium.simulator.timelines.timeline import Timeline
@@ -155,7 +155,7 @@ def _linked(program: CoreProgram, mesh: Mesh, core: int, effort: Effort) -> tupl
     return fastest_and_how(program.name, parts, machine, places_of(program.outputs), effort)
 
 
-def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> Part:
+def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> KernelDraft:
     """An exchange as a kernel of its own."""
     kernel = Kernel(step.name, machine, fabric(mesh, core))
     given, result = step.source, step.result
@@ -163,19 +163,19 @@ def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> Part:
         kernel.send(
             _view(kernel.input("source", (given.elements,), given.dtype), given), step.group[1]
         )
-        return Part(step.name, kernel.finish(), (_range(given),))
+        return KernelDraft(step.name, kernel.finish(), (_range(given),))
     out = _view(kernel.output("result", (result.elements,), result.dtype), result)
     places: list[Range | None] = [_range(result)]
     if step.kind == "receive":
         kernel.receive(out, step.group[0])
-        return Part(step.name, kernel.finish(), tuple(places))
+        return KernelDraft(step.name, kernel.finish(), tuple(places))
     if step.kind == "zero":
         for piece in _pieces(out):
             tile = kernel.sbuf(piece.shape, piece.dtype)
             kernel.memset(tile, 0.0)
             kernel.store(piece, tile)
             kernel.free(tile)
-        return Part(step.name, kernel.finish(), tuple(places))
+        return KernelDraft(step.name, kernel.finish(), tuple(places))
     source = _view(kernel.input("source", (given.elements,), given.dtype), given)
     places.append(_range(given))
     match step.kind:
@@ -189,7 +189,7 @@ def _exchange(step: Exchange, machine: Core, mesh: Mesh, core: int) -> Part:
             kernel.all_to_all(out, source, step.group)
         case _:
             _copy(kernel, out, source)
-    return Part(step.name, kernel.finish(), tuple(places))
+    return KernelDraft(step.name, kernel.finish(), tuple(places))
 
 
 def _copy(kernel: Kernel, out: HbmView, source: HbmView) -> None:

@@ -21,13 +21,17 @@ import numpy as np
 from tilesmith.codegen.programs.structures import default_of, first_that_works, space_of
 from tilesmith.families.kit.programs.skeleton import marked, parted, settled
 from tilesmith.families.kit.simulation.compulsory import compulsory_bytes
-from tilesmith.families.kit.simulation.operator_lane import Span
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Opcode
 from tilesmith.families.trainium.codegen.selection.from_program import Plans, generate
 from tilesmith.families.trainium.codegen.selection.staging import constants_of, stage
 from tilesmith.families.trainium.simulator.estimation.analytical import Analysis
-from tilesmith.families.trainium.simulator.estimation.estimate import RESOURCES, Array, Estimate
+from tilesmith.families.trainium.simulator.estimation.estimate import (
+    RESOURCES,
+    Array,
+    StatementCosts,
+)
 from tilesmith.families.trainium.simulator.estimation.features import COLUMNS, VERDICT, features
 from tilesmith.families.trainium.simulator.estimation.roofline import roofline
 from tilesmith.families.trainium.simulator.hardware_cost import array_settings, hardware_cost
@@ -210,7 +214,7 @@ class _Group:
     settings: list[Settings] = field(default_factory=list)
     tiles: list[dict[str, int]] = field(default_factory=list)
 
-    def evaluate(self) -> tuple[Estimate, Array]:
+    def evaluate(self) -> tuple[StatementCosts, Array]:
         """Estimates, and memory taken."""
         columns = {name: np.array([t[name] for t in self.tiles]) for name in self.tiles[0]}
         settings = [column[0] if len(set(column)) == 1 else np.array(column)
@@ -220,7 +224,7 @@ class _Group:
 
 def _estimates(
     workload: Workload, target: Target, configs: Sequence[Config]
-) -> tuple[Estimate, Array, list[int]]:
+) -> tuple[StatementCosts, Array, list[int]]:
     """Estimates of all configurations, what memory they take, and the place of each in them."""
     space = _space(workload, target)
     groups: dict[int, _Group] = {}
@@ -230,7 +234,7 @@ def _estimates(
         group.members.append(index)
         group.settings.append(settings)
         group.tiles.append(space.tiles(config))
-    parts: list[Estimate] = []
+    parts: list[StatementCosts] = []
     memory: list[Array] = []
     order: list[int] = []
     for group in groups.values():
@@ -238,7 +242,7 @@ def _estimates(
         parts.append(estimate)
         memory.append(taken)
         order += group.members
-    whole = Estimate(
+    whole = StatementCosts(
         np.concatenate([p.data for p in parts], axis=1), np.concatenate([p.span for p in parts])
     )
     place = [0] * len(order)
@@ -327,7 +331,7 @@ class TrainiumSimulator(FamilySimulator):
 TRAINIUM = simulators.register("trainium")(TrainiumSimulator())
 
 
-def _spans(played: Timeline, workload: Workload, config: Config) -> list[Span]:
+def _spans(played: Timeline, workload: Workload, config: Config) -> list[OperatorSpan]:
     """The one operator at work."""
     every = np.ones(len(played.stream), np.bool_)
     arguments = {"workload": workload.key, "config": config.key}
@@ -393,7 +397,7 @@ def _timeline_result(
     details = {
         "config": config.key,
         "bytes_moved": played.costs.total_bytes,
-        "transposes": int((ops == Op.TRANSPOSE).sum()),
+        "transposes": int((ops == Opcode.TRANSPOSE).sum()),
         "instructions": len(played.stream),
         "tensor_peak_share": float(played.costs.flops.sum()) / peak,
     }

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.trainium.codegen.isa.fabric import Fabric
+from tilesmith.families.trainium.codegen.isa.fabric import CoreFabric
 from tilesmith.families.trainium.codegen.isa.instructions import (
     OPERATIONS,
     Instruction,
     InstructionStream,
 )
 from tilesmith.families.trainium.codegen.isa.verification import (
-    Span,
+    ByteSpan,
     verify_dataflow,
     verify_together,
 )
@@ -38,14 +38,14 @@ from tilesmith.simulator.collectives.values import exchanged
 Array = NDArray[Any]
 
 
-def fabric(mesh: Mesh, core: int) -> Fabric:
+def fabric(mesh: Mesh, core: int) -> CoreFabric:
     """A core's place in a mesh, for `Kernel`; collectives cost what `collective_cost` says.
 
     Raises:
         TargetError: the mesh has no such core.
     """
     mesh.check_group((core,))
-    return Fabric(mesh, core, _seconds)
+    return CoreFabric(mesh, core, _seconds)
 
 
 def _seconds(
@@ -95,7 +95,7 @@ def execute_many_in(
         VerificationError: a stream reads memory on chip that nothing wrote, or they do not meet.
     """
     for core, stream in streams.items():
-        verify_dataflow(stream, [Span(n, 0, t.nbytes) for n, t in enumerate(hbm[core])], ())
+        verify_dataflow(stream, [ByteSpan(n, 0, t.nbytes) for n, t in enumerate(hbm[core])], ())
     _together(streams, hbm, mesh)
 
 

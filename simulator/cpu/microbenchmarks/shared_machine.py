@@ -16,7 +16,7 @@ import numpy as np
 
 from tilesmith.codegen.host.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, compile_program
-from tilesmith.codegen.native.programs.driver import Call, NativeProgram
+from tilesmith.codegen.native.programs.driver import KernelCall, NativeProgram
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.expressions.scalar import call, load
 from tilesmith.search_space.hardware.instruction_set import vector_width
@@ -122,7 +122,7 @@ def _meeting(target: Target) -> float:
     shared, local = kernel.code.shared_bytes, kernel.code.local_bytes
     seconds = []
     for threads in (1, 2):
-        calls = [Call(kernel.address, place) for place in places]
+        calls = [KernelCall(kernel.address, place) for place in places]
         run = NativeProgram(calls, threads, shared, local, keep=(kernel, arrays)).run
         best = float("inf")
         for _ in range(20):

@@ -165,17 +165,17 @@ def test_an_index_out_of_range_is_told_with_the_extent_that_it_has(tmp_path: Pat
 
 
 def test_tables_of_what_follows_from_sizes_are_of_the_largest_alone() -> None:
-    from tilesmith.capabilities.c_library.plans.held import Tables
+    from tilesmith.capabilities.c_library.plans.held import VariantTables
 
     _, recipe = compiled_case("attention")
     variant = recipe.variants[-1]
-    tables = Tables(recipe, variant)
+    tables = VariantTables(recipe, variant)
     for name in variant.held:
         table = tables.of(name)
         assert table.offset.constant == 0 and table.array.nbytes <= 4 * 40 * 40
     _, recipe = compiled_case("clipped")
     variant = recipe.variants[-1]
-    (count,) = (Tables(recipe, variant).of(name) for name in variant.held)
+    (count,) = (VariantTables(recipe, variant).of(name) for name in variant.held)
     size = variant.region[0]
     assert count.array.view(np.float32).ravel().tolist() == [*range(size.low, size.high + 1)]
 

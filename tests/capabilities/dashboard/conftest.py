@@ -101,13 +101,13 @@ def serve() -> Iterator[Serve]:
     from starlette.testclient import TestClient
 
     from tilesmith.capabilities.dashboard.application import Dashboard
-    from tilesmith.capabilities.dashboard.guard import Guard, Rules, known_hosts
+    from tilesmith.capabilities.dashboard.guard import AccessRules, Guard, known_hosts
 
     opened: list[tuple[TestClient, Dashboard]] = []
 
     def make(location: object, token: str | None = None, **more: object) -> TestClient:
         dashboard = Dashboard(str(location))
-        rules = Rules(token, known_hosts(["testserver"]), lambda: "what is the token?")
+        rules = AccessRules(token, known_hosts(["testserver"]), lambda: "what is the token?")
         client = TestClient(Guard(dashboard.application(), rules), follow_redirects=False, **more)  # type: ignore[arg-type]
         opened.append((client, dashboard))
         return client

@@ -142,15 +142,15 @@ def start() -> Iterator[Start]:
     import uvicorn
 
     from tilesmith.capabilities.dashboard.application import Dashboard
-    from tilesmith.capabilities.dashboard.guard import Guard, Rules, known_hosts
-    from tilesmith.capabilities.dashboard.server import Place, configuration, listening
+    from tilesmith.capabilities.dashboard.guard import AccessRules, Guard, known_hosts
+    from tilesmith.capabilities.dashboard.server import ServerPlace, configuration, listening
 
     running: list[tuple[uvicorn.Server, threading.Thread, Dashboard]] = []
 
     def make(file: Path) -> str:
         dashboard = Dashboard(str(file), busy_s=0.3, idle_s=0.3)
-        guard = Guard(dashboard.application(), Rules(None, known_hosts([]), str))
-        socket = listening(Place("127.0.0.1", 0))
+        guard = Guard(dashboard.application(), AccessRules(None, known_hosts([]), str))
+        socket = listening(ServerPlace("127.0.0.1", 0))
         server = uvicorn.Server(configuration(guard))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()

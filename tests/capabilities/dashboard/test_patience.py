@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="the live page is made with starlette")
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from tilesmith.capabilities.dashboard.guard import Guard, Rules, known_hosts
+from tilesmith.capabilities.dashboard.guard import AccessRules, Guard, known_hosts
 from tilesmith.capabilities.dashboard.patience import MOST_CONNECTIONS, Patient
 from tilesmith.capabilities.dashboard.server import configuration
 
@@ -31,7 +31,7 @@ class Short(Patient):
 @contextmanager
 def served(protocol: type[Patient]) -> Iterator[Callable[[], socket.socket]]:
     """Make connections to a server of that protocol."""
-    guard = Guard(PlainTextResponse("hello"), Rules(None, known_hosts([]), str))
+    guard = Guard(PlainTextResponse("hello"), AccessRules(None, known_hosts([]), str))
     config = configuration(guard, protocol)
     if protocol is Short:
         config.timeout_keep_alive = 0
@@ -105,5 +105,5 @@ def test_whole_questions_are_answered_one_after_the_other() -> None:
 
 
 def test_connections_have_a_limit() -> None:
-    guard = Guard(PlainTextResponse("hello"), Rules(None, known_hosts([]), str))
+    guard = Guard(PlainTextResponse("hello"), AccessRules(None, known_hosts([]), str))
     assert configuration(guard).limit_concurrency == MOST_CONNECTIONS

@@ -11,7 +11,7 @@ pytest.importorskip("starlette", reason="the live page's libraries are not insta
 
 from tests.capabilities.dashboard.conftest import LATER, PRODUCT, configs, trial
 from tilesmith.capabilities.dashboard.data import tally as module
-from tilesmith.capabilities.dashboard.data.progress import Told
+from tilesmith.capabilities.dashboard.data.progress import JobProgress
 from tilesmith.capabilities.dashboard.data.tally import JobTally
 from tilesmith.capabilities.dashboard.report.job_report import gather
 from tilesmith.records import Database
@@ -52,7 +52,7 @@ def test_any_history_is_counted_as_the_report_does(
 
 
 def test_what_a_job_tells_is_read_with_care() -> None:
-    told = Told.of(
+    told = JobProgress.of(
         {
             "trials": 30,
             "trials_limit": 60,
@@ -71,4 +71,4 @@ def test_what_a_job_tells_is_read_with_care() -> None:
     assert told.weights == {"a": 2.0, "b": 1.0, "c": 9.0}
     hostile = {"trials": "<b>", "left_s": -1, "trials_limit": True, "trials_per_s": 1e300}
     for nonsense in ([], "x", None, hostile, {"tasks": {"a": 1}}, {"tasks": [{"weight": []}]}):
-        assert Told.of(nonsense) == Told()
+        assert JobProgress.of(nonsense) == JobProgress()

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilesmith.families.lpu.codegen.isa.bursts import Op as BurstOp
-from tilesmith.families.lpu.codegen.isa.bursts import Unit
-from tilesmith.families.lpu.codegen.scheduling.emission import Emitter as BurstEmitter
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, Unit
+from tilesmith.families.lpu.codegen.scheduling.emission import BurstEmitter
 from tilesmith.families.lpu.codegen.scheduling.scheduler import _Scheduler
 from tilesmith.families.lpu.codegen.selection.graphs import chains
 from tilesmith.families.trainium.backend import program as trainium_program
 from tilesmith.families.trainium.codegen.isa.instructions import Space
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
-from tilesmith.families.trainium.codegen.kernel.emitter import Emitter as Emitting
+from tilesmith.families.trainium.codegen.kernel.emitter import StreamEmitter as Emitting
 from tilesmith.families.trainium.codegen.linking import linker
 from tilesmith.families.trainium.codegen.timing import scheduling
 

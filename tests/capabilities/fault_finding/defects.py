@@ -42,7 +42,7 @@ from tilesmith.compiler.passes import constant_folding, integer_products
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.epilogues import FuseEpilogues
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.families.lpu.codegen.isa.bursts import Op as BurstOp
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp
 from tilesmith.families.trainium.backend.backend import staged_kernel
 from tilesmith.search_space.ir.program import Loop, Program, Sequence, Statement
 from tilesmith.search_space.operators.pool2d import Window

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilesmith.capabilities.fleet.places import Place
+from tilesmith.capabilities.fleet.places import WorkerPlace
 from tilesmith.capabilities.fleet.settings import set_up_for
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -24,7 +24,7 @@ _SMALL = {"object_store_memory": 80 << 20, "include_log_monitor": False}
 def cluster() -> Iterator[Any]:
     """`ray.cluster_utils.Cluster` with a head of one core; `ray` is this cluster."""
     pytest.importorskip("ray", reason="Ray is not installed")
-    set_up_for(Place(1))
+    set_up_for(WorkerPlace(1))
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="tilesmith-ray-")

@@ -6,19 +6,26 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tilesmith.capabilities.fleet.dispatch import LONE_TRIAL, Dispatch, Kind, Piece, Rules, Verdict
+from tilesmith.capabilities.fleet.dispatch import (
+    LONE_TRIAL,
+    Dispatch,
+    DispatchRules,
+    Kind,
+    TrialBatch,
+    Verdict,
+)
 
-ONE = Rules(depth=1, piece_s=0.0, blamed=2, late=4.0, late_s=1.0)
+ONE = DispatchRules(depth=1, piece_s=0.0, blamed=2, late=4.0, late_s=1.0)
 
 
-def crowd(rules: Rules, *workers: str) -> Dispatch:
+def crowd(rules: DispatchRules, *workers: str) -> Dispatch:
     dispatch = Dispatch(rules)
     for worker in workers:
         dispatch.join(worker)
     return dispatch
 
 
-def held(pieces: list[Piece]) -> dict[str, tuple[int, ...]]:
+def held(pieces: list[TrialBatch]) -> dict[str, tuple[int, ...]]:
     return {piece.worker: piece.trials for piece in pieces}
 
 
@@ -33,7 +40,7 @@ def test_trials_are_begun_in_the_order_they_came() -> None:
 
 
 def test_nobody_holds_more_than_is_allowed_and_pieces_follow_the_pace() -> None:
-    dispatch = crowd(Rules(depth=2, piece_s=1.0, most=64), "a", "b")
+    dispatch = crowd(DispatchRules(depth=2, piece_s=1.0, most=64), "a", "b")
     dispatch.add(range(1000))
     first = dispatch.assign(0.0)
     assert [len(piece.trials) for piece in first] == [4, 4, 4, 4]
@@ -43,7 +50,7 @@ def test_nobody_holds_more_than_is_allowed_and_pieces_follow_the_pace() -> None:
 
 
 def test_a_few_trials_are_shared_evenly() -> None:
-    dispatch = crowd(Rules(depth=2, piece_s=1e9), "a", "b", "c")
+    dispatch = crowd(DispatchRules(depth=2, piece_s=1e9), "a", "b", "c")
     dispatch.add(range(9))
     assert [len(piece.trials) for piece in dispatch.assign(0.0)] == [2, 2, 1, 1, 1, 1]
 
@@ -92,7 +99,7 @@ def test_a_trial_that_kills_two_processes_has_failed_and_one_of_lost_machines_ha
 
 
 def test_a_trial_is_lost_so_often_and_no_more() -> None:
-    dispatch, found = crowd(Rules(depth=1, piece_s=0.0, lost=3), "a"), []
+    dispatch, found = crowd(DispatchRules(depth=1, piece_s=0.0, lost=3), "a"), []
     dispatch.add([7])
     for _ in range(3):
         dispatch.assign(0.0)
@@ -103,7 +110,7 @@ def test_a_trial_is_lost_so_often_and_no_more() -> None:
 
 
 def test_of_a_lost_piece_each_trial_is_tried_alone_and_the_innocent_are_not_suspected() -> None:
-    dispatch = crowd(Rules(depth=2, piece_s=1e9, most=2), "a")
+    dispatch = crowd(DispatchRules(depth=2, piece_s=1e9, most=2), "a")
     dispatch.add(range(8))
     assert [piece.trials for piece in dispatch.assign(0.0)] == [(0, 1), (2, 3)]
     dispatch.lost("a", "its process died")
@@ -121,7 +128,7 @@ def test_idle_workers_get_copies_of_what_is_late_and_the_first_result_counts() -
     dispatch.finished(quick, 0.5)
     assert dispatch.assign(1.9) == [] and dispatch.next_look(1.9) == 2.0 - 1.9
     (copy,) = dispatch.assign(2.0)
-    assert copy == Piece("b", (0,), 2.0)
+    assert copy == TrialBatch("b", (0,), 2.0)
     assert dispatch.next_look(9.0) == float("inf"), "copied once"
     assert dispatch.finished(copy, 2.5) == [0]
     assert dispatch.finished(slow, 9.0) == []
@@ -140,19 +147,19 @@ def test_what_has_a_copy_left_is_not_done_again() -> None:
 
 
 def test_work_of_each_kind_has_a_pace_of_its_own() -> None:
-    dispatch = crowd(Rules(depth=1, piece_s=1.0, late_s=0.0), "a")
+    dispatch = crowd(DispatchRules(depth=1, piece_s=1.0, late_s=0.0), "a")
     dispatch.add([0, 1], Kind("comparison", single=True))
     dispatch.add(range(2, 10))
     for number in (0, 1):
         (comparison,) = dispatch.assign(0.0)
-        assert comparison == Piece("a", (number,), 0.0, "comparison")
+        assert comparison == TrialBatch("a", (number,), 0.0, "comparison")
         dispatch.finished(comparison, 50.0)
     assert [len(one.trials) for one in dispatch.assign(50.0)] == [4], "not by the comparisons' pace"
     assert dispatch.known["a"].trials == 0
 
 
 def test_what_is_lost_twice_before_the_first_verdict_is_begun_again_once() -> None:
-    dispatch = crowd(Rules(depth=2), "a", "b")
+    dispatch = crowd(DispatchRules(depth=2), "a", "b")
     dispatch.add([7, 8], LONE_TRIAL)
     assert held(dispatch.assign(0.0)) == {"a": (7,), "b": (8,)}
     dispatch.lost("a", "its process died")
@@ -171,9 +178,9 @@ def test_whatever_happens_every_trial_ends_once(seed: int, workers: int, depth: 
     """Random deaths, joins, verdicts and answers; then everybody works until all is done."""
     rng, now = np.random.default_rng(seed), 0.0
     names = [f"w{number}" for number in range(workers)]
-    dispatch = crowd(Rules(depth=depth, piece_s=1.0, most=3, late_s=2.0, lost=1000), *names)
+    dispatch = crowd(DispatchRules(depth=depth, piece_s=1.0, most=3, late_s=2.0, lost=1000), *names)
     dispatch.add(range(12))
-    under_way: list[Piece] = []
+    under_way: list[TrialBatch] = []
     away: set[str] = set()
     ended: list[int] = []
     for step in range(400):

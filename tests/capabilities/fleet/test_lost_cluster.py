@@ -124,12 +124,12 @@ def test_a_ray_that_does_not_start_in_time_says_what_it_waits_for(
 ) -> None:
     pytest.importorskip("ray", reason="it is Ray that is started")
     from tilesmith.capabilities.fleet.cluster import Cluster
-    from tilesmith.capabilities.fleet.places import Place
+    from tilesmith.capabilities.fleet.places import WorkerPlace
 
     monkeypatch.setenv("TILESMITH_RAY_START_SECONDS", "0.05")
     said = r"within 0\.05 s; .*said.*TILESMITH_RAY_START_SECONDS gives it more time"
     with pytest.raises(JobError, match=said):
-        Cluster.open(Place(1))
+        Cluster.open(WorkerPlace(1))
 
 
 @pytest.mark.extra

@@ -18,7 +18,7 @@ from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
-from tilesmith.tuner.pretrained.model_fitting import Recipe
+from tilesmith.tuner.pretrained.model_fitting import FittingRecipe
 
 TARGET = cpu_target("made-up", "avx512", "x86_64-unknown-linux-gnu")
 SIZES = ((64, 64, 64), (128, 48, 96), (32, 256, 64), (96, 96, 32))
@@ -27,7 +27,7 @@ SIZES = ((64, 64, 64), (128, 48, 96), (32, 256, 64), (96, 96, 32))
 @pytest.mark.extra
 def test_workers_make_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
-    monkeypatch.setattr(jobs, "TREES", (Recipe("trees", 2, 10, 0.3),))
+    monkeypatch.setattr(jobs, "TREES", (FittingRecipe("trees", 2, 10, 0.3),))
     rng = np.random.default_rng(0)
     with Database.open(str(tmp_path / "t.db")) as database:
         database.register_target(TARGET)

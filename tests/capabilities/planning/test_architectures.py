@@ -11,10 +11,10 @@ import pytest
 
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
-    Attention,
+    AttentionOperator,
     Layer,
     Operator,
-    Product,
+    ProductOperator,
 )
 from tilesmith.capabilities.planning.configuration import Configuration
 from tilesmith.capabilities.planning.reading.naming import architecture_of, read_architecture
@@ -173,11 +173,11 @@ def test_an_onnx_file_is_read_without_its_weights(tmp_path: Path) -> None:
     read = read_architecture(tmp_path / "m.onnx")
     assert read.parameters == 2 * 64 * 256
     products = [
-        (o.k, o.n, o.split, layer.rows) for layer, o in _all(read) if isinstance(o, Product)
+        (o.k, o.n, o.split, layer.rows) for layer, o in _all(read) if isinstance(o, ProductOperator)
     ]
     assert products == [(64, 256, "columns", 10), (256, 64, "rows", 10)]
     attentions = [(o.heads, o.keys, o.width, o.value_width, layer.rows)
-                  for layer, o in _all(read) if isinstance(o, Attention)]  # fmt: skip
+                  for layer, o in _all(read) if isinstance(o, AttentionOperator)]  # fmt: skip
     assert attentions == [(2, 10, 32, 0, 10), (2, 10, 0, 32, 10)]
 
 

@@ -16,7 +16,7 @@ from tilesmith.capabilities.planning.batching.events import (
     simulate,
 )
 from tilesmith.capabilities.planning.batching.served import Served
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Lengths, Traffic, backlog, poisson
 from tilesmith.search_space.support.errors import InputError
 
@@ -27,8 +27,8 @@ def seconds(sequences: int, tokens: int, before: int) -> float:
     return max(3e-3, 2e-5 * rows) + 1e-8 * rows * (before + tokens / 2) + 1e-6 * sequences
 
 
-def constant(step: float) -> StepTimes:
-    return StepTimes(lambda sequences, tokens, before: step)
+def constant(step: float) -> DeploymentTimes:
+    return DeploymentTimes(lambda sequences, tokens, before: step)
 
 
 def conserved(found: Served, traffic: Traffic) -> None:
@@ -61,7 +61,9 @@ def test_runs_of_steps_are_the_steps_one_by_one(
     arrivals, inputs, outputs = map(np.array, zip(*sorted(requests), strict=True))
     # generic times: an arrival at the very end of a step would be a matter of rounding
     traffic = Traffic(arrivals * 1.000003 + 1.234567e-7, inputs, outputs)
-    engine = Engine(StepTimes(seconds), cache + 2 * block, batch, policy, budget=40, block=block)
+    engine = Engine(
+        DeploymentTimes(seconds), cache + 2 * block, batch, policy, budget=40, block=block
+    )
     found = simulate(engine, traffic)
     expected, peak = naive(engine, traffic)
     assert found.preemptions.tolist() == [r.sent_away for r in expected]
@@ -74,7 +76,7 @@ def test_runs_of_steps_are_the_steps_one_by_one(
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_full_cache_sends_away_and_still_serves_everybody(policy: Policy) -> None:
     traffic = poisson(40.0, 400, Lengths(60, 80, 0.5, 0.8, 400), np.random.default_rng(1))
-    engine = Engine(StepTimes(seconds), 800, 32, policy, budget=256)
+    engine = Engine(DeploymentTimes(seconds), 800, 32, policy, budget=256)
     found = simulate(engine, traffic)
     conserved(found, traffic)
     assert found.peak / found.blocks > 0.8
@@ -118,7 +120,7 @@ def test_saturated_throughput_is_the_batch_over_its_step(policy: Policy) -> None
 
 def test_the_number_in_the_system_is_rate_times_time() -> None:
     traffic = poisson(12.0, 2_000, Lengths(50, 500, 0.3, 0.7), np.random.default_rng(2))
-    found = simulate(Engine(StepTimes(seconds), 60_000, 64), traffic)
+    found = simulate(Engine(DeploymentTimes(seconds), 60_000, 64), traffic)
     line = found.timeline
     present = line.running + line.waiting
     mean = ((present[1:] + present[:-1]) / 2 * np.diff(line.seconds)).sum() / line.seconds[-1]
@@ -129,7 +131,7 @@ def test_the_number_in_the_system_is_rate_times_time() -> None:
 def test_times_between_tokens_add_up_to_the_times_of_answers() -> None:
     traffic = poisson(25.0, 2_000, Lengths(300, 60, 0.3, 0.7), np.random.default_rng(9))
     for policy in ("prefill_first", "chunked"):
-        found = simulate(Engine(StepTimes(seconds), 60_000, 64, policy, budget=500), traffic)
+        found = simulate(Engine(DeploymentTimes(seconds), 60_000, 64, policy, budget=500), traffic)
         assert found.preemptions.sum() == 0
         apart, counts = found.gaps
         assert counts.sum() == (traffic.outputs - 1).sum()
@@ -139,7 +141,7 @@ def test_times_between_tokens_add_up_to_the_times_of_answers() -> None:
 def test_continuous_batching_beats_batches_that_wait_for_their_longest() -> None:
     traffic = backlog(Lengths(60, 100, 0, 1.0), 600, np.random.default_rng(3))
     spans = {
-        policy: simulate(Engine(StepTimes(seconds), 50_000, 16, policy), traffic).span_s
+        policy: simulate(Engine(DeploymentTimes(seconds), 50_000, 16, policy), traffic).span_s
         for policy in POLICIES
     }
     assert spans["static"] > 1.5 * spans["prefill_first"]
@@ -148,7 +150,7 @@ def test_continuous_batching_beats_batches_that_wait_for_their_longest() -> None
 def test_pieces_of_prompts_stall_answers_less() -> None:
     traffic = poisson(3.0, 600, Lengths(3000, 100, 0.4, 0.4), np.random.default_rng(4))
     whole, pieces = (
-        simulate(Engine(StepTimes(seconds), 200_000, 32, policy, budget=512), traffic)
+        simulate(Engine(DeploymentTimes(seconds), 200_000, 32, policy, budget=512), traffic)
         for policy in ("prefill_first", "chunked")
     )
     assert pieces.gap_s(99) < 0.5 * whole.gap_s(99)
@@ -156,7 +158,7 @@ def test_pieces_of_prompts_stall_answers_less() -> None:
 
 def test_replicas_share_the_requests_in_turns() -> None:
     traffic = poisson(100.0, 3_001, Lengths(40, 30, 0.2, 0.2), np.random.default_rng(7))
-    engine = Engine(StepTimes(seconds), 5_000, 16)
+    engine = Engine(DeploymentTimes(seconds), 5_000, 16)
     found = serve(engine, [traffic.share(n, 3) for n in range(3)])
     alone = [simulate(engine, traffic.share(n, 3)) for n in range(3)]
     assert len(found) == 3_001 and found.replicas == 3

@@ -8,9 +8,9 @@ import pytest
 from tests.capabilities.planning.test_batching import seconds
 from tests.capabilities.planning.test_sizing import CANDIDATES, DEMAND, candidate
 from tilesmith.capabilities.planning.batching.events import Engine, serve
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Lengths, poisson
-from tilesmith.capabilities.planning.sizing.answer import Options, PrefillPool
+from tilesmith.capabilities.planning.sizing.answer import PrefillPool, ReplicaOptions
 from tilesmith.capabilities.planning.sizing.demand import Bounds
 from tilesmith.capabilities.planning.sizing.disaggregation import first_tokens, serve_split
 from tilesmith.capabilities.planning.sizing.fewest_chips import smallest
@@ -19,7 +19,7 @@ from tilesmith.search_space.support.errors import InputError
 
 
 def test_prompts_wait_as_in_a_queue_of_one_server() -> None:
-    times = StepTimes(lambda sequences, tokens, before: 4e-3)
+    times = DeploymentTimes(lambda sequences, tokens, before: 4e-3)
     traffic = poisson(150.0, 60_000, Lengths(10, 10), np.random.default_rng(0))
     waited = (first_tokens(times, traffic, 1) - traffic.arrivals - 4e-3).mean()
     load = 150 * 4e-3
@@ -44,7 +44,7 @@ def test_first_tokens_are_the_prompts_and_answers_follow_their_caches() -> None:
 def test_prompts_never_stall_answers() -> None:
     lengths = Lengths(2_000, 100, 0.4, 0.4)
     traffic = poisson(14.0, 900, lengths, np.random.default_rng(2))
-    engine = Engine(StepTimes(seconds), 200_000, 64)
+    engine = Engine(DeploymentTimes(seconds), 200_000, 64)
     together = serve(engine, [traffic.share(n, 3) for n in range(3)])
     pool = PrefillPool(candidate(1), 2, 0.0)
     apart = serve_split(pool, engine, traffic, 1, most=1)
@@ -53,16 +53,16 @@ def test_prompts_never_stall_answers() -> None:
 
 def test_pools_are_the_smallest_that_keep_the_bounds() -> None:
     bounds = Bounds(ttft_p99=40, tpot_p99=2.2)
-    found = smallest_split(CANDIDATES, DEMAND, bounds, Options())
+    found = smallest_split(CANDIDATES, DEMAND, bounds, ReplicaOptions())
     assert found.prefill is not None and not bounds.missed(found.served)
     assert found.chips == sum(fleet.chips(n) for fleet, n in found.pools)
     assert found.usd_per_hour == sum(fleet.usd_per_hour(n) or 0 for fleet, n in found.pools)
     with pytest.raises(InputError, match="nothing serves"):
-        smallest(CANDIDATES[:1], DEMAND, Bounds(tpot_p99=2.2), Options())
+        smallest(CANDIDATES[:1], DEMAND, Bounds(tpot_p99=2.2), ReplicaOptions())
     with pytest.raises(InputError, match="no replicas for prompts"):
-        smallest_split(CANDIDATES[:1], DEMAND, Bounds(tpot_p99=2.2), Options())
+        smallest_split(CANDIDATES[:1], DEMAND, Bounds(tpot_p99=2.2), ReplicaOptions())
     with pytest.raises(InputError, match="more than the 1 allowed"):
-        smallest_split(CANDIDATES, DEMAND, bounds, Options(chips=1))
+        smallest_split(CANDIDATES, DEMAND, bounds, ReplicaOptions(chips=1))
 
 
 def test_the_fewest_are_found_by_galloping_and_bisection() -> None:

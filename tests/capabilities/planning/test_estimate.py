@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.capabilities.planning.test_architectures import PUBLISHED, read
-from tilesmith.capabilities.planning.deployment import Deployment, Load, bucket
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad, bucket
 from tilesmith.capabilities.planning.estimates.estimate import estimate, step_seconds
 from tilesmith.search_space.meshes.mesh import load_mesh
 
@@ -14,7 +14,7 @@ LLAMA = read(PUBLISHED["Llama 3 8B"][0])
 
 def test_a_point_is_made_of_its_parts() -> None:
     deployment = Deployment(load_mesh("trn1.32xlarge"), tensor=32, weights="int8")
-    load = Load(batch=1, input_tokens=128, output_tokens=8064, max_sequence=8192)
+    load = DeploymentLoad(batch=1, input_tokens=128, output_tokens=8064, max_sequence=8192)
     point = estimate(LLAMA, deployment, load)
     assert sum(point.parts["token"].values()) == pytest.approx(point.tpot_ms)
     assert sum(point.parts["prompt"].values()) == pytest.approx(point.ttft_ms)

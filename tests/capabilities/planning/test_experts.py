@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.capabilities.planning.test_architectures import PUBLISHED, read
-from tilesmith.capabilities.planning.architecture import Experts, Product
+from tilesmith.capabilities.planning.architecture import Experts, ProductOperator
 from tilesmith.capabilities.planning.deployment import Deployment
 from tilesmith.capabilities.planning.estimates.experts import BLOCK, expert_work, row_efficiency
 from tilesmith.capabilities.planning.estimates.steps import step_parts
@@ -16,7 +16,7 @@ from tilesmith.search_space.meshes.mesh import load_mesh
 
 
 def mixture(count: int, active: int) -> Experts:
-    return Experts("experts", count, active, (Product("expert", 64, 64),))
+    return Experts("experts", count, active, (ProductOperator("expert", 64, 64),))
 
 
 @pytest.mark.parametrize("count, active", [(8, 2), (64, 6), (128, 8), (256, 8)])

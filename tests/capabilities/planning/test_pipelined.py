@@ -12,10 +12,10 @@ from tests.capabilities.planning.test_batching import REQUESTS, conserved, secon
 from tilesmith.capabilities.planning.batching.events import Engine, Policy, simulate
 from tilesmith.capabilities.planning.batching.pipelined import Pipelined
 from tilesmith.capabilities.planning.batching.stages import StageTimes
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Lengths, Traffic, backlog, poisson
 from tilesmith.capabilities.planning.configuration import Configuration
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.estimate import estimate
 from tilesmith.capabilities.planning.reading.naming import architecture_of
 from tilesmith.capabilities.planning.sizing.disaggregation import first_tokens
@@ -26,18 +26,18 @@ HOST = 3e-4
 
 
 def constant(*stages: float) -> StageTimes:
-    times = {s: StepTimes(lambda sequences, tokens, before, s=s: s) for s in stages}  # type: ignore[misc]
+    times = {s: DeploymentTimes(lambda sequences, tokens, before, s=s: s) for s in stages}  # type: ignore[misc]
     return StageTimes([times[s] for s in stages], HOST, 0.0)
 
 
 def linear(count: int, each: float) -> StageTimes:
     """Stages alike, so many seconds a token of a prompt."""
-    times = StepTimes(lambda sequences, tokens, before: each * tokens * sequences)
+    times = DeploymentTimes(lambda sequences, tokens, before: each * tokens * sequences)
     return StageTimes([times] * count, HOST, 0.0)
 
 
 def engine(stages: StageTimes, batch: int, policy: Policy, **more: int) -> Engine:
-    return Engine(StepTimes(seconds), 10**6, batch, policy, stages=stages, **more)
+    return Engine(DeploymentTimes(seconds), 10**6, batch, policy, stages=stages, **more)
 
 
 def at_once(inputs: int, outputs: int, count: int) -> Traffic:
@@ -79,7 +79,7 @@ def test_one_request_takes_what_is_estimated(pipeline: int) -> None:
     deployment = Deployment(load_mesh("trn1.32xlarge"), tensor=8, pipeline=pipeline)
     stages = stage_times(model, deployment)
     for tokens in (128, 1024):
-        expected = estimate(model, deployment, Load(1, tokens, 2)).ttft_ms / 1e3
+        expected = estimate(model, deployment, DeploymentLoad(1, tokens, 2)).ttft_ms / 1e3
         assert stages.alone(tokens) == pytest.approx(expected, rel=1e-4)
         one = simulate(engine(stages, 8, "chunked"), at_once(tokens, 5, 1))
         assert one.ttft_s[0] == pytest.approx(expected, rel=1e-4)
@@ -99,9 +99,9 @@ def test_everybody_is_served_once_through_any_pipeline(
     requests: list[tuple[float, int, int]], policy: Policy, count: int, batch: int, cache: int
 ) -> None:
     arrivals, inputs, outputs = map(np.array, zip(*sorted(requests), strict=True))
-    times = StepTimes(lambda s, t, b: seconds(s, t, b) / count)
+    times = DeploymentTimes(lambda s, t, b: seconds(s, t, b) / count)
     stages = StageTimes([times] * count, 0.0, 0.0)
-    served = Engine(StepTimes(seconds), cache + 40, batch, policy, 40, 20, stages)
+    served = Engine(DeploymentTimes(seconds), cache + 40, batch, policy, 40, 20, stages)
     found = simulate(served, Traffic(arrivals, inputs, outputs))
     conserved(found, Traffic(arrivals, inputs, outputs))
     if not found.preemptions.any():
@@ -117,7 +117,7 @@ class _StepByStep(Pipelined):
 
 @pytest.mark.parametrize("policy", ["prefill_first", "chunked"])
 def test_rounds_taken_at_once_are_the_steps_one_by_one(policy: Policy) -> None:
-    times = StepTimes(lambda s, t, b: seconds(s, t, b) / 3)
+    times = DeploymentTimes(lambda s, t, b: seconds(s, t, b) / 3)
     traffic = poisson(20.0, 150, Lengths(100, 120, 0.5, 0.5), np.random.default_rng(3))
     served = engine(StageTimes([times] * 3, HOST, HOST), 24, policy, budget=256)
     fast, slow = simulate(served, traffic), simulate(served, traffic, _StepByStep)
@@ -127,7 +127,7 @@ def test_rounds_taken_at_once_are_the_steps_one_by_one(policy: Policy) -> None:
 
 def test_stages_take_prompts_behind_each_other() -> None:
     """A pipeline of equal stages is as fast for one, and serves as many times more prompts."""
-    whole = StepTimes(lambda sequences, tokens, before: 8e-3)
+    whole = DeploymentTimes(lambda sequences, tokens, before: 8e-3)
     stages = constant(*[2e-3] * 4)
     traffic = poisson(300.0, 3_000, Lengths(10, 10), np.random.default_rng(0))
     through = first_tokens(whole, traffic, 1, stages) - traffic.arrivals

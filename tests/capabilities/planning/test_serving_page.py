@@ -11,7 +11,7 @@ import pytest
 
 from tests.capabilities.planning.test_architectures import PUBLISHED, read
 from tilesmith.capabilities.planning.serving.job import Outputs, ServingLoad, plan_load, plan_sweep
-from tilesmith.capabilities.planning.sizing.answer import Options
+from tilesmith.capabilities.planning.sizing.answer import ReplicaOptions
 from tilesmith.capabilities.planning.sizing.demand import Bounds
 from tilesmith.capabilities.planning.sweeps.grid import ALL, Grid
 from tilesmith.search_space.meshes.mesh import load_mesh
@@ -54,7 +54,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     plan_sweep(LLAMA, GRID, Outputs(page=found["sweep"], command=command))
     load = ServingLoad(
         10.0, input_spread=0.5, output_spread=0.5, requests=300,
-        bounds=Bounds(ttft_p99=800, tpot_p99=40), options=Options(policies=("prefill_first",)),
+        bounds=Bounds(ttft_p99=800, tpot_p99=40),
+        options=ReplicaOptions(policies=("prefill_first",)),
     )  # fmt: skip
     one = Grid(GRID.meshes[:1], tensor=(8,))
     plan_load(LLAMA, one, load, Outputs(page=found["load"], command=command))

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.capabilities.planning.test_architectures import PUBLISHED, read
-from tilesmith.capabilities.planning.architecture import Attention, Product
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.architecture import AttentionOperator, ProductOperator
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.estimate import estimate, step_seconds
 from tilesmith.capabilities.planning.estimates.memory import memory_of
 from tilesmith.capabilities.planning.estimates.shares import (
@@ -34,9 +34,9 @@ def fullest(things: int, cores: int) -> int:
 @pytest.mark.parametrize("cores", [1, 2, 8, 24, 32, 64])
 @pytest.mark.parametrize("heads", [8, 32, 40, 64])
 def test_the_fullest_core_has_whole_heads(heads: int, cores: int) -> None:
-    query = Product("query", 5120, heads * 128, "columns", unit=128)
-    output = Product("output", heads * 128, 5120, "rows", unit=128)
-    attention = Attention("attention", heads, 8, 128, 128)
+    query = ProductOperator("query", 5120, heads * 128, "columns", unit=128)
+    output = ProductOperator("output", heads * 128, 5120, "rows", unit=128)
+    attention = AttentionOperator("attention", heads, 8, 128, 128)
     most = fullest(heads, cores)
     assert product_share(query, cores) == product_share(output, cores) == 5120 * most * 128
     assert heads_share(attention, cores) == most
@@ -48,8 +48,10 @@ def test_the_fullest_core_has_whole_heads(heads: int, cores: int) -> None:
 def test_heads_of_keys_that_cores_do_not_divide_are_copied(heads: int, groups: int) -> None:
     """To one on each core where an engine can and cores are a multiple of them, else until each
     head of queries has its own; and never fewer than dealing them out would leave on a core."""
-    attention = Attention("attention", heads, groups, 128, 128)
-    keys = Product("key, value", 4096, groups * 128, "heads", unit=128, times=2, heads=heads)
+    attention = AttentionOperator("attention", heads, groups, 128, 128)
+    keys = ProductOperator(
+        "key, value", 4096, groups * 128, "heads", unit=128, times=2, heads=heads
+    )
     for cores in (1, 2, 4, 8, 12, 16, 24, 32):
         for full in (False, True):
             held = cached_share(attention, cores, full) // 256
@@ -66,7 +68,7 @@ def test_heads_of_keys_that_cores_do_not_divide_are_copied(heads: int, groups: i
 def test_engines_of_meshes_copy_heads_of_keys_in_their_own_way() -> None:
     """Llama 2 70B on 32 cores: 64 heads of queries are 2 a core, and so are those of keys on trn1,
     where trn2's engine keeps one of the 8."""
-    llama, load = read(PUBLISHED["Llama 2 70B"][0]), Load(4, 1024, 1024)
+    llama, load = read(PUBLISHED["Llama 2 70B"][0]), DeploymentLoad(4, 1024, 1024)
     on = {name: Deployment(load_mesh(name), 32) for name in ("trn1.32xlarge", "trn2.48xlarge")}
     caches = {name: memory_of(llama, d, load).cache for name, d in on.items()}
     assert caches["trn1.32xlarge"] * GIB == pytest.approx(4 * 2048 * 80 * 64 * 256 * 2)
@@ -82,18 +84,24 @@ def test_engines_of_meshes_copy_heads_of_keys_in_their_own_way() -> None:
 def test_a_latent_is_on_every_core() -> None:
     deepseek = read(PUBLISHED["DeepSeek V3"][0])
     deployment = Deployment(load_mesh("trn2u.48xlarge"), 64, expert=64, weights="fp8")
-    memory = memory_of(deepseek, deployment, Load(1, 100, 100))
+    memory = memory_of(deepseek, deployment, DeploymentLoad(1, 100, 100))
     assert memory.cache * GIB == pytest.approx(64 * 61 * 576 * 200 * 2)
 
 
 def test_memory_is_the_checkpoint_and_the_cache() -> None:
     llama = read(PUBLISHED["Llama 2 7B"][0])
-    memory = memory_of(llama, Deployment(load_mesh("trn1.32xlarge"), 8), Load(3, 100, 100))
+    memory = memory_of(
+        llama, Deployment(load_mesh("trn1.32xlarge"), 8), DeploymentLoad(3, 100, 100)
+    )
     assert memory.weights * GIB == pytest.approx(llama.parameters * 2, rel=2e-3)
     assert memory.cache * GIB == pytest.approx(2 * 32 * 4096 * 200 * 3 * 2)
-    whole = memory_of(llama, Deployment(load_mesh("trn1.32xlarge"), 8, 4), Load(3, 100, 100))
+    whole = memory_of(
+        llama, Deployment(load_mesh("trn1.32xlarge"), 8, 4), DeploymentLoad(3, 100, 100)
+    )
     assert whole.weights == pytest.approx(memory.weights), "stages hold a model once"
-    twice = memory_of(llama, Deployment(load_mesh("trn1.32xlarge"), 8, data=2), Load(4, 100, 100))
+    twice = memory_of(
+        llama, Deployment(load_mesh("trn1.32xlarge"), 8, data=2), DeploymentLoad(4, 100, 100)
+    )
     assert twice.weights == pytest.approx(2 * memory.weights), "replicas hold it each"
 
 
@@ -125,7 +133,7 @@ def test_degrees_count_logical_cores_where_there_are() -> None:
     logical, physical = Deployment(mesh, 64), Deployment(mesh, 128)
     assert (logical.cores, physical.cores) == (128, 128)
     assert (logical.cores_each, physical.cores_each) == (2, 1)
-    load = Load(1, 128, 128)
+    load = DeploymentLoad(1, 128, 128)
     llama = read(PUBLISHED["Llama 3 70B"][0])
     times = [estimate(llama, d, load).parts["token"]["weights"] for d in (logical, physical)]
     assert times[0] < times[1] < 1.4 * times[0], "64 heads over 128 cores are held twice"
@@ -135,10 +143,10 @@ def test_what_no_mesh_holds_may_fit_several() -> None:
     llama = read(PUBLISHED["Llama 3.1 405B"][0])
     deployment = Deployment(load_mesh("trn1.32xlarge"), 32)
     with pytest.raises(InputError, match="the smallest mesh that would do is"):
-        estimate(llama, deployment, Load(1, 128, 128))
+        estimate(llama, deployment, DeploymentLoad(1, 128, 128))
     with pytest.raises(InputError, match="with tensor degree 32 it would fit"):
-        estimate(llama, replace(deployment, tensor=8, weights="int8"), Load(1, 128, 128))
-    heavy = Load(16, 1024, 130000)
+        estimate(llama, replace(deployment, tensor=8, weights="int8"), DeploymentLoad(1, 128, 128))
+    heavy = DeploymentLoad(16, 1024, 130000)
     with pytest.raises(InputError, match=r'settings={"instances.members": "\d+"} tp= 32 pp='):
         estimate(llama, deployment, heavy)
 
@@ -146,7 +154,7 @@ def test_what_no_mesh_holds_may_fit_several() -> None:
 def test_encoders_run_with_the_prompt_alone() -> None:
     """A token of Whisper reads the decoder and what it keeps: keys of each layer's sound, too."""
     whisper, mesh = read(PUBLISHED["Whisper large v3"][0]), load_mesh("inf2.xlarge")
-    on, load = Deployment(mesh, 2), Load(3, 4, 100)
+    on, load = Deployment(mesh, 2), DeploymentLoad(3, 4, 100)
     found = estimate(whisper, on, load)
     decoder = sum(layer.parameters for layer in whisper.layers if not layer.once)
     least = 2 * (decoder - 448 * 1280) / (mesh.chip_gbps * 1e9) * 1e3
@@ -156,13 +164,15 @@ def test_encoders_run_with_the_prompt_alone() -> None:
     assert found.ttft_ms > found.tpot_ms + work / pace * 1e3
     kept = 3 * 32 * 2560 * (1500 + 104) * 2
     assert memory_of(whisper, on, load).cache * GIB == pytest.approx(kept)
-    longer = estimate(whisper, on, Load(3, 4, 300))
+    longer = estimate(whisper, on, DeploymentLoad(3, 4, 300))
     assert longer.ttft_ms == pytest.approx(found.ttft_ms, rel=0.02)
 
 
 def test_the_prompt_of_an_encoder_and_decoder_is_what_it_reads() -> None:
     t5, on = read(PUBLISHED["T5 3B"][0]), Deployment(load_mesh("inf2.24xlarge"), 8)
-    short, long = (estimate(t5, on, Load(1, tokens, 64)) for tokens in (128, 2048))
+    short, long = (estimate(t5, on, DeploymentLoad(1, tokens, 64)) for tokens in (128, 2048))
     assert long.ttft_ms > 3 * short.ttft_ms
     assert short.tpot_ms < long.tpot_ms < 2 * short.tpot_ms, "it attends across to more"
-    assert memory_of(t5, on, Load(1, 128, 64)).cache * GIB == pytest.approx(24 * 192 * 8192 * 2)
+    assert memory_of(t5, on, DeploymentLoad(1, 128, 64)).cache * GIB == pytest.approx(
+        24 * 192 * 8192 * 2
+    )

@@ -7,20 +7,22 @@ import pytest
 
 from tests.capabilities.planning.test_batching import seconds
 from tilesmith.capabilities.planning.batching.events import Engine, serve
-from tilesmith.capabilities.planning.batching.step_times import StepTimes
+from tilesmith.capabilities.planning.batching.step_times import DeploymentTimes
 from tilesmith.capabilities.planning.batching.traffic import Lengths, Traffic
-from tilesmith.capabilities.planning.sizing.answer import Candidate, Options
+from tilesmith.capabilities.planning.sizing.answer import ReplicaCandidate, ReplicaOptions
 from tilesmith.capabilities.planning.sizing.demand import Bounds, Demand
 from tilesmith.capabilities.planning.sizing.fewest_chips import smallest
-from tilesmith.capabilities.planning.sweeps.fleet import Fleet
+from tilesmith.capabilities.planning.sweeps.fleet import InstanceFleet
 from tilesmith.capabilities.planning.sweeps.prices import Price
 from tilesmith.search_space.support.errors import InputError
 
 
-def candidate(cores: int) -> Candidate:
+def candidate(cores: int) -> ReplicaCandidate:
     """More cores: faster, but not in proportion."""
-    times = StepTimes(lambda s, t, b: seconds(s, t, b) / cores**0.7 + 2e-4)
-    return Candidate(f"tp={cores}", Fleet("box", 4, 2, cores, Price(8.0)), times, 4_000 * cores)
+    times = DeploymentTimes(lambda s, t, b: seconds(s, t, b) / cores**0.7 + 2e-4)
+    return ReplicaCandidate(
+        f"tp={cores}", InstanceFleet("box", 4, 2, cores, Price(8.0)), times, 4_000 * cores
+    )
 
 
 CANDIDATES = tuple(candidate(cores) for cores in (1, 2, 4, 8))
@@ -28,14 +30,18 @@ DEMAND = Demand(30.0, Lengths(200, 100, 0.5, 0.5), requests=600)
 
 
 def test_replicas_fill_chips_and_chips_fill_instances() -> None:
-    small, large, odd = Fleet("box", 4, 2, 1), Fleet("box", 4, 2, 8), Fleet("box", 4, 2, 3)
+    small, large, odd = (
+        InstanceFleet("box", 4, 2, 1),
+        InstanceFleet("box", 4, 2, 8),
+        InstanceFleet("box", 4, 2, 3),
+    )
     assert [small.chips(n) for n in (1, 2, 3, 8, 9)] == [1, 1, 2, 4, 5]
     assert [small.instances(n) for n in (1, 8, 9)] == [1, 1, 2]
     assert [large.chips(n) for n in (1, 2)] == [4, 8]
     assert (odd.replicas_each, odd.chips(2), odd.chips(3), odd.instances(3)) == (2, 3, 5, 2)
-    assert Fleet("box", 4, 2, 1, Price(8.0)).usd_per_hour(9) == 16.0
+    assert InstanceFleet("box", 4, 2, 1, Price(8.0)).usd_per_hour(9) == 16.0
     with pytest.raises(InputError, match="a replica of 9 cores is larger than box, which has 8"):
-        Fleet("box", 4, 2, 9)
+        InstanceFleet("box", 4, 2, 9)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_replicas_fill_chips_and_chips_fill_instances() -> None:
     ids=str,
 )
 def test_nothing_smaller_serves(bounds: Bounds) -> None:
-    options = Options(policies=("prefill_first",), batch=64)
+    options = ReplicaOptions(policies=("prefill_first",), batch=64)
     found = smallest(CANDIDATES, DEMAND, bounds, options)
     assert not bounds.missed(found.served)
     assert DEMAND.rate < found.replicas * found.capacity
@@ -62,12 +68,12 @@ def test_nothing_smaller_serves(bounds: Bounds) -> None:
 
 
 def test_the_cheapest_may_have_more_chips() -> None:
-    times = StepTimes(seconds)
-    dear = Candidate("dear", Fleet("new", 1, 1, 1, Price(50.0)), times, 10_000)
-    slower = StepTimes(lambda s, t, b: 2.5 * seconds(s, t, b))
-    cheap = Candidate("cheap", Fleet("old", 1, 1, 1, Price(1.0)), slower, 10_000)
-    assert smallest([dear, cheap], DEMAND, Bounds(), Options()).candidate is dear
-    by_cost = smallest([dear, cheap], DEMAND, Bounds(), Options(by_cost=True))
+    times = DeploymentTimes(seconds)
+    dear = ReplicaCandidate("dear", InstanceFleet("new", 1, 1, 1, Price(50.0)), times, 10_000)
+    slower = DeploymentTimes(lambda s, t, b: 2.5 * seconds(s, t, b))
+    cheap = ReplicaCandidate("cheap", InstanceFleet("old", 1, 1, 1, Price(1.0)), slower, 10_000)
+    assert smallest([dear, cheap], DEMAND, Bounds(), ReplicaOptions()).candidate is dear
+    by_cost = smallest([dear, cheap], DEMAND, Bounds(), ReplicaOptions(by_cost=True))
     assert by_cost.candidate is cheap
 
 
@@ -75,8 +81,8 @@ def test_a_trace_is_served_as_it_comes() -> None:
     burst = np.concatenate([np.zeros(200), np.arange(200.0)])
     trace = Traffic(np.sort(burst), np.full(400, 100), np.full(400, 50))
     demand = Demand.of_trace(trace)
-    slow = smallest(CANDIDATES[:1], demand, Bounds(), Options())
-    fast = smallest(CANDIDATES[:1], demand, Bounds(ttft_p99=300), Options())
+    slow = smallest(CANDIDATES[:1], demand, Bounds(), ReplicaOptions())
+    fast = smallest(CANDIDATES[:1], demand, Bounds(ttft_p99=300), ReplicaOptions())
     assert fast.replicas > slow.replicas == 1
     assert len(fast.served) == 400
     assert np.percentile(fast.served.ttft_s, 99) <= 0.3
@@ -86,10 +92,12 @@ def test_what_nothing_serves_is_one_sentence() -> None:
     with pytest.raises(
         InputError, match=r"nearest, tp=8 has a time per output token of 0.9\d* ms even"
     ):
-        smallest(CANDIDATES, DEMAND, Bounds(tpot_p99=0.5), Options())
+        smallest(CANDIDATES, DEMAND, Bounds(tpot_p99=0.5), ReplicaOptions())
     with pytest.raises(
         InputError, match=r"nothing serves 30 requests .* time to first token .* even"
     ):
-        smallest(CANDIDATES, DEMAND, Bounds(ttft_p99=1), Options())
+        smallest(CANDIDATES, DEMAND, Bounds(ttft_p99=1), ReplicaOptions())
     with pytest.raises(InputError, match=r"need at least \d+ chips .*, more than the 2 allowed"):
-        smallest(CANDIDATES[:1], Demand(400.0, DEMAND.lengths, 300), Bounds(), Options(chips=2))
+        smallest(
+            CANDIDATES[:1], Demand(400.0, DEMAND.lengths, 300), Bounds(), ReplicaOptions(chips=2)
+        )

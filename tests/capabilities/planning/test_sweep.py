@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.capabilities.planning.test_architectures import PUBLISHED, read
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.estimate import estimate
 from tilesmith.capabilities.planning.serving.job import Outputs, plan_sweep
 from tilesmith.capabilities.planning.sweeps.grid import ALL, Grid
@@ -39,7 +39,7 @@ def test_every_point_is_its_estimate() -> None:
     assert len(found.points) == 8 and not found.refusals
     for point in found.points:
         where = Deployment(MESH, point.deployment.tensor, weights=point.deployment.weights)
-        expected = estimate(LLAMA, where, Load(point.load.batch, 128, 64))
+        expected = estimate(LLAMA, where, DeploymentLoad(point.load.batch, 128, 64))
         row = point.row()
         assert row["tpot_ms"] == expected.tpot_ms
         assert row["chips"] == where.tensor // 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilesmith.capabilities.planning.architecture import Attention
+from tilesmith.capabilities.planning.architecture import AttentionOperator
 from tilesmith.capabilities.planning.configuration import Configuration
 from tilesmith.capabilities.planning.reading.naming import architecture_of
 from tilesmith.capabilities.planning.registry import families
@@ -154,7 +154,7 @@ def test_layers_with_windows_are_those_of_the_class() -> None:
                 (layer.repeats, op.window)
                 for layer in found.layers
                 for op in layer.operators
-                if isinstance(op, Attention) and op.window
+                if isinstance(op, AttentionOperator) and op.window
             ]
             assert sum(number for number, _ in seen) == expected, kind
             assert {size for _, size in seen} == {window}, kind

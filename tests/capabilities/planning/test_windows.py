@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.capabilities.planning.test_architectures import read, sized
-from tilesmith.capabilities.planning.architecture import Architecture, Attention
-from tilesmith.capabilities.planning.deployment import Deployment, Load
+from tilesmith.capabilities.planning.architecture import Architecture, AttentionOperator
+from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.capabilities.planning.estimates.estimate import step_seconds
 from tilesmith.capabilities.planning.estimates.memory import memory_of
 from tilesmith.capabilities.planning.estimates.shares import seen_pairs
@@ -29,7 +29,7 @@ def seen(architecture: Architecture) -> dict[int, int]:
         operator.window: layer.repeats
         for layer in architecture.layers
         for operator in layer.operators
-        if isinstance(operator, Attention)
+        if isinstance(operator, AttentionOperator)
     }
 
 
@@ -69,7 +69,7 @@ def test_unknown_kinds_of_layers_are_refused(types: list[str]) -> None:
 @pytest.mark.parametrize("window", [0, 3, 7, 100])
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 12), (5, 12), (12, 12)])
 def test_queries_see_themselves_and_those_before(rows: int, length: int, window: int) -> None:
-    attention = Attention("attention", 8, 8, 64, 64, window=window)
+    attention = AttentionOperator("attention", 8, 8, 64, 64, window=window)
     counted = sum(
         1
         for query in range(length - rows, length)
@@ -83,7 +83,7 @@ def test_a_window_bounds_cache_and_time() -> None:
     whole, window = model("mistral", sliding_window=None), model("mistral", sliding_window=1024)
     half = model("mistral", sliding_window=1024,
                  layer_types=["sliding_attention", "full_attention"] * 3)  # fmt: skip
-    load = Load(2, 4096, 4096)
+    load = DeploymentLoad(2, 4096, 4096)
     caches = [memory_of(m, DEPLOYMENT, load).cache for m in (whole, half, window)]
     assert caches[1] / caches[0] == pytest.approx((3 + 3 / 8) / 6)
     assert caches[2] / caches[0] == pytest.approx(1 / 8)

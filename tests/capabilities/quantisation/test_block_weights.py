@@ -9,9 +9,9 @@ import pytest
 import tilesmith as ts
 from tests.compiler.model_builder import expected, model_of, random
 from tilesmith.capabilities.quantisation.numbers.block_weights import Blocks, block_weights
-from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 
-LAYER = Layer("n", "MatMul", "x", "w", 1)
+LAYER = WeightedLayer("n", "MatMul", "x", "w", 1)
 
 HEAD = """head (float[2, 3, 40] x) => (float[2, 3, 70] y)
 { h = MatMul(x, w) r = Relu(h) t = Transpose <perm = [1, 0]> (e) y = MatMul(r, t) }"""
@@ -34,7 +34,7 @@ def test_codes_are_the_nearest_and_mean_the_weights(bits: int, symmetric: bool) 
     if symmetric:  # the number opposite to the extreme has no code of its own
         within |= np.abs(found.floats() - weights) <= step * 1.001
     assert within.all()
-    transposed = block_weights(Layer("n", "Gemm", "x", "w", 0), weights.T, Blocks(bits))
+    transposed = block_weights(WeightedLayer("n", "Gemm", "x", "w", 0), weights.T, Blocks(bits))
     plain = block_weights(LAYER, weights, Blocks(bits))
     assert np.array_equal(transposed.floats(), plain.floats().T)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import tilesmith as ts
 from tests.compiler.model_builder import expected, model_of, random
 from tilesmith.capabilities.quantisation.preparation.float_model import float_model, with_constants
-from tilesmith.capabilities.quantisation.preparation.plan import Plan, layers_of
+from tilesmith.capabilities.quantisation.preparation.plan import QuantisationPlan, layers_of
 from tilesmith.capabilities.quantisation.search.emulation import Emulation
 from tilesmith.capabilities.quantisation.search.equalisation import equalised
 from tilesmith.capabilities.quantisation.search.equalisation import pairs_of as balanced
@@ -155,9 +155,11 @@ def test_one_of_what_is_added_stays_unrounded(body: str, unrounded: list[str]) -
     assert sorted(left) == unrounded
     float_form = float_model(read_model(model))
     every = layers_of(float_form)
-    full = Plan.of(float_form, every, fuse_residuals=True)
+    full = QuantisationPlan.of(float_form, every, fuse_residuals=True)
     for count in range(len(every)):  # of fewer layers the plan is a part of the plan of more
-        part = Plan.of(float_form, every[:count] + every[count + 1 :], fuse_residuals=True)
+        part = QuantisationPlan.of(
+            float_form, every[:count] + every[count + 1 :], fuse_residuals=True
+        )
         assert set(part.reads) <= set(full.reads)
 
 
@@ -230,9 +232,11 @@ def test_emulation_computes_what_the_written_model_does() -> None:
         ours = ts.compile(found.model).run(sample)["y"]
         step = np.abs(wanted).max() / 255
         np.testing.assert_allclose(ours, wanted, atol=step)
-    plan = Plan.of(plain, layers_of(plain))
+    plan = QuantisationPlan.of(plain, layers_of(plain))
     emulation = Emulation(plain, plan, resolve_target("cpu"))
-    nothing = type("Nothing", (), {"plan": Plan((), (), {}), "tensors": {}, "layers": {}})
+    nothing = type(
+        "Nothing", (), {"plan": QuantisationPlan((), (), {}), "tensors": {}, "layers": {}}
+    )
     exact = emulation.run(IMAGES[0], nothing)["y"]  # type: ignore[arg-type]
     np.testing.assert_allclose(exact, expected(model, IMAGES[0])["y"], rtol=1e-4, atol=1e-5)
 

@@ -11,12 +11,12 @@ from hypothesis.extra import numpy as npst
 from tilesmith.capabilities.quantisation.numbers.histograms import SIDE, Histogram
 from tilesmith.capabilities.quantisation.numbers.ranges import Affine, Method
 from tilesmith.capabilities.quantisation.numbers.weights import byte_weights
-from tilesmith.capabilities.quantisation.preparation.plan import Layer
+from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 from tilesmith.search_space.support.errors import InputError, ModelError
 
 FLOATS = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
 PARTS = st.lists(npst.arrays(np.float32, st.integers(0, 40), elements=FLOATS), min_size=1)
-LAYER = Layer("n", "Conv", "x", "w", 0, "b")
+LAYER = WeightedLayer("n", "Conv", "x", "w", 0, "b")
 
 
 def seen(*parts: np.ndarray) -> Histogram:

@@ -16,7 +16,7 @@ from tests.capabilities.sharding.sharded_models import ModelBuilder, graph_of, m
 from tests.capabilities.sharding.test_sharding import assert_same
 from tests.compiler.model_builder import inputs_of
 from tilesmith.capabilities.sharding.cores import streams
-from tilesmith.capabilities.sharding.cores.exchanges import Held, Seat, exchanges, needs_spare
+from tilesmith.capabilities.sharding.cores.exchanges import CoreTensor, Seat, exchanges, needs_spare
 from tilesmith.capabilities.sharding.cores.execution import execute
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape, parse, part
@@ -59,7 +59,7 @@ def moved(
             sizes = [local_shape(s, SHAPE, mesh.sizes) for s in (step.before, step.after)]
             counts = [*(int(np.prod(size)) for size in sizes), needs_spare(move, mesh)]
             places = [Place("arena", room * at) for at in (2 * n, 2 * n + 2, 2 * n + 1)]
-            here = [Held(p, "float32", c) for p, c in zip(places, counts, strict=True)]
+            here = [CoreTensor(p, "float32", c) for p, c in zip(places, counts, strict=True)]
             order += exchanges(move, Seat(mesh, number), *here)
         shape = local_shape(wanted, SHAPE, mesh.sizes)
         last = TensorRef(TensorInfo("y", "float32", shape), Place("arena", 2 * room * len(steps)))

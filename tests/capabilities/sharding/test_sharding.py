@@ -25,7 +25,11 @@ from tilesmith.capabilities.sharding.cores.execution import compiled_for, execut
 from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, parse
-from tilesmith.capabilities.sharding.layouts.strategies import Strategy, blocks_of, strategies_of
+from tilesmith.capabilities.sharding.layouts.strategies import (
+    ShardingStrategy,
+    blocks_of,
+    strategies_of,
+)
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding, partition
 from tilesmith.capabilities.sharding.partitioning.prepare import shardable
@@ -58,7 +62,7 @@ def given_inputs(graph: Graph) -> dict[str, NDArray[Any]]:
 
 INPUTS = {name: given_inputs(graph) for name, graph in MODELS.items()}
 WANTED = {name: run_reference(graph, INPUTS[name]) for name, graph in MODELS.items()}
-WAYS: dict[tuple[str, str], Mapping[Node, tuple[Strategy, ...]]] = {}
+WAYS: dict[tuple[str, str], Mapping[Node, tuple[ShardingStrategy, ...]]] = {}
 
 
 def assert_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -69,7 +73,7 @@ def assert_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         assert float(np.abs(found[name] - value).max()) <= 1e-5 * scale, name
 
 
-def ways(name: str, mesh: LogicalMesh) -> Mapping[Node, tuple[Strategy, ...]]:
+def ways(name: str, mesh: LogicalMesh) -> Mapping[Node, tuple[ShardingStrategy, ...]]:
     if (name, str(mesh)) not in WAYS:
         graph = MODELS[name]
         maps = {node: dimension_map(graph, node) for node in graph.nodes}

@@ -27,9 +27,9 @@ from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding, partition
 from tilesmith.capabilities.sharding.partitioning.prepare import shardable
 from tilesmith.capabilities.sharding.search.best import best_sharding
-from tilesmith.capabilities.sharding.search.elimination import Network, reduce
+from tilesmith.capabilities.sharding.search.elimination import CostNetwork, reduce
 from tilesmith.capabilities.sharding.search.optimum import optimum
-from tilesmith.capabilities.sharding.search.problem import Problem, every_choice, problem_of
+from tilesmith.capabilities.sharding.search.problem import ShardingProblem, every_choice, problem_of
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.search_space.meshes.mesh import load_mesh
@@ -39,14 +39,14 @@ pytest.importorskip("ortools")
 MACHINE = load_mesh("trn1.32xlarge")
 
 
-def problem(graph: Graph, axes: dict[str, int]) -> Problem:
+def problem(graph: Graph, axes: dict[str, int]) -> ShardingProblem:
     return problem_of(graph, Costs(MACHINE, LogicalMesh.of(axes)))
 
 
-def random_network(seed: int) -> Network:
+def random_network(seed: int) -> CostNetwork:
     """Up to seven variables of up to four values, tables over up to three of them, some barred."""
     generator = np.random.default_rng(seed)
-    network = Network()
+    network = CostNetwork()
     for _ in range(int(generator.integers(2, 8))):
         network.variable(generator.integers(0, 9, int(generator.integers(1, 5))).tolist())
     count = len(network.sizes)

@@ -11,9 +11,9 @@ import numpy as np
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.compiler.backends.backend import Backend, Compiled, backends
 from tilesmith.compiler.passes.fallback import FallBack
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, HostStep, KernelStep, Recipe
-from tilesmith.compiler.rewriting.pipeline import Pipeline
+from tilesmith.compiler.rewriting.pipeline import PassPipeline
 from tilesmith.families.kit.simulation.host_costs import host_time
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
@@ -37,7 +37,7 @@ class LoomBackend(Backend):
         """Looms are simulated: the target has to be complete."""
         simulators[FAMILY].check(target)
 
-    def pipeline(self, target: Target, precision: str) -> Pipeline:
+    def pipeline(self, target: Target, precision: str) -> PassPipeline:
         return replace(super().pipeline(target, precision), kernels=(FallBack(target),))
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
@@ -76,7 +76,7 @@ class LoomBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        memory: Memory,
+        memory: RunMemory,
     ) -> Callable[[], None]:
         arena = memory.arena
         regions = {"arena": arena, "constant": memory.constants, "none": arena[:0]}

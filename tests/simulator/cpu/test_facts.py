@@ -22,7 +22,7 @@ from tilesmith.search_space.ir.program import (
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.facts import Facts, evaluate
-from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.machine import CpuCore
 from tilesmith.simulator.cpu.skeleton import Skeleton, skeleton_of
 from tilesmith.simulator.cpu.traffic import traffic_of
 
@@ -157,6 +157,6 @@ def test_a_pool_reads_its_input_once_whatever_its_tiles(cpu: Target) -> None:
             window="unrolled", w_tile=w_tile,
         )  # fmt: skip
         skeleton, facts = _one(workload, cpu, config)
-        traffic = traffic_of(skeleton, facts, Machine.of(cpu), cold=True)
+        traffic = traffic_of(skeleton, facts, CpuCore.of(cpu), cold=True)
         read = [i for i, block in enumerate(traffic.blocks) if skeleton.blocks[block].accumulates]
         assert traffic.moved[1, read].sum() == pytest.approx(compulsory, rel=0.02)

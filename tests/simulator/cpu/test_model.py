@@ -11,7 +11,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.facts import evaluate
-from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.machine import CpuCore
 from tilesmith.simulator.cpu.model import program_cost
 from tilesmith.simulator.cpu.skeleton import skeleton_of
 
@@ -30,7 +30,7 @@ def _cycles(target: Target, m: int, n: int, k: int, **knobs: int | str) -> float
     program = structure_program(workload, target, space.structure(config))
     skeleton = skeleton_of(program, frozenset(workload.constants))
     tiles = {name: np.array([value]) for name, value in space.tiles(config).items()}
-    return float(program_cost(skeleton, evaluate(skeleton, tiles, 1), Machine.of(target)).cycles[0])
+    return float(program_cost(skeleton, evaluate(skeleton, tiles, 1), CpuCore.of(target)).cycles[0])
 
 
 def _tile_step(target: Target, rows: int, vectors: int, unroll: int) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilesmith.codegen.host.machine import host_target
-from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.machine import CpuCore
 from tilesmith.simulator.cpu.microbenchmarks import calibration, shared_machine
 
 
@@ -24,7 +24,7 @@ def test_an_older_calibration_is_completed_and_kept(
     kept = tmp_path / f"{host.identity}.json"
     kept.write_text('{"clock.ghz": 2.5}')
     assert "memory.cores" not in calibration.calibrated(host), "nothing is measured unasked"
-    machine = Machine.of(calibration.calibrated(host, measure=True), threads=2)
+    machine = CpuCore.of(calibration.calibrated(host, measure=True), threads=2)
     assert (machine.ghz, machine.shared, machine.barrier) == (2.5, (2.0, 1.25), 300.0)
     assert json.loads(kept.read_text()) == {**facts, "clock.ghz": 2.5}
 

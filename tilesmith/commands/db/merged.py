@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tilesmith.commands.db.tables import best_values, in_us, report_text, report_values, table
-from tilesmith.records.upkeep.standing import MergeReport, Standing
+from tilesmith.records.upkeep.standing import MergeReport, MergeStanding
 
 
 def values(report: MergeReport) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def tables(report: MergeReport, limit: int | None) -> None:
     table(header.split("|"), [_row(each) for each in changed[:limit]])
 
 
-def _row(standing: Standing) -> tuple[object, ...]:
+def _row(standing: MergeStanding) -> tuple[object, ...]:
     gain = standing.gain
     return (
         standing.workload,

@@ -21,7 +21,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ChartAxis:
     """A scale from `low..high` to `start..stop`, linear or logarithmic."""
 
     low: float
@@ -33,7 +33,7 @@ class Axis:
     @classmethod
     def over(
         cls, values: Iterable[float], start: float, stop: float, *, logarithmic: bool = False
-    ) -> Axis:
+    ) -> ChartAxis:
         """An axis that holds all values with a little room; linear ones start at zero."""
         numbers = list(values)
         if logarithmic:
@@ -110,7 +110,7 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:
+def path(points: Sequence[tuple[float, float]], x: ChartAxis, y: ChartAxis) -> str:
     """Points for an SVG polyline."""
     return " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in points)
 

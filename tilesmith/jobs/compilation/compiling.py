@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SubjectParts:
     """What a subject comes to.
 
     Attributes:
@@ -60,7 +60,7 @@ class Parts:
     kernels: Graph | None = None
 
 
-def parts_of(asked: Resolved) -> Parts:
+def parts_of(asked: Resolved) -> SubjectParts:
     """The distinct workloads of a model (or those given).
 
     On accelerators, operators without a schedule are left out.
@@ -73,7 +73,7 @@ def parts_of(asked: Resolved) -> Parts:
     if not is_model(asked.subject):
         if asked.precision != "fp32" and asked.target.family in backends:
             backends[asked.target.family].pipeline(asked.target, asked.precision)  # is there one?
-        return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
+        return SubjectParts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.driver.build import prepared, scheduled
     from tilesmith.jobs.requests.varying import varying_of
 
@@ -90,10 +90,10 @@ def parts_of(asked: Resolved) -> Parts:
         raise ModelError(f"no operator of '{graph.name}' has a template; nothing to work on")
     host = Counter(host_operator(node) for node in graph.nodes if node.kind == "host")
     notes = tuple(f"{count} {name} on the host, not counted" for name, count in host.items())
-    return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
+    return SubjectParts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
 
 
-def _parts_of_sizes(model: Varying, asked: Resolved) -> Parts:
+def _parts_of_sizes(model: Varying, asked: Resolved) -> SubjectParts:
     """The workloads at the sizes that schedules are chosen for."""
     from tilesmith.jobs.requests.varying import typical_graphs
 
@@ -102,7 +102,7 @@ def _parts_of_sizes(model: Varying, asked: Resolved) -> Parts:
     for graph, where in typical_graphs(model, asked):
         counts.update(node.workload for node in graph.nodes if node.workload is not None)
         notes.append(f"counted at {where}")
-    return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], tuple(notes))
+    return SubjectParts([WeightedWorkload(w, float(n)) for w, n in counts.items()], tuple(notes))
 
 
 def host_operator(node: Node) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.jobs.compilation.compiling import at_one_size, executable_of, random_inputs
-from tilesmith.jobs.subjects.calibration_data import Data, Expected, samples_of
+from tilesmith.jobs.subjects.calibration_data import Data, ExpectedInput, samples_of
 from tilesmith.jobs.subjects.subject import is_artifact
 from tilesmith.search_space.expressions.dtypes import to_numpy
 
@@ -45,7 +45,8 @@ def _samples(executable: Executable, data: Data | None) -> Sequence[Mapping[str,
     if data is None:
         return [random_inputs(executable, seed) for seed in range(_SAMPLES)]
     expected = [
-        Expected(info.name, info.dims, np.dtype(to_numpy(info.dtype))) for info in executable.inputs
+        ExpectedInput(info.name, info.dims, np.dtype(to_numpy(info.dtype)))
+        for info in executable.inputs
     ]
     samples = samples_of(expected, data)
     chosen = np.random.default_rng(0).permutation(len(samples))[:_SAMPLES]

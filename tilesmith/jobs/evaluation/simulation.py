@@ -28,7 +28,7 @@ from tilesmith.simulator.telling import tell
 
 
 @dataclass(frozen=True)
-class Part:
+class SimulatedOperator:
     """An operator to simulate: how often it runs, in which configuration (None: the default)."""
 
     workload: Workload
@@ -69,7 +69,8 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     tell(f"judging {len(workloads)} operators")
     best = best_configs(workloads, asked)
     parts = [
-        Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads
+        SimulatedOperator(item.workload, item.weight, best.get(item.workload.key))
+        for item in whole.workloads
     ]
     return simulate_parts(parts, asked.target, fidelity or "analytical", trace, whole.notes)  # type: ignore[arg-type]
 
@@ -133,16 +134,16 @@ def simulate_artifact(
     return simulate_parts(parts, target, fidelity or "analytical", trace, notes)  # type: ignore[arg-type]
 
 
-def _part(workload: str, config: str, count: int, target: Target) -> Part:
+def _part(workload: str, config: str, count: int, target: Target) -> SimulatedOperator:
     """A kernel of an artifact. Where sizes vary, its configuration may be one of other sizes; then
     the default stands for it."""
     parsed, chosen = Workload.parse(workload), Config.from_json(config)
     legal = chosen in space_of(parsed, target)
-    return Part(parsed, float(count), chosen if legal else None)
+    return SimulatedOperator(parsed, float(count), chosen if legal else None)
 
 
 def simulate_parts(
-    parts: Sequence[Part],
+    parts: Sequence[SimulatedOperator],
     target: Target,
     fidelity: Fidelity,
     trace: Path | None = None,
@@ -164,7 +165,7 @@ def simulate_parts(
 
 
 def _sum(
-    parts: Sequence[Part], results: Sequence[SimulationResult], notes: tuple[str, ...]
+    parts: Sequence[SimulatedOperator], results: Sequence[SimulationResult], notes: tuple[str, ...]
 ) -> SimulationResult:
     weights = [part.weight for part in parts]
     latency = sum(w * r.latency_us for w, r in zip(weights, results, strict=True))
@@ -191,7 +192,7 @@ def _sum(
     )
 
 
-def _operator(part: Part, result: SimulationResult) -> OperatorCost:
+def _operator(part: SimulatedOperator, result: SimulationResult) -> OperatorCost:
     """One line of the table: `latency_us` is of one run, `weight` says how many there are."""
     details = {
         "weight": part.weight,

@@ -346,7 +346,7 @@ def _computed(workload: Workload, inside: Workload, target: Target, config: Conf
     from tilesmith.compiler.driver.build import fastest_recipe, scheduled
     from tilesmith.compiler.graph.graph import Graph, TensorInfo, kernel
     from tilesmith.compiler.runtime.executable import Executable
-    from tilesmith.compiler.settling.chooser import Chooser
+    from tilesmith.compiler.settling.chooser import ScheduleChooser
 
     inputs = _inputs(workload)
     template = template_of(workload.operator)
@@ -362,7 +362,9 @@ def _computed(workload: Workload, inside: Workload, target: Target, config: Conf
         constants={name: inputs[name] for name in workload.constants},
         opsets=(("", 17),),
     )
-    only = Chooser(target, None, 1, {inside: config}, measured_only=True)  # in no other layout
+    only = ScheduleChooser(
+        target, None, 1, {inside: config}, measured_only=True
+    )  # in no other layout
     model = Executable(fastest_recipe(scheduled(graph, target), only))
     keys = [getattr(step, "config", "") for step in model.recipe.steps]
     if config.key not in keys:

@@ -30,7 +30,7 @@ _SUFFIXES = (".npy", ".npz")
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedInput:
     """An input of a model.
 
     Attributes:
@@ -84,7 +84,7 @@ class Expected:
 
 def expected_inputs(
     inputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[Any]]
-) -> tuple[Expected, ...]:
+) -> tuple[ExpectedInput, ...]:
     """A model's inputs.
 
     Args:
@@ -102,7 +102,7 @@ def expected_inputs(
         if value.name in shapes:
             dims = tuple(shapes[value.name])
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        expected.append(Expected(value.name, dims, np.dtype(dtype)))
+        expected.append(ExpectedInput(value.name, dims, np.dtype(dtype)))
     return tuple(expected)
 
 
@@ -121,7 +121,7 @@ def _extent(dim: Any, shapes: Mapping[str, Sequence[Any]]) -> int | None:
             )
 
 
-def random_samples(inputs: Sequence[Expected], count: int, seed: int) -> list[Arrays]:
+def random_samples(inputs: Sequence[ExpectedInput], count: int, seed: int) -> list[Arrays]:
     """Seeded random samples, to try things: normal numbers, zeros and ones.
 
     Raises:
@@ -147,7 +147,7 @@ def random_samples(inputs: Sequence[Expected], count: int, seed: int) -> list[Ar
     return drawn
 
 
-def samples_of(inputs: Sequence[Expected], data: Data) -> list[Arrays]:
+def samples_of(inputs: Sequence[ExpectedInput], data: Data) -> list[Arrays]:
     """Samples in data, whatever form it has.
 
     Raises:
@@ -160,7 +160,7 @@ def samples_of(inputs: Sequence[Expected], data: Data) -> list[Arrays]:
     return samples
 
 
-def _split(inputs: Sequence[Expected], arrays: Arrays) -> list[Arrays]:
+def _split(inputs: Sequence[ExpectedInput], arrays: Arrays) -> list[Arrays]:
     known = {one.name: one for one in inputs}
     names = ", ".join(known)
     if unknown := [name for name in arrays if name not in known]:
@@ -179,7 +179,7 @@ def _split(inputs: Sequence[Expected], arrays: Arrays) -> list[Arrays]:
     return [dict(zip(parts, row, strict=True)) for row in rows]
 
 
-def _read(inputs: Sequence[Expected], data: Data) -> Iterable[Arrays]:
+def _read(inputs: Sequence[ExpectedInput], data: Data) -> Iterable[Arrays]:
     if isinstance(data, str | Path):
         return _read_path(inputs, Path(data))
     if isinstance(data, np.ndarray):
@@ -189,7 +189,7 @@ def _read(inputs: Sequence[Expected], data: Data) -> Iterable[Arrays]:
     return [arrays for part in data for arrays in _read(inputs, part)]
 
 
-def _read_path(inputs: Sequence[Expected], path: Path) -> list[Arrays]:
+def _read_path(inputs: Sequence[ExpectedInput], path: Path) -> list[Arrays]:
     if not path.exists():
         raise InputError(f"calibration data '{path}' does not exist")
     if not path.is_dir():
@@ -206,7 +206,7 @@ def _read_path(inputs: Sequence[Expected], path: Path) -> list[Arrays]:
     return [_read_file(inputs, file) for file in files]
 
 
-def _read_file(inputs: Sequence[Expected], path: Path) -> Arrays:
+def _read_file(inputs: Sequence[ExpectedInput], path: Path) -> Arrays:
     if path.suffix == ".npz":
         with _loaded(path) as archive:
             return {name: _member(archive, name, path) for name in archive.files}
@@ -243,7 +243,7 @@ def _member(archive: Any, name: str, path: Path) -> NDArray[Any]:
         ) from error
 
 
-def _only(inputs: Sequence[Expected], what: str) -> str:
+def _only(inputs: Sequence[ExpectedInput], what: str) -> str:
     if len(inputs) != 1:
         names = ", ".join(one.name for one in inputs)
         raise InputError(

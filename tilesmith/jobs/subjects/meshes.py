@@ -11,7 +11,7 @@ from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh, load_mesh, 
 from tilesmith.search_space.support.errors import TargetError
 from tilesmith.search_space.support.suggestions import did_you_mean
 from tilesmith.simulator.collectives import (
-    Call,
+    CollectiveCall,
     CollectiveCost,
     collective_cost,
     collective_timeline,
@@ -94,4 +94,4 @@ def _played(
     exact = [seconds for seconds in scheduled if seconds is not None]
     if exact and len(exact) == len(groups):
         return max(exact)
-    return max(collective_timeline(mesh, [Call(kind, size, group) for group in groups]))
+    return max(collective_timeline(mesh, [CollectiveCall(kind, size, group) for group in groups]))

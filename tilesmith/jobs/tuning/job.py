@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from tilesmith.compiler.backends.backend import backend_of, measures_models
 from tilesmith.display.notebook import in_notebook
 from tilesmith.display.progress import progress_display
-from tilesmith.jobs.compilation.compiling import Parts, parts_of
+from tilesmith.jobs.compilation.compiling import SubjectParts, parts_of
 from tilesmith.jobs.compilation.in_model import keep
 from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.pools import check_workers, cluster_of, runners_of, searched_on
@@ -72,7 +72,7 @@ class TuningJob:
     """
 
     asked: Resolved
-    parts: Parts
+    parts: SubjectParts
     measure: Measure
     resume: bool
     options: TuneOptions

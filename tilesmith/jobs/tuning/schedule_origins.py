@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.support.errors import TilesmithError
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.tuning.tune_reports import TaskReport
+    from tilesmith.jobs.tuning.tune_reports import WorkloadReport
     from tilesmith.records import Database
 
 
 def with_origins(
-    tasks: Sequence[TaskReport], database: Database, target: Target, threads: int
-) -> tuple[TaskReport, ...]:
+    tasks: Sequence[WorkloadReport], database: Database, target: Target, threads: int
+) -> tuple[WorkloadReport, ...]:
     """Reports of tasks with the origin of what is on record of each, or stands in for it."""
-    chooser = Chooser(target, database, threads)
+    chooser = ScheduleChooser(target, database, threads)
     reports = []
     for task in tasks:
         origin = None

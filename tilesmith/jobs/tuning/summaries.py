@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.jobs.tuning.tune_reports import InModelReport, Pinned, TaskReport, TuneReport
+from tilesmith.jobs.tuning.tune_reports import InModelReport, Pinned, TuneReport, WorkloadReport
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.tuner.confirmation.publish import NEAR_TIE
 from tilesmith.tuner.ledgers.recorded_space import NamedWorkload
@@ -47,14 +47,14 @@ def in_model_of(summary: TuningSummary) -> InModelReport | None:
     )
 
 
-def _task(task: TunedTask, in_place: InPlace) -> TaskReport:
+def _task(task: TunedTask, in_place: InPlace) -> WorkloadReport:
     flops = 0
     if not isinstance(task.workload, NamedWorkload):
         flops = template_of(task.workload.operator).flops(task.workload)
     best_s = task.best_s
     if best_s and task.default_s and best_s <= task.default_s * (1 + NEAR_TIE):
         best_s = min(best_s, task.default_s)  # measurements cannot tell near-ties apart
-    return TaskReport(
+    return WorkloadReport(
         workload=task.workload,
         weight=task.weight,
         default_us=None if task.default_s is None else task.default_s * 1e6,

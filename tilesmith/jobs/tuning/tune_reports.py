@@ -32,7 +32,7 @@ class Pinned:
 
 
 @dataclass(frozen=True)
-class TaskReport:
+class WorkloadReport:
     """What tuning came to for one workload.
 
     Attributes:
@@ -157,7 +157,7 @@ class TuneReport:
 
     counts: TrialCounts
     wall_s: float
-    tasks: tuple[TaskReport, ...]
+    tasks: tuple[WorkloadReport, ...]
     stopped: str = ""
     failures: dict[str, int] = field(default_factory=dict)
     search_s: float = 0.0

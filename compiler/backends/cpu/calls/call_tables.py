@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tilesmith.codegen.native.programs.driver import ALL, AnyCall, Branch, Call, Move, Repeat
+from tilesmith.codegen.native.programs.driver import (
+    ALL,
+    AnyCall,
+    Branch,
+    KernelCall,
+    MemoryMove,
+    Repeat,
+)
 from tilesmith.compiler.recipe.program import (
     BranchStep,
     DeviceStep,
@@ -39,11 +46,11 @@ def calls_of(
         match step:
             case KernelStep():
                 places = tuple(address(place) for place in step.arguments)
-                return Call(functions[step.code], places, step.threads or ALL)
+                return KernelCall(functions[step.code], places, step.threads or ALL)
             case MoveStep():
                 ends = address(step.target), address(step.source), step.nbytes
                 moved = step.target_step, step.source_step
-                return Move(*ends, *moved, address(step.counter))
+                return MemoryMove(*ends, *moved, address(step.counter))
             case LoopStep():
                 limit, test, counter = map(address, (step.limit, step.test, step.counter))
                 return Repeat(tuple(map(call, step.steps)), step.trips, limit, test, counter)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
 from tilesmith.codegen.native.programs.driver import NativeProgram
 from tilesmith.compiler.backends.cpu.calls.call_tables import calls_of
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, DeviceStep, Recipe, kernels_of
 
 _LOG = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ Program = TypeVar("Program", bound=NativeProgram)
 
 
 def linked(
-    kind: type[Program], recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory
+    kind: type[Program], recipe: Recipe, steps: Sequence[DeviceStep], memory: RunMemory
 ) -> tuple[Program, dict[int, DeviceStep]]:
     """A program of some kind that runs steps on the given memory, and the step of each of its
     calls, by the call's identity."""

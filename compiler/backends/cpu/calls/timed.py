@@ -10,14 +10,14 @@ from tilesmith.codegen.native.programs import timing
 from tilesmith.codegen.native.programs.timing import Clock, TimedProgram
 from tilesmith.compiler.backends.cpu.calls.linking import linked
 from tilesmith.compiler.backends.timed import AROUND, BEGUN, PASSED, STARTED, Notes, numbered
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import BranchStep, DeviceStep, LoopStep, Recipe
 
 
 class CpuTimedSteps:
     """See `compiler.timed.TimedSteps`."""
 
-    def __init__(self, recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory) -> None:
+    def __init__(self, recipe: Recipe, steps: Sequence[DeviceStep], memory: RunMemory) -> None:
         self._program, calls = linked(TimedProgram, recipe, steps, memory)
         number = {id(step): place for place, step in enumerate(numbered(steps))}
         rows = {row: number[id(calls[id(call)])] for row, call in self._program.rows.items()}

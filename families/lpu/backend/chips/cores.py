@@ -22,19 +22,19 @@ from tilesmith.compiler.backends.many_cores import (
     LinkedCores,
     Played,
 )
-from tilesmith.compiler.recipe.areas import NOTHING, Bytes, Memory
+from tilesmith.compiler.recipe.areas import NOTHING, Bytes, RunMemory
 from tilesmith.compiler.recipe.program import KernelStep, Place, view_of
 from tilesmith.families.kit.simulation.accounting import exclusive
 from tilesmith.families.lpu.backend.chips.exchanging import Exchanging
 from tilesmith.families.lpu.backend.programs.joining import Joined, Joining
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode
 from tilesmith.families.lpu.backend.programs.program import simplified_program
-from tilesmith.families.lpu.backend.programs.recutting import Held
+from tilesmith.families.lpu.backend.programs.recutting import BoundaryTensor
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow
-from tilesmith.families.lpu.codegen.fabric import Fabric
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options
+from tilesmith.families.lpu.codegen.fabric import ChipFabric
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions
 from tilesmith.families.lpu.codegen.scheduling.together import together
 from tilesmith.families.lpu.codegen.selection.layout.images import content, in_rows
 from tilesmith.families.lpu.codegen.verification.together import Together, check_together
@@ -44,7 +44,7 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.meshes.mesh import Mesh
 from tilesmith.search_space.support.errors import CodegenError, ModelError
 
-TRIES = (Options("critical"), Options("program"))
+TRIES = (SchedulerOptions("critical"), SchedulerOptions("program"))
 """Ways in which chains are taken; the shortest schedule is kept."""
 
 
@@ -58,12 +58,12 @@ def linked_chips(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedChips
     cores = sorted(programs)
     one = programs[cores[0]]
     chip, flight = node_of(mesh, len(cores))
-    fabric = Fabric(one.extents or (len(cores),))
+    fabric = ChipFabric(one.extents or (len(cores),))
     _check_alike(one, [programs[core] for core in cores], fabric)
     weights = _Weights(NOTHING, one.constants, others=tuple(p.constants for p in programs.values()))
-    codes = [KernelCode.from_bytes(code.code) for code in one.codes]
+    codes = [ChainKernelCode.from_bytes(code.code) for code in one.codes]
     outside = tuple(
-        Held(ref.info.name, ref.place, ref.info.dims, ref.stored or ref.info.dtype)
+        BoundaryTensor(ref.info.name, ref.place, ref.info.dims, ref.stored or ref.info.dtype)
         for ref in one.outputs
     )
     joining = Joining(outside, weights)
@@ -118,7 +118,7 @@ class LinkedChips(LinkedCores):
 
 
 @dataclass(frozen=True, eq=False)
-class _Weights(Memory):
+class _Weights(RunMemory):
     """Weights that chips have alike: what becomes a part of the program has to be.
 
     Attributes:
@@ -128,7 +128,7 @@ class _Weights(Memory):
     others: tuple[Bytes, ...] = field(default=())
 
     def view(self, place: Place, dtype: np.dtype[np.generic], shape: object) -> NDArray[np.generic]:
-        """As `Memory.view`; `ModelError` where chips differ."""
+        """As `RunMemory.view`; `ModelError` where chips differ."""
         array = super().view(place, dtype, shape)
         for other in self.others:
             if not np.array_equal(view_of(other, place.offset, dtype, shape), array):
@@ -147,7 +147,7 @@ class _Weights(Memory):
         )
 
 
-def _check_alike(one: CoreProgram, programs: Sequence[CoreProgram], fabric: Fabric) -> None:
+def _check_alike(one: CoreProgram, programs: Sequence[CoreProgram], fabric: ChipFabric) -> None:
     """Raise `ModelError` unless chips run the same kernels on the same places."""
     if fabric.chips != len(programs):
         raise ModelError(
@@ -169,7 +169,7 @@ def _what(step: KernelStep | Exchange) -> object:
     return (step.code, step.arguments) if isinstance(step, KernelStep) else "exchange"
 
 
-def _shortest(flow: Dataflow, chip: Chip, fabric: Fabric, flight: int) -> Together:
+def _shortest(flow: Dataflow, chip: Chip, fabric: ChipFabric, flight: int) -> Together:
     candidates: list[Together] = []
     reason: CodegenError | None = None
     for options in TRIES:
@@ -185,7 +185,7 @@ def _shortest(flow: Dataflow, chip: Chip, fabric: Fabric, flight: int) -> Togeth
     return min(candidates, key=lambda candidate: candidate.schedule.cycles)
 
 
-def _read(memory: CoreMemory, held: Held) -> NDArray[np.generic]:
+def _read(memory: CoreMemory, held: BoundaryTensor) -> NDArray[np.generic]:
     """The elements of a tensor, in its order."""
     region = memory[held.place.region]
     dtype = np.dtype(to_numpy(held.dtype))
@@ -195,7 +195,7 @@ def _read(memory: CoreMemory, held: Held) -> NDArray[np.generic]:
     return view_of(region, held.place.offset, dtype, (count,))[held.offsets]
 
 
-def _write(memory: CoreMemory, held: Held, rows: NDArray[np.generic]) -> None:
+def _write(memory: CoreMemory, held: BoundaryTensor, rows: NDArray[np.generic]) -> None:
     """Leave a tensor's rows in memory; those beyond it are padding."""
     *lead, last = held.shape
     count = int(np.prod(lead, dtype=np.int64)) * -(-last // rows.shape[1])
@@ -206,13 +206,13 @@ def _write(memory: CoreMemory, held: Held, rows: NDArray[np.generic]) -> None:
     flat[slice(None) if held.offsets is None else held.offsets] = lanes
 
 
-def _times(schedule: Schedule) -> tuple[float, float, float, float]:
+def _times(schedule: BurstSchedule) -> tuple[float, float, float, float]:
     """us that a chip computes, that collectives are under way, that it waits for others, and that
     collectives lie behind computing."""
     table, us = schedule.table, schedule.chip.ghz * 1e3
     start, end = table["cycle"].astype(np.float64), ends(schedule).astype(np.float64)
     computing = np.isin(table["op"], COMPUTING)
-    linked = np.isin(table["op"], (Op.SEND, Op.RECEIVE))
+    linked = np.isin(table["op"], (BurstOp.SEND, BurstOp.RECEIVE))
     work, links = (start[computing], end[computing]), (start[linked], end[linked])
     alone = exclusive({"work": work, "links": links}, schedule.cycles)
     under_way = exclusive({"links": links}, schedule.cycles)["links"]

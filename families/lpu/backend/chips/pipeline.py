@@ -33,14 +33,14 @@ from tilesmith.families.kit.simulation.host_costs import host_time
 from tilesmith.families.lpu.backend.programs.entrance import entering, leaving
 from tilesmith.families.lpu.backend.programs.program import (
     TRIES,
-    Program,
+    ChipProgram,
     codes_of,
     joined_of,
     linked,
 )
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import LANES, Chain
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions
 from tilesmith.families.lpu.simulator.analytical import estimate
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.hardware.target import Target
@@ -53,7 +53,7 @@ taken."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class ChipStage:
     """What one chip does of each inference.
 
     Attributes:
@@ -64,7 +64,7 @@ class Stage:
         waits: names of those steps.
     """
 
-    programs: tuple[Program, ...]
+    programs: tuple[ChipProgram, ...]
     weights: int
     sent: int
     host: int = 0
@@ -80,14 +80,14 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Pipeline:
+class ChipPipeline:
     """A model over chips. Times in cycles of a chip's clock.
 
     Attributes:
         flight: from a send to its receive, for each transfer.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ChipStage, ...]
     ghz: float
     flight: int
 
@@ -175,9 +175,9 @@ class Cutter:
         self._hosts = {number - len(self._first): those for number, those in hosts.items()}
         self._weights = _weights(recipe, self.kernels)
         self._live = _live(recipe, self.kernels)
-        self._scheduled: dict[tuple[int, int], tuple[Program, ...] | None] = {}
+        self._scheduled: dict[tuple[int, int], tuple[ChipProgram, ...] | None] = {}
         self._fitting: dict[tuple[int, int], bool] = {}
-        self._found: list[Pipeline] = []
+        self._found: list[ChipPipeline] = []
         self._refused = ""
 
     @cached_property
@@ -220,7 +220,7 @@ class Cutter:
                 held[offset] = max(nbytes, held.get(offset, 0))
         return sum(held.values())
 
-    def cut(self, chips: int) -> Pipeline:
+    def cut(self, chips: int) -> ChipPipeline:
         """The pipeline with the shortest period over at most so many chips.
 
         Raises:
@@ -292,8 +292,8 @@ class Cutter:
         return sum(_cycles(programs) for _, programs in known) / estimate if estimate else 1.0
 
     def _schedule(
-        self, run: tuple[int, int], tries: Sequence[Options] = ()
-    ) -> tuple[Program, ...] | None:
+        self, run: tuple[int, int], tries: Sequence[SchedulerOptions] = ()
+    ) -> tuple[ChipProgram, ...] | None:
         """A run of kernels on a chip of its own, a program up to each step on the host; None if
         there is no schedule for them."""
         first, end = run
@@ -311,15 +311,15 @@ class Cutter:
                 return None
         return tuple(programs)
 
-    def _pipeline(self, runs: Sequence[tuple[int, int]]) -> Pipeline:
+    def _pipeline(self, runs: Sequence[tuple[int, int]]) -> ChipPipeline:
         stages = []
         for first, end in runs:
             programs = self._schedule((first, end)) or self._scheduled[first, end]
             assert programs is not None, "what cannot be scheduled costs infinitely much"
             names = tuple(step.name for step in self._waiting(first, end))
             sizes = self.weights(first, end), self._sent[end], self._waits(first, end)
-            stages.append(Stage(programs, *sizes, names))
-        return Pipeline(tuple(stages), self.chip.ghz, self.chip.delay("link"))
+            stages.append(ChipStage(programs, *sizes, names))
+        return ChipPipeline(tuple(stages), self.chip.ghz, self.chip.delay("link"))
 
     def _refusal(self, chips: int) -> str:
         """Why there is no way, for people."""
@@ -354,7 +354,7 @@ class Cutter:
         return None
 
 
-def _cycles(programs: Sequence[Program]) -> int:
+def _cycles(programs: Sequence[ChipProgram]) -> int:
     return sum(program.schedule.cycles for program in programs)
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe
 from tilesmith.families.kit.simulation.host_costs import host_time
-from tilesmith.families.lpu.backend.chips.pipeline import Cutter, Pipeline
+from tilesmith.families.lpu.backend.chips.pipeline import ChipPipeline, Cutter
 from tilesmith.families.lpu.backend.programs.model import engine_times, operator_costs
-from tilesmith.families.lpu.backend.programs.program import Program
+from tilesmith.families.lpu.backend.programs.program import ChipProgram
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import InputError, ModelError
@@ -48,7 +48,7 @@ class _Pipelined:
         host: seconds of an inference that the host takes before and after.
     """
 
-    pipeline: Pipeline
+    pipeline: ChipPipeline
     host: float
 
     @property
@@ -61,7 +61,7 @@ class _Pipelined:
         """Seconds from an input to its result."""
         return self.pipeline.latency / (self.pipeline.ghz * 1e9) + self.host
 
-    def run(self, steps: Sequence[KernelStep], memory: Memory) -> bool:
+    def run(self, steps: Sequence[KernelStep], memory: RunMemory) -> bool:
         """The programs of some of the model's kernels, on what stands in its memory; whether they
         are these kernels and no others."""
         wanted = set(map(id, steps))
@@ -108,7 +108,7 @@ def pipelined(recipe: Recipe, target: Target | None = None, chips: int = 0) -> _
     return _Pipelined(_cutter(recipe, target).cut(chips or recipe.chips), host)
 
 
-def _steps_of(program: Program) -> set[int]:
+def _steps_of(program: ChipProgram) -> set[int]:
     """A program's kernels, what the host does as it hands tensors over among them."""
     handed = (step for step, _ in (*program.before, *program.after))
     return set(map(id, (*program.steps, *handed)))

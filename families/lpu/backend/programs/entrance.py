@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import KernelStep, Place, Recipe
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode, Parameter
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode, KernelParameter
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.workloads.template import template_of
@@ -61,7 +61,7 @@ def _shapes(workload: Workload) -> bool:
     return quantises and len(template_of("elementwise").inputs(workload)) == 1
 
 
-def hand_over(step: KernelStep, code: KernelCode, memory: Memory) -> None:
+def hand_over(step: KernelStep, code: ChainKernelCode, memory: RunMemory) -> None:
     """Do a step in numpy, from memory to memory."""
     workload = Workload.parse(step.workload)
     template = template_of(workload.operator)
@@ -94,5 +94,5 @@ def _wide(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in inputs.items()}
 
 
-def _view(memory: Memory, parameter: Parameter, place: Place) -> NDArray[Any]:
+def _view(memory: RunMemory, parameter: KernelParameter, place: Place) -> NDArray[Any]:
     return memory.view(place, np.dtype(to_numpy(parameter.dtype)), parameter.shape)

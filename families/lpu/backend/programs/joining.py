@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import KernelStep, Place
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode, Parameter
-from tilesmith.families.lpu.backend.programs.recutting import BLOCKS, Held, cut_anew, rows_like
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode, KernelParameter
+from tilesmith.families.lpu.backend.programs.recutting import (
+    BLOCKS,
+    BoundaryTensor,
+    cut_anew,
+    rows_like,
+)
 from tilesmith.families.lpu.codegen.dataflow import (
     Chain,
     Compute,
@@ -28,7 +33,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Read,
     Rows,
     Step,
-    Tensor,
+    VectorTensor,
     Write,
 )
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import writes_of
@@ -57,16 +62,16 @@ class Joined:
 
     flow: Dataflow
     literals: Mapping[str, NDArray[Any]]
-    inputs: tuple[Held, ...]
-    outputs: tuple[Held, ...]
+    inputs: tuple[BoundaryTensor, ...]
+    outputs: tuple[BoundaryTensor, ...]
     owners: tuple[int, ...]
 
 
 def join(
     name: str,
-    parts: Sequence[tuple[KernelStep, KernelCode]],
-    outside: tuple[Held, ...],
-    constants: Memory,
+    parts: Sequence[tuple[KernelStep, ChainKernelCode]],
+    outside: tuple[BoundaryTensor, ...],
+    constants: RunMemory,
 ) -> Joined:
     """Kernels in their order as one program.
 
@@ -92,22 +97,22 @@ class Joining:
         cut: what was cut anew for a reader, and may be read by others.
     """
 
-    outside: tuple[Held, ...]
-    constants: Memory
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    outside: tuple[BoundaryTensor, ...]
+    constants: RunMemory
+    tensors: dict[str, VectorTensor] = field(default_factory=dict)
     literals: dict[str, NDArray[Any]] = field(default_factory=dict)
     chains: list[Chain] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    inputs: dict[str, Held] = field(default_factory=dict)
-    written: dict[int, Held] = field(default_factory=dict)
-    cut: dict[tuple[object, ...], Held] = field(default_factory=dict)
+    inputs: dict[str, BoundaryTensor] = field(default_factory=dict)
+    written: dict[int, BoundaryTensor] = field(default_factory=dict)
+    cut: dict[tuple[object, ...], BoundaryTensor] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     moves: Chains = field(init=False)
 
     def __post_init__(self) -> None:
         self.moves = Chains(self.tensors, self.literals, self.chains)
 
-    def add(self, number: int, step: KernelStep, code: KernelCode) -> None:
+    def add(self, number: int, step: KernelStep, code: ChainKernelCode) -> None:
         if len(step.arguments) != len(code.parameters):
             raise ModelError(
                 f"the code of kernel '{step.name}' takes other arguments; compile again"
@@ -122,7 +127,7 @@ class Joining:
                 kind = TABLE if parameter.name in tables else ""
                 if parameter.name in weights and self.in_parts(place):
                     kind = WEIGHTS
-                wanted = Held(
+                wanted = BoundaryTensor(
                     f"{place.region}.{place.offset}", place, parameter.shape, parameter.dtype
                 )
                 names[parameter.name] = self.operand(step.name, wanted, tensor, kind)
@@ -140,7 +145,7 @@ class Joining:
             self.chains.append(replace(chain, name=f"{number}.{chain.name}", steps=steps))
         self.owners += [number] * (len(self.chains) - len(self.owners))
 
-    def numbers(self, step: KernelStep, code: KernelCode) -> Mapping[str, NDArray[Any]]:
+    def numbers(self, step: KernelStep, code: ChainKernelCode) -> Mapping[str, NDArray[Any]]:
         """The number of every row of constants that operations name."""
         wanted, numbers = code.numbers(), {}
         for parameter, place in zip(code.parameters, step.arguments, strict=True):
@@ -151,7 +156,9 @@ class Joining:
                 numbers[parameter.name] = held.reshape(-1, parameter.shape[-1])[:, 0]
         return numbers
 
-    def operand(self, kernel: str, wanted: Held, tensor: Tensor, kind: str = "") -> str:
+    def operand(
+        self, kernel: str, wanted: BoundaryTensor, tensor: VectorTensor, kind: str = ""
+    ) -> str:
         """The program's tensor that a kernel reads; a table that rows are picked from lies in one
         piece, and is no other reader's.
 
@@ -174,7 +181,12 @@ class Joining:
         return self.known(cut_rows.tensor, tensor)
 
     def made(
-        self, kernel: str, met: Sequence[Held], wanted: Held, tensor: Tensor, kind: str
+        self,
+        kernel: str,
+        met: Sequence[BoundaryTensor],
+        wanted: BoundaryTensor,
+        tensor: VectorTensor,
+        kind: str,
     ) -> str:
         """The tensor of what kernels before made: as one wrote it, or in the rows of the reader."""
         last, place = met[-1], wanted.place
@@ -211,7 +223,7 @@ class Joining:
             for held in self.written.values()
         )
 
-    def known(self, name: str, tensor: Tensor) -> str:
+    def known(self, name: str, tensor: VectorTensor) -> str:
         """A tensor of the program, as often in memory as every reader wants it."""
         before = self.tensors.get(name)
         self.read.add(name)
@@ -221,15 +233,15 @@ class Joining:
             self.tensors[name] = replace(before, copies=max(before.copies, tensor.copies))
         return name
 
-    def result(self, of: Parameter, place: Place, tensor: Tensor) -> str:
+    def result(self, of: KernelParameter, place: Place, tensor: VectorTensor) -> str:
         """The program's tensor that a kernel writes."""
         name = f"made.{place.offset}"
         self.tensors[name] = replace(tensor, name=name, role="temporary")
-        self.stands(Held(name, place, of.shape, of.dtype))
+        self.stands(BoundaryTensor(name, place, of.shape, of.dtype))
         self.read.discard(name)
         return name
 
-    def stands(self, tensor: Held) -> None:
+    def stands(self, tensor: BoundaryTensor) -> None:
         """From now on a tensor stands at its place."""
         self.written.pop(tensor.place.offset, None)
         self.written[tensor.place.offset] = tensor
@@ -237,7 +249,7 @@ class Joining:
         if self.is_read_outside(tensor):
             self.tensors[tensor.tensor] = replace(self.tensors[tensor.tensor], role="output")
 
-    def is_read_outside(self, held: Held) -> bool:
+    def is_read_outside(self, held: BoundaryTensor) -> bool:
         """Whether others read from there, if only a part, or a whole that it is a part of."""
         return any(held.meets(other) for other in self.outside)
 
@@ -249,13 +261,13 @@ class Joining:
         )  # fmt: skip
 
 
-def _tables(code: KernelCode) -> frozenset[str]:
+def _tables(code: ChainKernelCode) -> frozenset[str]:
     """Names of the tensors that some chain picks rows from."""
     steps = (step for chain in code.flow.chains for step in chain.steps)
     return frozenset(step.table for step in steps if isinstance(step, Gather))
 
 
-def _weights(code: KernelCode) -> frozenset[str]:
+def _weights(code: ChainKernelCode) -> frozenset[str]:
     """Names of the tensors that some chain multiplies by."""
     steps = (step for chain in code.flow.chains for step in chain.steps)
     return frozenset(step.weights.tensor for step in steps if isinstance(step, Product))

@@ -23,18 +23,19 @@ from tilesmith.families.lpu.codegen.selection.from_program import Selection
 from tilesmith.families.lpu.codegen.selection.layout.accesses import shape_of
 from tilesmith.search_space.support.errors import ModelError
 
+# What kernels on disk call the parts of a dataflow; the classes may have other names.
 _KNOWN = {
-    kind.__name__: kind
-    for kind in (
-        dataflow.Tensor, dataflow.Rows, dataflow.Value, dataflow.Read, dataflow.Gather,
-        dataflow.Product, dataflow.Operation, dataflow.Compute, dataflow.Shuffle,
-        dataflow.Transpose, dataflow.Write, dataflow.Send, dataflow.Receive, dataflow.Chain,
-    )
+    "Tensor": dataflow.VectorTensor, "Rows": dataflow.Rows, "Value": dataflow.ChainValue,
+    "Read": dataflow.Read, "Gather": dataflow.Gather, "Product": dataflow.Product,
+    "Operation": dataflow.Operation, "Compute": dataflow.Compute, "Shuffle": dataflow.Shuffle,
+    "Transpose": dataflow.Transpose, "Write": dataflow.Write, "Send": dataflow.Send,
+    "Receive": dataflow.Receive, "Chain": dataflow.Chain,
 }  # fmt: skip
+_TEXTS = {kind: text for text, kind in _KNOWN.items()}
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """An operand or the result: its tensor has its name; `shape` is physical."""
 
     name: str
@@ -43,7 +44,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelCode:
+class ChainKernelCode:
     """A compiled kernel.
 
     Attributes:
@@ -54,12 +55,12 @@ class KernelCode:
 
     flow: Dataflow
     literals: Mapping[str, NDArray[Any]]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
 
     @classmethod
-    def of(cls, selected: Selection) -> KernelCode:
+    def of(cls, selected: Selection) -> ChainKernelCode:
         """What selection made of a program."""
-        parameters = (Parameter(b.name, shape_of(b), b.dtype) for b in selected.operands)
+        parameters = (KernelParameter(b.name, shape_of(b), b.dtype) for b in selected.operands)
         return cls(selected.dataflow, selected.literals, tuple(parameters))
 
     def touched(self) -> frozenset[str]:
@@ -105,7 +106,7 @@ class KernelCode:
         return zlib.compress(b"\n".join((text.encode(), b"".join(pool.parts))), 1)
 
     @classmethod
-    def from_bytes(cls, code: bytes) -> KernelCode:
+    def from_bytes(cls, code: bytes) -> ChainKernelCode:
         """Read what `to_bytes` wrote.
 
         Raises:
@@ -119,7 +120,7 @@ class KernelCode:
             chains = tuple(_object(chain, arrays) for chain in header["chains"])
             flow = Dataflow(header["name"], {t.name: t for t in tensors}, chains)
             literals = {n: _object(rows, arrays) for n, rows in header["literals"].items()}
-            parameters = (Parameter(n, tuple(s), d) for n, s, d in header["parameters"])
+            parameters = (KernelParameter(n, tuple(s), d) for n, s, d in header["parameters"])
             return cls(flow, literals, tuple(parameters))
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"a kernel's chains cannot be read ({error}); compile again") from None
@@ -138,7 +139,7 @@ class _Pool:
             return {"#": self._number(value)}
         if is_dataclass(value):
             parts = {f.name: self.plain(getattr(value, f.name)) for f in fields(value)}
-            return {"_": type(value).__name__, **parts}
+            return {"_": _TEXTS[type(value)], **parts}
         if isinstance(value, tuple):
             return [self.plain(part) for part in value]
         return value

@@ -18,10 +18,10 @@ import numpy as np
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe
 from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines
 from tilesmith.families.kit.simulation.host_costs import compute_time, host_time, transfer_time
-from tilesmith.families.kit.simulation.operator_lane import Span
-from tilesmith.families.lpu.backend.programs.program import Program, segments
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
+from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule, latency
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule, latency
 from tilesmith.families.lpu.simulator.roofline import Roofline, roofline
 from tilesmith.families.lpu.simulator.views.drawing import draw, ends, span_of
 from tilesmith.families.lpu.simulator.views.shares import shares
@@ -70,7 +70,7 @@ def simulate_model(
     target = target or recipe.target
     total, kernels = _Total(), dict[tuple[str, str], _Kernel]()
     parts = segments(recipe, target)
-    programs = [part for part in parts if isinstance(part, Program)]
+    programs = [part for part in parts if isinstance(part, ChipProgram)]
     if trace is not None and len(programs) != 1:
         raise InputError(
             f"--trace shows one program and '{recipe.name}' is {len(programs)} of them, with steps "
@@ -91,13 +91,13 @@ def latency_of(recipe: Recipe) -> float:
     """Seconds of a compiled model, nothing else."""
     return sum(
         part.schedule.seconds
-        if isinstance(part, Program)
+        if isinstance(part, ChipProgram)
         else host_time(part, recipe.target) * 1e-9
         for part in segments(recipe)
     )
 
 
-def engine_times(programs: Sequence[Program]) -> dict[str, float]:
+def engine_times(programs: Sequence[ChipProgram]) -> dict[str, float]:
     """us that each kind of unit is busy in programs that run one after another."""
     total = _Total()
     for program in programs:
@@ -105,7 +105,7 @@ def engine_times(programs: Sequence[Program]) -> dict[str, float]:
     return total.engines
 
 
-def operator_costs(programs: Sequence[Program], target: Target) -> tuple[OperatorCost, ...]:
+def operator_costs(programs: Sequence[ChipProgram], target: Target) -> tuple[OperatorCost, ...]:
     """What the kernels of several programs cost and show."""
     kernels = dict[tuple[str, str], _Kernel]()
     for program in programs:
@@ -113,7 +113,7 @@ def operator_costs(programs: Sequence[Program], target: Target) -> tuple[Operato
     return tuple(_operator(kernel) for kernel in kernels.values())
 
 
-def spans(program: Program) -> list[Span]:
+def spans(program: ChipProgram) -> list[OperatorSpan]:
     """When each kernel is worked on."""
     table = program.schedule.table
     owners = np.array(program.joined.owners, np.int64)
@@ -137,7 +137,7 @@ def _add_host(total: _Total, step: HostStep, target: Target) -> None:
     )
 
 
-def _add_program(total: _Total, program: Program) -> None:
+def _add_program(total: _Total, program: ChipProgram) -> None:
     schedule = program.schedule
     for step, _ in (*program.before, *program.after):
         total.notes.append(f"{step.name}: by the host as it hands tensors over, not counted")
@@ -150,7 +150,7 @@ def _add_program(total: _Total, program: Program) -> None:
         total.doing[name] = total.doing.get(name, 0.0) + cycles / (schedule.chip.ghz * 1e3)
 
 
-def _doing(schedule: Schedule) -> dict[str, float]:
+def _doing(schedule: BurstSchedule) -> dict[str, float]:
     """Cycles by what the chip was doing: MXM first, then what it does not hide."""
     op, start, end = (
         schedule.table["op"],
@@ -158,16 +158,26 @@ def _doing(schedule: Schedule) -> dict[str, float]:
         ends(schedule).astype(np.float64),
     )
     classes = {
-        "mxm": (Op.MOVE,),
-        "vxm": (Op.ALU, Op.ACCUMULATE),
-        "sxm": (Op.SHUFFLE, Op.TRANSPOSE),
-        "mem": (Op.READ, Op.WRITE, Op.GATHER, Op.LOAD, Op.INSTALL, Op.SEND, Op.RECEIVE),
+        "mxm": (BurstOp.MOVE,),
+        "vxm": (BurstOp.ALU, BurstOp.ACCUMULATE),
+        "sxm": (BurstOp.SHUFFLE, BurstOp.TRANSPOSE),
+        "mem": (
+            BurstOp.READ,
+            BurstOp.WRITE,
+            BurstOp.GATHER,
+            BurstOp.LOAD,
+            BurstOp.INSTALL,
+            BurstOp.SEND,
+            BurstOp.RECEIVE,
+        ),
     }
     rows = {name: np.isin(op, ops) for name, ops in classes.items()}
     return exclusive({n: (start[mine], end[mine]) for n, mine in rows.items()}, schedule.cycles)
 
 
-def _add_kernels(kernels: dict[tuple[str, str], _Kernel], program: Program, target: Target) -> None:
+def _add_kernels(
+    kernels: dict[tuple[str, str], _Kernel], program: ChipProgram, target: Target
+) -> None:
     for step, time in zip(program.steps, shown_times(program), strict=True):
         key = (step.workload, step.config)
         if key not in kernels:
@@ -176,13 +186,13 @@ def _add_kernels(kernels: dict[tuple[str, str], _Kernel], program: Program, targ
         kernels[key].shown += float(time)
 
 
-def shown_times(program: Program) -> np.ndarray[Any, np.dtype[np.float64]]:
+def shown_times(program: ChipProgram) -> np.ndarray[Any, np.dtype[np.float64]]:
     """us from the last result before each step to its own, shape (steps,)."""
     schedule, ends = program.schedule, np.zeros(len(program.steps))
     table, chip = schedule.table, schedule.chip
     last = table["cycle"] + (table["count"].astype(np.int64) - 1) * table["interval"]
-    delays = np.zeros(max(Op) + 1, np.int64)
-    for op in Op:
+    delays = np.zeros(max(BurstOp) + 1, np.int64)
+    for op in BurstOp:
         delays[op] = latency(chip, op)
     done = last + delays[table["op"]] + chip.tiles
     owners = np.array(program.joined.owners, np.int64)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.recipe.program import KernelStep
 from tilesmith.families.lpu.backend.programs.joining import Joined
-from tilesmith.families.lpu.codegen.dataflow import Chain, Compute, Dataflow, Value
+from tilesmith.families.lpu.codegen.dataflow import Chain, ChainValue, Compute, Dataflow
 from tilesmith.families.lpu.simulator.execution.arithmetic import computed
 from tilesmith.families.lpu.simulator.execution.chains import Tensors, Values, run_chain
 from tilesmith.search_space.support.errors import JobError
@@ -92,7 +92,7 @@ def _beside(chain: Chain, values: Values) -> list[tuple[NDArray[Any], NDArray[An
     for at, step in enumerate(chain.steps):
         if not isinstance(step, Compute) or not any(o.dtype == NARROW for o in step.operations):
             continue
-        outputs = [values[Value(at, output)] for output in range(len(step.outputs))]
+        outputs = [values[ChainValue(at, output)] for output in range(len(step.outputs))]
         if any(_lost(output) for output in outputs):
             wide = tuple(
                 replace(o, dtype=WIDE) if o.dtype == NARROW else o for o in step.operations

@@ -22,19 +22,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe, TensorRef
 from tilesmith.families.lpu.backend.programs.entrance import entering, hand_over, leaving
 from tilesmith.families.lpu.backend.programs.joining import Joined, join
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode
 from tilesmith.families.lpu.backend.programs.out_of_range import warn
-from tilesmith.families.lpu.backend.programs.recutting import Held
+from tilesmith.families.lpu.backend.programs.recutting import BoundaryTensor
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.codegen.scheduling.rewriting.likeness import likeness
 from tilesmith.families.lpu.codegen.scheduling.rewriting.simplifying import simplified
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, Order, ordered
+from tilesmith.families.lpu.codegen.scheduling.scheduler import Order, SchedulerOptions, ordered
 from tilesmith.families.lpu.codegen.selection.layout.images import content, in_rows
 from tilesmith.families.lpu.codegen.verification.checker import check
 from tilesmith.families.lpu.codegen.verification.tokens import Matching
@@ -45,7 +45,7 @@ from tilesmith.search_space.support.errors import CodegenError, ModelError, NoRo
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ChipProgram:
     """Kernels that run one after another without the host.
 
     Attributes:
@@ -58,12 +58,12 @@ class Program:
 
     steps: tuple[KernelStep, ...]
     joined: Joined
-    schedule: Schedule
+    schedule: BurstSchedule
     matching: Matching
-    before: tuple[tuple[KernelStep, KernelCode], ...] = ()
-    after: tuple[tuple[KernelStep, KernelCode], ...] = ()
+    before: tuple[tuple[KernelStep, ChainKernelCode], ...] = ()
+    after: tuple[tuple[KernelStep, ChainKernelCode], ...] = ()
 
-    def run(self, memory: Memory) -> None:
+    def run(self, memory: RunMemory) -> None:
         """Execute the bursts on what stands in memory, and leave the results there."""
         for step, code in self.before:
             hand_over(step, code, memory)
@@ -78,29 +78,29 @@ class Program:
             hand_over(step, code, memory)
 
 
-def _view(memory: Memory, held: Held) -> NDArray[Any]:
+def _view(memory: RunMemory, held: BoundaryTensor) -> NDArray[Any]:
     return memory.view(held.place, np.dtype(to_numpy(held.dtype)), held.shape)
 
 
 _LOG = logging.getLogger(__name__)
 
 Key = tuple[int, int, Target, int]
-Placed = tuple[Joined, Schedule]
-_programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
-Likes = dict[tuple[bytes, str, str], Options]
+Placed = tuple[Joined, BurstSchedule]
+_programs: WeakKeyDictionary[Recipe, dict[Key, ChipProgram]] = WeakKeyDictionary()
+Likes = dict[tuple[bytes, str, str], SchedulerOptions]
 """How programs of a recipe were scheduled, by the tries, their `likeness` and their chip."""
 
 _likes: WeakKeyDictionary[Recipe, Likes] = WeakKeyDictionary()
-_codes: WeakKeyDictionary[Recipe, dict[int, KernelCode]] = WeakKeyDictionary()
+_codes: WeakKeyDictionary[Recipe, dict[int, ChainKernelCode]] = WeakKeyDictionary()
 
 
-def segments(recipe: Recipe, target: Target | None = None) -> list[Program | HostStep]:
+def segments(recipe: Recipe, target: Target | None = None) -> list[ChipProgram | HostStep]:
     """What runs, in order: programs on the chip and steps on the host.
 
     Args:
         target: another chip to place the same chains on (a what-if); the recipe's if None.
     """
-    segments: list[Program | HostStep] = []
+    segments: list[ChipProgram | HostStep] = []
     for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
         if is_kernel:
             kernels = [s for s in steps if isinstance(s, KernelStep)]
@@ -114,8 +114,8 @@ def linked(
     recipe: Recipe,
     steps: Sequence[KernelStep],
     target: Target | None = None,
-    tries: Sequence[Options] = (),
-) -> Program:
+    tries: Sequence[SchedulerOptions] = (),
+) -> ChipProgram:
     """The program of a run of kernel steps of a recipe.
 
     Args:
@@ -144,7 +144,7 @@ def linked(
 
         joined, placed = _with_room(placed_of)
         ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
-        known[key] = Program(inner, joined, placed, check(placed), *ends)
+        known[key] = ChipProgram(inner, joined, placed, check(placed), *ends)
         _LOG.info("linked %d kernels of %s: one schedule for the chip", len(inner), recipe.name)
     return known[key]
 
@@ -173,7 +173,7 @@ def _with_room(placed_of: Callable[[bool], Placed]) -> Placed:
 def joined_of(
     recipe: Recipe,
     steps: Sequence[KernelStep],
-    codes: Mapping[int, KernelCode],
+    codes: Mapping[int, ChainKernelCode],
     apart: bool = False,
 ) -> Joined:
     """The chains of a run of kernel steps, not yet placed.
@@ -182,12 +182,12 @@ def joined_of(
         apart: leave chains that one could do as they are.
     """
     parts = [(step, codes[step.code]) for step in steps]
-    constants = Memory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
+    constants = RunMemory(np.empty(0, np.uint8), recipe.constants, lent=recipe.lent)
     joined = join(recipe.name, parts, _outside(recipe, steps), constants)
     return simplified_program(joined, constants, apart)
 
 
-TRIES = tuple(Options(order, window) for window in (8, 16) for order in get_args(Order))
+TRIES = tuple(SchedulerOptions(order, window) for window in (8, 16) for order in get_args(Order))
 """Ways in which chains are taken by the list scheduler: none is the best for all programs."""
 
 MANY = 1000
@@ -196,8 +196,8 @@ worse one there: scheduling takes seconds for each thousand of them."""
 
 
 def _shortest(
-    flow: Dataflow, chip: Chip, tries: Sequence[Options], likes: Likes, insist: bool
-) -> Schedule:
+    flow: Dataflow, chip: Chip, tries: Sequence[SchedulerOptions], likes: Likes, insist: bool
+) -> BurstSchedule:
     """The shortest schedule that is found, or that of a program which is alike.
 
     Args:
@@ -207,7 +207,7 @@ def _shortest(
     Raises:
         ModelError: there is none.
     """
-    schedules: list[tuple[Schedule, Options]] = []
+    schedules: list[tuple[BurstSchedule, SchedulerOptions]] = []
     reason: CodegenError | None = None
     key = likeness(flow), repr(chip), repr(tuple(tries))
     if key in likes:
@@ -231,7 +231,7 @@ def _shortest(
     return best
 
 
-def simplified_program(joined: Joined, constants: Memory, apart: bool = False) -> Joined:
+def simplified_program(joined: Joined, constants: RunMemory, apart: bool = False) -> Joined:
     """A program with shorter expressions, for its constants are known.
 
     Args:
@@ -254,7 +254,7 @@ def simplified_program(joined: Joined, constants: Memory, apart: bool = False) -
     return replace(joined, flow=simpler.flow, literals=literals, owners=owners)
 
 
-def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, KernelCode]:
+def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, ChainKernelCode]:
     """The chains of the kernels of some steps, by the number of their code; each is read once.
 
     Raises:
@@ -263,11 +263,11 @@ def codes_of(recipe: Recipe, steps: Sequence[KernelStep]) -> Mapping[int, Kernel
     known = _codes.setdefault(recipe, {})
     wanted = {step.code for step in steps}
     for number in sorted(wanted - known.keys()):
-        known[number] = KernelCode.from_bytes(recipe.codes[number].code)
+        known[number] = ChainKernelCode.from_bytes(recipe.codes[number].code)
     return {number: known[number] for number in wanted}
 
 
-def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[Held, ...]:
+def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[BoundaryTensor, ...]:
     """What others than these steps read in the arena: the caller, the host, other programs."""
     mine = set(map(id, steps))
     seen = [_seen(ref) for ref in recipe.outputs]
@@ -285,11 +285,11 @@ def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[Held, ...]:
     codes = codes_of(recipe, others)
     for step in others:
         for parameter, place in zip(codes[step.code].parameters, step.arguments, strict=True):
-            seen.append(Held(parameter.name, place, parameter.shape, parameter.dtype))
+            seen.append(BoundaryTensor(parameter.name, place, parameter.shape, parameter.dtype))
     return tuple(held for held in seen if held.place.region == "arena")
 
 
-def _seen(ref: TensorRef) -> Held:
+def _seen(ref: TensorRef) -> BoundaryTensor:
     """What the host or the caller reads; of no known shape where it is no tensor of the arena."""
     shape = ref.info.shape or () if ref.place.region == "arena" else ()
-    return Held(ref.info.name, ref.place, shape, ref.stored or ref.info.dtype)
+    return BoundaryTensor(ref.info.name, ref.place, shape, ref.stored or ref.info.dtype)

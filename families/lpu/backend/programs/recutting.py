@@ -26,7 +26,7 @@ from math import isqrt, prod
 import numpy as np
 
 from tilesmith.compiler.recipe.program import Place
-from tilesmith.families.lpu.codegen.dataflow import LANES, Ints, Rows, Tensor
+from tilesmith.families.lpu.codegen.dataflow import LANES, Ints, Rows, VectorTensor
 from tilesmith.families.lpu.codegen.selection.graphs.chains import Chains
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import Applied, Moved, Stored, Vectors
 from tilesmith.search_space.expressions.dtypes import computed_in, is_floating, size_of
@@ -47,7 +47,7 @@ weights of float16."""
 
 
 @dataclass(frozen=True)
-class Held:
+class BoundaryTensor:
     """A tensor of the program that stands in the executable's memory before or after a run.
 
     Attributes:
@@ -80,12 +80,12 @@ class Held:
         inside = (offsets >= 0) & (offsets < len(numbers))
         return np.where(inside, numbers[np.where(inside, offsets, 0)], -1)
 
-    def meets(self, other: Held) -> bool:
+    def meets(self, other: BoundaryTensor) -> bool:
         """Whether two tensors of the arena share bytes."""
         first, second = sorted((self, other), key=lambda held: held.place.offset)
         return first.place.offset + first.nbytes > second.place.offset
 
-    def covered(self, others: Iterable[Held]) -> bool:
+    def covered(self, others: Iterable[BoundaryTensor]) -> bool:
         """Whether others have all of its bytes."""
         reached, end = self.place.offset, self.place.offset + self.nbytes
         for other in sorted(others, key=lambda held: held.place.offset):
@@ -94,7 +94,7 @@ class Held:
         return reached >= end
 
 
-def rows_like(held: Held) -> tuple[int, int, str]:
+def rows_like(held: BoundaryTensor) -> tuple[int, int, str]:
     """What two tensors have alike that lie in the same rows."""
     *lead, last = held.shape
     return (prod(lead), last, held.dtype)
@@ -116,7 +116,11 @@ class _Piece:
 
 
 def cut_anew(
-    kernel: str, chains: Chains, written: Iterable[Held], wanted: Held, tensor: Tensor
+    kernel: str,
+    chains: Chains,
+    written: Iterable[BoundaryTensor],
+    wanted: BoundaryTensor,
+    tensor: VectorTensor,
 ) -> None:
     """Chains that bring what was written into the rows of a tensor.
 
@@ -169,7 +173,9 @@ class _Way:
         return self.vectors + CHAIN * self.chains
 
 
-def _way(kernel: str, sources: tuple[Held, ...], wanted: Held, tensor: Tensor) -> _Way:
+def _way(
+    kernel: str, sources: tuple[BoundaryTensor, ...], wanted: BoundaryTensor, tensor: VectorTensor
+) -> _Way:
     """The cheapest of: at once, over wider rows on one side, or on both."""
     nothing = tuple(() for _ in sources)
     best = _priced(kernel, (sources, nothing), (wanted, ()), tensor)
@@ -186,13 +192,13 @@ def _way(kernel: str, sources: tuple[Held, ...], wanted: Held, tensor: Tensor) -
 
 def _priced(
     kernel: str,
-    sources: tuple[tuple[Held, ...], tuple[tuple[int, ...], ...]],
-    wanted: tuple[Held, tuple[int, ...]],
-    tensor: Tensor,
+    sources: tuple[tuple[BoundaryTensor, ...], tuple[tuple[int, ...], ...]],
+    wanted: tuple[BoundaryTensor, tuple[int, ...]],
+    tensor: VectorTensor,
 ) -> _Way:
     """What it takes to go from sources over some widths to what is wanted, over others."""
     chains = vectors = 0
-    ends: list[Held] = []
+    ends: list[BoundaryTensor] = []
     for source, widths in zip(*sources, strict=True):
         ends.append(_like(source, widths[-1], source.tensor) if widths else source)
         steps = (*source.shape[-1:], *widths)
@@ -210,7 +216,7 @@ def _priced(
     return _Way(sources[1], widths, chains + len(groups), vectors + len(pieces))
 
 
-def _widths(held: Held) -> tuple[int, ...]:
+def _widths(held: BoundaryTensor) -> tuple[int, ...]:
     """Ever wider rows of a tensor, as long as they have lanes for it."""
     width, widths = held.shape[-1], []
     rows = prod(held.shape) // max(width, 1)
@@ -225,24 +231,24 @@ def _least_factor(number: int) -> int:
     return next((f for f in range(2, isqrt(max(number, 0)) + 1) if number % f == 0), number)
 
 
-def _like(held: Held, width: int, name: str) -> Held:
+def _like(held: BoundaryTensor, width: int, name: str) -> BoundaryTensor:
     """The same elements in rows of another width."""
     return replace(held, tensor=name, shape=(prod(held.shape) // width, width))
 
 
-def _temporary(chains: Chains, held: Held) -> Tensor:
+def _temporary(chains: Chains, held: BoundaryTensor) -> VectorTensor:
     """A tensor for rows that are on their way."""
     return chains.temporary(held.tensor, held.shape[0], held.dtype)
 
 
-def _widened(chains: Chains, source: Held, widths: tuple[int, ...]) -> Held:
+def _widened(chains: Chains, source: BoundaryTensor, widths: tuple[int, ...]) -> BoundaryTensor:
     """A tensor in ever wider rows."""
     for width in widths:
         source = _step(chains, source, width)
     return source
 
 
-def _step(chains: Chains, source: Held, width: int) -> Held:
+def _step(chains: Chains, source: BoundaryTensor, width: int) -> BoundaryTensor:
     """A tensor in rows of another width, one of which is a multiple of the other."""
     held = _like(source, width, f"{source.tensor}.by{width}")
     recut_tensor = _temporary(chains, held)
@@ -251,7 +257,7 @@ def _step(chains: Chains, source: Held, width: int) -> Held:
     return held
 
 
-def _together(tensor: Tensor) -> int:
+def _together(tensor: VectorTensor) -> int:
     """Rows of a tensor whose blocks find slices at once."""
     return BLOCKS * tensor.block or tensor.rows
 
@@ -276,7 +282,11 @@ def _groups(pieces: Sequence[_Piece], together: int) -> dict[_Key, list[_Piece]]
 
 
 def _in_rows(
-    kernel: str, chains: Chains, sources: Sequence[Held], wanted: Held, tensor: Tensor
+    kernel: str,
+    chains: Chains,
+    sources: Sequence[BoundaryTensor],
+    wanted: BoundaryTensor,
+    tensor: VectorTensor,
 ) -> None:
     """Chains that bring sources into the rows wanted, at once."""
     groups = _groups(_pieces(kernel, sources, wanted), _together(tensor))
@@ -290,7 +300,11 @@ def _in_rows(
 
 
 def _move(
-    chains: Chains, pieces: Sequence[_Piece], source: Held, ends: tuple[str, str], tensor: Tensor
+    chains: Chains,
+    pieces: Sequence[_Piece],
+    source: BoundaryTensor,
+    ends: tuple[str, str],
+    tensor: VectorTensor,
 ) -> None:
     """Pieces that move alike, added to what stands in the rows of the tensor `ends[1]`."""
     into, before = ends
@@ -306,7 +320,7 @@ def _move(
     chains.write(f"{tensor.name}.moved", value, Rows(into, targets))
 
 
-def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
+def _pieces(kernel: str, sources: Sequence[BoundaryTensor], wanted: BoundaryTensor) -> list[_Piece]:
     """What every row wanted takes from every row written, by rows."""
     target, lane = _places(wanted)
     places = wanted.elements()
@@ -342,7 +356,7 @@ def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
     return pieces
 
 
-def _places(held: Held) -> tuple[Ints, Ints]:
+def _places(held: BoundaryTensor) -> tuple[Ints, Ints]:
     """(row, lane) of every element of a tensor in order."""
     *lead, last = held.shape
     elements = np.arange(prod(held.shape), dtype=np.int64)
@@ -350,7 +364,7 @@ def _places(held: Held) -> tuple[Ints, Ints]:
     return at // LANES * prod(lead) + place, at % LANES
 
 
-def _used(held: Held) -> Mapping[int, int]:
+def _used(held: BoundaryTensor) -> Mapping[int, int]:
     """How many lanes of each row of a tensor hold elements."""
     rows, counts = np.unique(_places(held)[0], return_counts=True)
     return dict(zip(rows.tolist(), counts.tolist(), strict=True))

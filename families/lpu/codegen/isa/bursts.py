@@ -40,7 +40,7 @@ from tilesmith.families.lpu.codegen.dataflow import Operation
 Table = NDArray[np.void]
 
 
-class Op(IntEnum):
+class BurstOp(IntEnum):
     """What a burst's instruction does."""
 
     READ = 0
@@ -57,7 +57,7 @@ class Op(IntEnum):
     RECEIVE = auto()
 
 
-MEMORY_OPS = (Op.READ, Op.WRITE, Op.GATHER)
+MEMORY_OPS = (BurstOp.READ, BurstOp.WRITE, BurstOp.GATHER)
 
 BURST = np.dtype(
     [
@@ -72,7 +72,7 @@ of MEM are meant to be, rows `row + i * pitch` of a tensor; `chain`: whose instr
 
 
 @dataclass(frozen=True)
-class Group:
+class StreamGroup:
     """Streams that carry a value, the least significant byte first.
 
     Attributes:
@@ -104,8 +104,8 @@ class Unit:
     """
 
     place: int
-    inputs: tuple[Group, ...] = ()
-    outputs: tuple[Group, ...] = ()
+    inputs: tuple[StreamGroup, ...] = ()
+    outputs: tuple[StreamGroup, ...] = ()
     plane: int = -1
     k: int = 0
     dtype: str = ""
@@ -135,7 +135,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """A tensor of a program, as the host sees it: `DTYPES` rows of 320 elements; `parts`: as
     `dataflow.Tensor` has them."""
 
@@ -147,7 +147,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class BurstSchedule:
     """A program for one chip.
 
     Attributes:
@@ -162,7 +162,7 @@ class Schedule:
     chip: Chip
     table: Table
     units: tuple[Unit, ...]
-    places: tuple[Place, ...]
+    places: tuple[TensorPlace, ...]
     regions: tuple[Region, ...]
     chains: tuple[str, ...]
     order: tuple[int, ...] = ()
@@ -177,7 +177,7 @@ class Schedule:
         ends = [0]
         for op in np.unique(table["op"]):
             mine = table["op"] == op
-            ends.append(int(issued[mine].max()) + latency(self.chip, Op(op)))
+            ends.append(int(issued[mine].max()) + latency(self.chip, BurstOp(op)))
         return max(ends) + self.chip.tiles
 
     @property
@@ -190,15 +190,15 @@ class Schedule:
 
 
 _LATENCIES = {
-    Op.READ: "read", Op.WRITE: "write", Op.GATHER: "gather", Op.MOVE: "product",
-    Op.ACCUMULATE: "accumulate", Op.ALU: "alu", Op.SHUFFLE: "shuffle",
-    Op.TRANSPOSE: "transpose", Op.SEND: "link",
+    BurstOp.READ: "read", BurstOp.WRITE: "write", BurstOp.GATHER: "gather", BurstOp.MOVE: "product",
+    BurstOp.ACCUMULATE: "accumulate", BurstOp.ALU: "alu", BurstOp.SHUFFLE: "shuffle",
+    BurstOp.TRANSPOSE: "transpose", BurstOp.SEND: "link",
 }  # fmt: skip
 
 
-def latency(chip: Chip, op: Op) -> int:
+def latency(chip: Chip, op: BurstOp) -> int:
     """Cycles from an instruction's issue to its result (d_func)."""
-    if op == Op.INSTALL:
+    if op == BurstOp.INSTALL:
         return chip.install
     return chip.delay(_LATENCIES[op]) if op in _LATENCIES else 1
 

@@ -15,11 +15,18 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Operation
-from tilesmith.families.lpu.codegen.isa.bursts import BURST, Group, Place, Region, Schedule, Unit
+from tilesmith.families.lpu.codegen.isa.bursts import (
+    BURST,
+    BurstSchedule,
+    Region,
+    StreamGroup,
+    TensorPlace,
+    Unit,
+)
 from tilesmith.search_space.support.errors import ModelError
 
 
-def to_bytes(schedule: Schedule) -> bytes:
+def to_bytes(schedule: BurstSchedule) -> bytes:
     """A schedule as bytes."""
     head = {
         "name": schedule.name,
@@ -41,7 +48,7 @@ def _unit(unit: Unit) -> dict[str, Any]:
     } | {"place": unit.place}
 
 
-def from_bytes(content: bytes, chip: Chip) -> Schedule:
+def from_bytes(content: bytes, chip: Chip) -> BurstSchedule:
     """The schedule that `to_bytes` wrote.
 
     Raises:
@@ -53,12 +60,12 @@ def from_bytes(content: bytes, chip: Chip) -> Schedule:
         table = np.frombuffer(binary, BURST)
         if len(table) != head["rows"]:
             raise ValueError(f"{len(table)} bursts where {head['rows']} are declared")
-        schedule = Schedule(
+        schedule = BurstSchedule(
             str(head["name"]),
             chip,
             table,
             tuple(_read_unit(unit) for unit in head["units"]),
-            tuple(Place(*place) for place in head["places"]),
+            tuple(TensorPlace(*place) for place in head["places"]),
             tuple(_region(*region) for region in head["regions"]),
             tuple(head["chains"]),
             tuple(int(place) for place in head["order"]),
@@ -77,7 +84,7 @@ def _region(tensor: str, first: int, rows: int, homes: Any, zeros: bool) -> Regi
 def _read_unit(raw: dict[str, Any]) -> Unit:
     fields = dict(raw)
     for name in ("inputs", "outputs"):
-        groups = (Group(**{**g, "streams": tuple(g["streams"])}) for g in raw.get(name, ()))
+        groups = (StreamGroup(**{**g, "streams": tuple(g["streams"])}) for g in raw.get(name, ()))
         fields[name] = tuple(groups)
     operations = (
         Operation(**{**o, "operands": tuple(o["operands"])}) for o in raw.get("operations", ())
@@ -88,7 +95,7 @@ def _read_unit(raw: dict[str, Any]) -> Unit:
     return Unit(**fields)
 
 
-def _numbers(schedule: Schedule) -> None:
+def _numbers(schedule: BurstSchedule) -> None:
     """Numbers that are used as indices."""
     table = schedule.table
     for name, most in (

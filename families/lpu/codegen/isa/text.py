@@ -12,26 +12,32 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, Group, Op, Schedule, Unit
+from tilesmith.families.lpu.codegen.isa.bursts import (
+    MEMORY_OPS,
+    BurstOp,
+    BurstSchedule,
+    StreamGroup,
+    Unit,
+)
 
 
-def group_text(group: Group) -> str:
+def group_text(group: StreamGroup) -> str:
     """`E3 E4 float16`"""
     way = "WE"[group.east]
     end = "." if group.last else ""
     return f"{' '.join(f'{way}{stream}{end}' for stream in group.streams)} {group.dtype}"
 
 
-def burst_text(schedule: Schedule, row: int) -> str:
+def burst_text(schedule: BurstSchedule, row: int) -> str:
     """One burst, without its cycle."""
     burst = schedule.table[row]
-    op, step = Op(int(burst["op"])), int(burst["step"])
+    op, step = BurstOp(int(burst["op"])), int(burst["step"])
     parts = [schedule.chip.queues[int(burst["queue"])], op.name.lower()]
     if op in MEMORY_OPS:
         parts.append(f"bank {burst['bank']} word {burst['address']}{step:+d}")
         end = "." if burst["last"] else ""
         stream = f"{'WE'[int(burst['east'])]}{burst['stream']}{end}"
-        parts.append(f"<- {stream}" if op == Op.WRITE else f"-> {stream}")
+        parts.append(f"<- {stream}" if op == BurstOp.WRITE else f"-> {stream}")
     if burst["unit"] >= 0:
         parts.append(_unit_text(op, schedule.units[int(burst["unit"])], step))
     count, interval = int(burst["count"]), int(burst["interval"])
@@ -40,32 +46,32 @@ def burst_text(schedule: Schedule, row: int) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _unit_text(op: Op, unit: Unit, step: int) -> str:
+def _unit_text(op: BurstOp, unit: Unit, step: int) -> str:
     ins = ", ".join(group_text(group) for group in unit.inputs)
     outs = ", ".join(group_text(group) for group in unit.outputs)
     what = ""
     match op:
-        case Op.LOAD:
+        case BurstOp.LOAD:
             what = f"{step} rows of {unit.k}"
-        case Op.MOVE:
+        case BurstOp.MOVE:
             what = f"k {unit.first}:{unit.k}" if unit.first else f"k {unit.k}"
-        case Op.ALU:
+        case BurstOp.ALU:
             operation = unit.operations[step]
             names = (f"%{o}" if o >= 0 else str(operation.immediate) for o in operation.operands)
             operands = " ".join(names)
             what = f"%{len(unit.inputs) + step} = {operation.function} {operands} {operation.dtype}"
-        case Op.SHUFFLE:
+        case BurstOp.SHUFFLE:
             what = unit.kind
-        case Op.GATHER:
+        case BurstOp.GATHER:
             what = f"of {unit.k} rows by"
-        case Op.SEND | Op.RECEIVE:
+        case BurstOp.SEND | BurstOp.RECEIVE:
             what = f"link {unit.link}"
         case _:
             pass
     return " ".join(part for part in (what, ins, f"-> {outs}" if outs else "") if part)
 
 
-def lines(schedule: Schedule) -> Iterator[str]:
+def lines(schedule: BurstSchedule) -> Iterator[str]:
     """The whole program: tensors first, then bursts by cycle and queue."""
     yield f"schedule {schedule.name} on {schedule.chip.target.name}: {schedule.cycles} cycles"
     for place in schedule.places:
@@ -76,6 +82,6 @@ def lines(schedule: Schedule) -> Iterator[str]:
         yield f"{int(table['cycle'][row]):8d}  {burst_text(schedule, row)}  ; {chain}"
 
 
-def to_text(schedule: Schedule) -> str:
+def to_text(schedule: BurstSchedule) -> str:
     """The program as text."""
     return "\n".join(lines(schedule)) + "\n"

@@ -36,7 +36,7 @@ from tilesmith.families.lpu.codegen.scheduling.rigid import interval_of
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CycleBounds:
     """Least cycles, by what they are for."""
 
     cycles: Mapping[str, int]
@@ -50,7 +50,7 @@ class Bounds:
         return max(self.cycles, key=lambda name: self.cycles[name])
 
 
-def bounds(flow: Dataflow, chip: Chip) -> Bounds:
+def bounds(flow: Dataflow, chip: Chip) -> CycleBounds:
     """Bounds of a program."""
     work = dict.fromkeys(("mxm", "vxm", "mem", "streams"), 0.0)
     spans = []
@@ -75,7 +75,7 @@ def bounds(flow: Dataflow, chip: Chip) -> Bounds:
     parts = {"mxm": 4, "vxm": chip.alus, "mem": chip.slices, "streams": 2 * chip.streams}
     cycles = {name: int(-(-work[name] // parts[name])) + fill for name in work}
     cycles["path"] = max(_ends(flow, chip, spans), default=0) + fill
-    return Bounds(cycles)
+    return CycleBounds(cycles)
 
 
 def _paced(chain: Chain) -> list[tuple[str, Ints]]:

@@ -15,11 +15,11 @@ from tilesmith.families.lpu.codegen.dataflow import (
     inputs_of,
     outputs_of,
 )
-from tilesmith.families.lpu.codegen.isa.bursts import Group, Op, Region, Unit, depths
-from tilesmith.families.lpu.codegen.scheduling.readiness import Request, Settled, issue
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, Region, StreamGroup, Unit, depths
+from tilesmith.families.lpu.codegen.scheduling.readiness import SettledStart, StartRequest, issue
 from tilesmith.families.lpu.codegen.scheduling.requests import UNIT_KINDS, ChainRequest, LoadRequest
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board, Homes
-from tilesmith.families.lpu.codegen.scheduling.rigid import Access, Flow, Rigid
+from tilesmith.families.lpu.codegen.scheduling.rigid import Rigid, RowAccess, StreamFlow
 
 Row = tuple[int, ...]
 """As `isa.bursts.BURST`."""
@@ -30,7 +30,7 @@ NO_ROW = (-1, 0, 0, 0)
 
 
 @dataclass
-class Emitter:
+class BurstEmitter:
     """Rows (`isa.bursts.BURST`) and units so far; `chain` numbers the one being emitted, `tensors`
     those that were named."""
 
@@ -45,12 +45,14 @@ class Emitter:
         return len(self.units) - 1
 
     def burst(
-        self, op: Op, queue: int, cycle: int, pace: tuple[int, int], unit: int, step: int = 0
+        self, op: BurstOp, queue: int, cycle: int, pace: tuple[int, int], unit: int, step: int = 0
     ) -> None:
         """A burst of a unit; `pace`: count and interval."""
         self.rows.append((op, queue, cycle, *pace, self.chain, 0, 0, step, 0, 0, 0, unit, *NO_ROW))
 
-    def accesses(self, request: Request, settled: Settled, lasts: dict[Access, bool]) -> None:
+    def accesses(
+        self, request: StartRequest, settled: SettledStart, lasts: dict[RowAccess, bool]
+    ) -> None:
         """Reads, writes and gathers."""
         start = settled.start
         for access in request.accesses:
@@ -63,7 +65,7 @@ class Emitter:
                 for byte, words in enumerate(homes):
                     cycle = start + issue(self.board, access, words.slice)
                     self.rows.append((
-                        Op.WRITE if access.write else Op.READ,
+                        BurstOp.WRITE if access.write else BurstOp.READ,
                         words.slice,
                         cycle + piece.first * request.interval,
                         piece.length,
@@ -84,7 +86,7 @@ class Emitter:
             if access.index is not None:
                 self.gather(request, access, settled)
 
-    def gather(self, request: Request, access: Access, settled: Settled) -> None:
+    def gather(self, request: StartRequest, access: RowAccess, settled: SettledStart) -> None:
         """A gather's bursts: each byte plane by the same numbers."""
         start = settled.start
         assert access.index is not None, "the caller looked"
@@ -93,7 +95,8 @@ class Emitter:
         ahead = 1 if index.east else -1
         far = max(places[words.slice] * ahead for words in homes)
         group = {
-            last: Group(index.east, tuple(index.streams), "int32", last) for last in (False, True)
+            last: StreamGroup(index.east, tuple(index.streams), "int32", last)
+            for last in (False, True)
         }
         for byte, words in enumerate(homes):
             place = places[words.slice]
@@ -102,30 +105,30 @@ class Emitter:
             cycle = start + issue(self.board, access, words.slice)
             stream = access.flow.streams[access.offset + byte]
             self.rows.append((
-                Op.GATHER, words.slice, cycle, request.count, request.interval, self.chain,
+                BurstOp.GATHER, words.slice, cycle, request.count, request.interval, self.chain,
                 words.bank, words.address + piece.word, 1, stream, access.flow.east, 0, unit,
                 self.tensors[access.tensor], int(access.rows[0]), 1, byte,
             ))  # fmt: skip
 
-    def load(self, request: LoadRequest, settled: Settled, k: int, install: int) -> None:
+    def load(self, request: LoadRequest, settled: SettledStart, k: int, install: int) -> None:
         """LW and IW of one product's weights."""
         flow, chip = request.flow, self.board.chip
         assert flow is not None, "a load has a flow"
         self.accesses(request, settled, {})
         size = DTYPES[flow.dtype]
         groups = tuple(
-            Group(flow.east, tuple(flow.streams[n : n + size]), flow.dtype, True)
+            StreamGroup(flow.east, tuple(flow.streams[n : n + size]), flow.dtype, True)
             for n in range(0, len(flow.streams), size)
         )
         unit = self.unit(
             Unit(flow.stops[0], inputs=groups, plane=request.plane, k=k, dtype=flow.dtype)
         )
         queue = chip.mxm_queue(request.plane, "load")
-        self.burst(Op.LOAD, queue, settled.start, (request.count, 1), unit, request.rows)
+        self.burst(BurstOp.LOAD, queue, settled.start, (request.count, 1), unit, request.rows)
         queue = chip.mxm_queue(request.plane, "install")
-        self.burst(Op.INSTALL, queue, install, (1, 1), unit)
+        self.burst(BurstOp.INSTALL, queue, install, (1, 1), unit)
 
-    def emit(self, plan: Rigid, request: ChainRequest, settled: Settled) -> None:
+    def emit(self, plan: Rigid, request: ChainRequest, settled: SettledStart) -> None:
         """All of a chain but its weights."""
         start = settled.start
         ends = {flow: _ends(self.board, request, settled, flow) for flow in request.flows}
@@ -141,24 +144,24 @@ class Emitter:
                 self.operand(plan, number, operand, ends) for operand in range(len(inputs_of(step)))
             )
             outs = tuple(
-                Group(flow.east, tuple(flow.streams), flow.dtype)
+                StreamGroup(flow.east, tuple(flow.streams), flow.dtype)
                 for output in range(outputs_of(step))
                 for flow in plan.outs.get((number, output), ())
             )
             self.step(plan, number, (groups, outs), (start, labels.get(number, [])))
 
     def operand(
-        self, plan: Rigid, number: int, operand: int, ends: dict[Flow, tuple[int, object]]
-    ) -> Group:
+        self, plan: Rigid, number: int, operand: int, ends: dict[StreamFlow, tuple[int, object]]
+    ) -> StreamGroup:
         flow, place = plan.feeds[number, operand], plan.places[number]
         last = ends[flow][1] == "unit" and ends[flow][0] == place
-        return Group(flow.east, tuple(flow.streams), flow.dtype, last)
+        return StreamGroup(flow.east, tuple(flow.streams), flow.dtype, last)
 
     def step(
         self,
         plan: Rigid,
         number: int,
-        groups: tuple[tuple[Group, ...], tuple[Group, ...]],
+        groups: tuple[tuple[StreamGroup, ...], tuple[StreamGroup, ...]],
         chosen: tuple[int, list[tuple[int, int]]],
     ) -> None:
         """The bursts of one unit."""
@@ -170,10 +173,10 @@ class Emitter:
             case Product(first=first, k=k):
                 plane, dtype = plan.choice.planes[number], ins[0].dtype
                 unit = self.unit(Unit(place, ins[:1], plane=plane, k=k, dtype=dtype, first=first))
-                self.burst(Op.MOVE, chip.mxm_queue(plane, "move"), cycle, pace, unit)
+                self.burst(BurstOp.MOVE, chip.mxm_queue(plane, "move"), cycle, pace, unit)
                 unit = self.unit(Unit(place, ins[1:], outs, plane=plane, k=k, dtype=dtype))
                 queue = chip.mxm_queue(plane, "accumulate")
-                self.burst(Op.ACCUMULATE, queue, cycle + chip.delay("product"), pace, unit)
+                self.burst(BurstOp.ACCUMULATE, queue, cycle + chip.delay("product"), pace, unit)
             case Compute():
                 operations = plan.operations[number]
                 unit = self.unit(
@@ -182,26 +185,28 @@ class Emitter:
                 level = depths(len(ins), operations)
                 for at, line in lines:
                     when = cycle + level[at] * chip.delay("alu")
-                    self.burst(Op.ALU, chip.vxm_queue + line, when, pace, unit, at)
+                    self.burst(BurstOp.ALU, chip.vxm_queue + line, when, pace, unit, at)
             case Shuffle(kind=kind, lanes=lanes):
                 unit = self.unit(Unit(place, ins, outs, lanes=lanes, kind=kind))
                 queue = chip.sxm_queue(place > 0, UNIT_KINDS[kind]) + lines[0][1]
-                self.burst(Op.SHUFFLE, queue, cycle, pace, unit)
+                self.burst(BurstOp.SHUFFLE, queue, cycle, pace, unit)
             case Transpose():
                 wanted = tuple(o for o in range(16) if plan.outs.get((number, o)))
                 unit = self.unit(Unit(place, ins, outs, results=wanted))
                 for byte, (_, line) in enumerate(lines):
                     queue = chip.sxm_queue(place > 0, "transposer") + line
-                    self.burst(Op.TRANSPOSE, queue, cycle, pace, unit, byte)
+                    self.burst(BurstOp.TRANSPOSE, queue, cycle, pace, unit, byte)
             case Send(link=link) | Receive(link=link):
-                op = Op.SEND if isinstance(step, Send) else Op.RECEIVE
+                op = BurstOp.SEND if isinstance(step, Send) else BurstOp.RECEIVE
                 unit = self.unit(Unit(place, ins, outs, link=link))
                 self.burst(op, chip.link_queue(link), cycle, pace, unit)
             case _:
                 pass
 
 
-def _ends(board: Board, request: Request, settled: Settled, flow: Flow) -> tuple[int, object]:
+def _ends(
+    board: Board, request: StartRequest, settled: SettledStart, flow: StreamFlow
+) -> tuple[int, object]:
     """Who takes a flow's tokens last, and where: "unit", "all" (each of its writes), one access, or
     nobody, so that what is left of it travels to the end."""
     ahead = 1 if flow.east else -1

@@ -12,10 +12,10 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import Ints
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board, Homes
-from tilesmith.families.lpu.codegen.scheduling.resources.calendars import Line
+from tilesmith.families.lpu.codegen.scheduling.resources.calendars import BusyIntervals
 from tilesmith.families.lpu.codegen.scheduling.resources.memory import Words
-from tilesmith.families.lpu.codegen.scheduling.resources.pieces import Piece, pieces
-from tilesmith.families.lpu.codegen.scheduling.rigid import Access, Flow
+from tilesmith.families.lpu.codegen.scheduling.resources.pieces import WordPiece, pieces
+from tilesmith.families.lpu.codegen.scheduling.rigid import RowAccess, StreamFlow
 
 Spans = dict[int, list[tuple[int, int]]]
 """By stripe, stretches of vectors: first, and behind the last."""
@@ -31,7 +31,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(eq=False)
-class Request:
+class StartRequest:
     """What has to fit together, relative to a start.
 
     Attributes:
@@ -46,13 +46,13 @@ class Request:
     name: str
     count: int
     interval: int
-    flows: list[Flow]
-    accesses: list[Access]
-    units: list[tuple[Line, int, int]] = field(default_factory=list)
-    pools: list[tuple[Sequence[Line], int, int]] = field(default_factory=list)
+    flows: list[StreamFlow]
+    accesses: list[RowAccess]
+    units: list[tuple[BusyIntervals, int, int]] = field(default_factory=list)
+    pools: list[tuple[Sequence[BusyIntervals], int, int]] = field(default_factory=list)
     floor: int = 0
-    cut: dict[Access, tuple[Piece, ...]] = field(default_factory=dict)
-    spans: dict[Access, list[tuple[int, Spans]]] = field(default_factory=dict)
+    cut: dict[RowAccess, tuple[WordPiece, ...]] = field(default_factory=dict)
+    spans: dict[RowAccess, list[tuple[int, Spans]]] = field(default_factory=dict)
 
     @property
     def first(self) -> int:
@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(eq=False)
-class Settled:
+class SettledStart:
     """A start, and what was chosen for it.
 
     Attributes:
@@ -75,10 +75,10 @@ class Settled:
     chosen: list[int]
     taken: list[Taken]
     placed: dict[tuple[str, int, bool], list[Homes]]
-    homes: dict[tuple[Access, int], Homes]
+    homes: dict[tuple[RowAccess, int], Homes]
 
 
-def issue(board: Board, access: Access, number: int) -> int:
+def issue(board: Board, access: RowAccess, number: int) -> int:
     """The cycle a slice issues an access of vector 0 in, relative to the start."""
     chip = board.chip
     cell = access.flow.cell(chip.places[number])
@@ -91,7 +91,7 @@ FAR_APART = 8
 """Vectors from one access of a slice to the next, from which on others may use it in between."""
 
 
-def spans_of(board: Board, request: Request, access: Access) -> list[tuple[int, Spans]]:
+def spans_of(board: Board, request: StartRequest, access: RowAccess) -> list[tuple[int, Spans]]:
     """Blocks of an access, with the vectors of each stripe; all of a block in one home. Rows are
     cut into pieces, once."""
     known = request.spans.get(access)
@@ -102,7 +102,7 @@ def spans_of(board: Board, request: Request, access: Access) -> list[tuple[int, 
     return known
 
 
-def _spans(request: Request, access: Access) -> list[tuple[int, Spans]]:
+def _spans(request: StartRequest, access: RowAccess) -> list[tuple[int, Spans]]:
     if access.index is not None:  # any row, all the time
         return [(request.cut[access][0].block, {0: [(0, request.count)]})]
     if access.scattered and access.vectors is not None:
@@ -129,7 +129,7 @@ def ready_rows(board: Board, tensor: str) -> Ints:
     return ready if parts == 1 else np.repeat(ready.reshape(-1, parts).max(axis=1), parts)
 
 
-def earliest(board: Board, request: Request, reads: bool = True) -> int:
+def earliest(board: Board, request: StartRequest, reads: bool = True) -> int:
     """The start before which rows are not written yet, or still to be read, or units may not begin
     by the floor."""
     start = max(0, request.floor - request.first) if request.floor else 0
@@ -156,7 +156,7 @@ def earliest(board: Board, request: Request, reads: bool = True) -> int:
     return start
 
 
-def mark(board: Board, request: Request, access: Access, start: int) -> None:
+def mark(board: Board, request: StartRequest, access: RowAccess, start: int) -> None:
     """Note when rows are written, or read until."""
     if access.tensor not in board.ready:
         return

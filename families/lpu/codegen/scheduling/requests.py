@@ -10,18 +10,18 @@ import numpy as np
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import (
     DTYPES,
+    ChainValue,
     Compute,
     Product,
     Receive,
     Send,
     Shuffle,
     Transpose,
-    Value,
 )
 from tilesmith.families.lpu.codegen.isa.bursts import depths
-from tilesmith.families.lpu.codegen.scheduling.readiness import Request
+from tilesmith.families.lpu.codegen.scheduling.readiness import StartRequest
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board
-from tilesmith.families.lpu.codegen.scheduling.rigid import Access, Flow, Rigid
+from tilesmith.families.lpu.codegen.scheduling.rigid import Rigid, RowAccess, StreamFlow
 
 UNIT_KINDS = {
     "shift": "shifter", "rotate": "distributor", "distribute": "distributor", "permute": "permuter",
@@ -37,7 +37,7 @@ class Label(NamedTuple):
 
 
 @dataclass(eq=False)
-class ChainRequest(Request):
+class ChainRequest(StartRequest):
     """A chain's request; `labels` go with `pools`."""
 
     labels: list[Label] = field(default_factory=list)
@@ -76,7 +76,7 @@ def chain_request(board: Board, plan: Rigid) -> ChainRequest:
 
 
 @dataclass(eq=False)
-class LoadRequest(Request):
+class LoadRequest(StartRequest):
     """Weights of one product into the load buffer of a plane.
 
     Attributes:
@@ -88,7 +88,7 @@ class LoadRequest(Request):
     plane: int = 0
     rows: int = 0
     width: int = 1
-    flow: Flow | None = None
+    flow: StreamFlow | None = None
 
 
 def load_request(board: Board, plan: Rigid, number: int, dtype: str) -> LoadRequest:
@@ -100,12 +100,12 @@ def load_request(board: Board, plan: Rigid, number: int, dtype: str) -> LoadRequ
     rows, layout = step.weights.numbers, board.layouts[step.weights.tensor]
     width = rows_at_once(rows, layout.block, layout.stripes, chip, DTYPES[dtype])
     count, size = -(-len(rows) // width), DTYPES[dtype]
-    flow = Flow(Value(number), east, -chip.mxm_place, width * size, dtype, stops=[place])
+    flow = StreamFlow(ChainValue(number), east, -chip.mxm_place, width * size, dtype, stops=[place])
     (side,) = board.side(step.weights.tensor, int(rows[0]), east)[-1:]
     if east in board.side(step.weights.tensor, int(rows[0]), east):
         side = east
     accesses = [
-        Access(
+        RowAccess(
             number, flow, step.weights.tensor, rows[first::width], False, side,
             np.arange(len(rows[first::width]), dtype=np.int64), first * size,
         )

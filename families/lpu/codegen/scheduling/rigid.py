@@ -15,6 +15,7 @@ from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import (
     DTYPES,
     Chain,
+    ChainValue,
     Compute,
     Gather,
     Ints,
@@ -27,7 +28,6 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Shuffle,
     Step,
     Transpose,
-    Value,
     Write,
     inputs_of,
 )
@@ -49,7 +49,7 @@ class Choice:
 
 
 @dataclass(eq=False)
-class Flow:
+class StreamFlow:
     """A value on streams in one direction.
 
     Attributes:
@@ -59,7 +59,7 @@ class Flow:
         streams, way: once found, and the stretches they are taken on.
     """
 
-    value: Value
+    value: ChainValue
     east: bool
     tau: int
     width: int
@@ -75,7 +75,7 @@ class Flow:
 
 
 @dataclass(eq=False)
-class Access:
+class RowAccess:
     """Rows of one copy of a tensor, read, written or gathered by a chain.
 
     Attributes:
@@ -87,14 +87,14 @@ class Access:
     """
 
     step: int
-    flow: Flow
+    flow: StreamFlow
     tensor: str
     rows: Ints
     write: bool
     side: bool
     vectors: Ints | None = None
     offset: int = 0
-    index: Flow | None = None
+    index: StreamFlow | None = None
     scattered: bool = False
     home: int = 0
 
@@ -117,10 +117,10 @@ class Rigid:
     interval: int
     times: list[int | None]
     places: list[int | None]
-    flows: list[Flow] = field(default_factory=list)
-    accesses: list[Access] = field(default_factory=list)
-    feeds: dict[tuple[int, int], Flow] = field(default_factory=dict)
-    outs: dict[tuple[int, int], list[Flow]] = field(default_factory=dict)
+    flows: list[StreamFlow] = field(default_factory=list)
+    accesses: list[RowAccess] = field(default_factory=list)
+    feeds: dict[tuple[int, int], StreamFlow] = field(default_factory=dict)
+    outs: dict[tuple[int, int], list[StreamFlow]] = field(default_factory=dict)
     operations: dict[int, tuple[Operation, ...]] = field(default_factory=dict)
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -134,7 +134,7 @@ class UnfitError(CodegenError):
     """A choice of units under which operands do not meet."""
 
 
-def interval_of(chain: Chain, types: dict[Value, str], chip: Chip) -> int:
+def interval_of(chain: Chain, types: dict[ChainValue, str], chip: Chip) -> int:
     """Cycles between vectors: what the slowest of a chain's units takes."""
     slowest = 1
     for step in chain.steps:
@@ -186,7 +186,9 @@ def place_of(step: Step, number: int, choice: Choice, chip: Chip) -> int | None:
             return None
 
 
-def rigid(chain: Chain, types: dict[Value, str], chip: Chip, choice: Choice, sides: Sides) -> Rigid:
+def rigid(
+    chain: Chain, types: dict[ChainValue, str], chip: Chip, choice: Choice, sides: Sides
+) -> Rigid:
     """Fix a chain's times.
 
     Raises:
@@ -240,7 +242,7 @@ def _times(chain: Chain, chip: Chip, places: list[int | None]) -> list[int | Non
     return times
 
 
-def _consumers(plan: Rigid, value: Value) -> list[tuple[int, int]]:
+def _consumers(plan: Rigid, value: ChainValue) -> list[tuple[int, int]]:
     """(step, operand) pairs that take a value."""
     return [
         (number, operand)
@@ -254,12 +256,12 @@ def _read(
     plan: Rigid,
     number: int,
     parts: list[tuple[str, Ints, Ints | None]],
-    types: dict[Value, str],
+    types: dict[ChainValue, str],
     sides: Sides,
 ) -> None:
     """Flows of a read: one for each direction and tau that it is needed at."""
-    (tensor, rows, _), value = parts[0], Value(number)
-    flows: dict[tuple[bool, int], Flow] = {}
+    (tensor, rows, _), value = parts[0], ChainValue(number)
+    flows: dict[tuple[bool, int], StreamFlow] = {}
     for step, operand in _consumers(plan, value):
         place = plan.places[step]
         if place is None:  # the index of a gather, which asks for it itself
@@ -277,30 +279,30 @@ def _read(
             continue
         for turn, (name, numbers, vectors) in enumerate(parts):
             plan.accesses.append(
-                Access(number, flow, name, numbers, False, side, vectors, scattered=turn > 0)
+                RowAccess(number, flow, name, numbers, False, side, vectors, scattered=turn > 0)
             )
 
 
 def _flow_to(
-    flows: dict[tuple[bool, int], Flow],
+    flows: dict[tuple[bool, int], StreamFlow],
     plan: Rigid,
-    value: Value,
+    value: ChainValue,
     to: tuple[int, int, bool],
-    types: dict[Value, str],
-) -> Flow:
+    types: dict[ChainValue, str],
+) -> StreamFlow:
     """The flow that brings a value from MEM of a side to a place at a time."""
     place, time, side = to
     east = place > 0 if place else not side
     tau = time - place if east else time + place
     if (east, tau) not in flows:
         dtype = types[value]
-        flow = flows[east, tau] = Flow(value, east, tau, DTYPES[dtype], dtype)
+        flow = flows[east, tau] = StreamFlow(value, east, tau, DTYPES[dtype], dtype)
         plan.flows.append(flow)
     return flows[east, tau]
 
 
 def _gather(
-    plan: Rigid, number: int, step: Gather, types: dict[Value, str], chip: Chip, sides: Sides
+    plan: Rigid, number: int, step: Gather, types: dict[ChainValue, str], chip: Chip, sides: Sides
 ) -> None:
     """A gather flows as a read does; its index goes the same way, so much earlier."""
     index = plan.chain.steps[step.index.step]
@@ -311,25 +313,27 @@ def _gather(
     _read(plan, number, [(step.table, table.numbers, None)], types, sides)
     for access in plan.accesses[before:]:
         flow = access.flow
-        ahead = Flow(step.index, flow.east, flow.tau - chip.delay("gather"), 4, "int32")
+        ahead = StreamFlow(step.index, flow.east, flow.tau - chip.delay("gather"), 4, "int32")
         plan.flows.append(ahead)
         access.index = ahead
         held = sides(index.rows.tensor, int(index.rows.numbers[0]), access.side)
         side = access.side if access.side in held else held[0]
         plan.accesses.append(
-            Access(step.index.step, ahead, index.rows.tensor, index.rows.numbers, False, side)
+            RowAccess(step.index.step, ahead, index.rows.tensor, index.rows.numbers, False, side)
         )
 
 
-def _outputs(plan: Rigid, number: int, types: dict[Value, str], chip: Chip, sides: Sides) -> None:
+def _outputs(
+    plan: Rigid, number: int, types: dict[ChainValue, str], chip: Chip, sides: Sides
+) -> None:
     """Flows of a unit's results, each way they are wanted."""
     step, here = plan.chain.steps[number], plan.places[number]
     assert here is not None, "units have places"
     outputs = sorted({v.output for s in plan.chain.steps for v in inputs_of(s) if v.step == number})
     for output in outputs:
-        value = Value(number, output)
+        value = ChainValue(number, output)
         time = (plan.times[number] or 0) + delay_of(step, output, chip)
-        ways: dict[bool, Flow] = {}
+        ways: dict[bool, StreamFlow] = {}
         for taker, operand in _consumers(plan, value):
             write = plan.chain.steps[taker]
             if isinstance(write, Write):
@@ -339,7 +343,7 @@ def _outputs(plan: Rigid, number: int, types: dict[Value, str], chip: Chip, side
                     flow = _way(ways, plan, value, (here, time, (1 if side else -1)), types)
                     rows, home = write.rows, held[:turn].count(side)
                     plan.accesses.append(
-                        Access(taker, flow, rows.tensor, rows.numbers, True, side, home=home)
+                        RowAccess(taker, flow, rows.tensor, rows.numbers, True, side, home=home)
                     )
                 continue
             place = plan.places[taker]
@@ -361,12 +365,12 @@ def _aside(plan: Rigid, step: Step) -> bool | None:
 
 
 def _way(
-    ways: dict[bool, Flow],
+    ways: dict[bool, StreamFlow],
     plan: Rigid,
-    value: Value,
+    value: ChainValue,
     at: tuple[int, int, int],
-    types: dict[Value, str],
-) -> Flow:
+    types: dict[ChainValue, str],
+) -> StreamFlow:
     """The flow of a result from `here` towards a place (of MEM: any on its side)."""
     here, time, towards = at
     outermost = isinstance(plan.chain.steps[value.step], Product | Receive)
@@ -379,7 +383,7 @@ def _way(
     if east not in ways:
         tau = time - here if east else time + here
         dtype = types[value]
-        ways[east] = Flow(value, east, tau, DTYPES[dtype], dtype, origin=here)
+        ways[east] = StreamFlow(value, east, tau, DTYPES[dtype], dtype, origin=here)
         plan.flows.append(ways[east])
     return ways[east]
 

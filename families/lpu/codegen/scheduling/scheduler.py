@@ -17,17 +17,17 @@ import numpy as np
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import (
     Chain,
+    ChainValue,
     Dataflow,
     Product,
     Read,
     Receive,
     Send,
-    Value,
     types_of,
 )
-from tilesmith.families.lpu.codegen.isa.bursts import BURST, Place, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BURST, BurstSchedule, TensorPlace
 from tilesmith.families.lpu.codegen.scheduling.copies import ClashError, with_copy
-from tilesmith.families.lpu.codegen.scheduling.emission import Emitter, region
+from tilesmith.families.lpu.codegen.scheduling.emission import BurstEmitter, region
 from tilesmith.families.lpu.codegen.scheduling.readiness import earliest
 from tilesmith.families.lpu.codegen.scheduling.requests import (
     ChainRequest,
@@ -59,7 +59,7 @@ Order = Literal["critical", "program"]
 
 
 @dataclass(frozen=True)
-class Options:
+class SchedulerOptions:
     """How the scheduler goes about it.
 
     Attributes:
@@ -98,14 +98,16 @@ class _Candidate:
     """
 
     number: int
-    types: dict[Value, str]
+    types: dict[ChainValue, str]
     plan: Rigid
     request: ChainRequest
     start: int
     idle: int
 
 
-def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedule:
+def schedule(
+    flow: Dataflow, chip: Chip, options: SchedulerOptions = SchedulerOptions()
+) -> BurstSchedule:
     """Place a program on a chip.
 
     By the longest way, tiles of a product grow side by side; what does not fit MEM that way is
@@ -117,7 +119,9 @@ def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedu
     return ordered(flow, chip, options)[0]
 
 
-def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+def ordered(
+    flow: Dataflow, chip: Chip, options: SchedulerOptions
+) -> tuple[BurstSchedule, SchedulerOptions]:
     """A schedule, and the options by which a program that is alike (`likeness`) has the same one
     without a search.
 
@@ -144,25 +148,25 @@ def ordered(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Opt
 
 
 class _Scheduler:
-    def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
+    def __init__(self, flow: Dataflow, chip: Chip, options: SchedulerOptions) -> None:
         chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
         self.flow = Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
         self.chains, self.order = list(chains), list(range(len(chains)))
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
         place_constants(self.board, always=options.constants_first)
-        self.emitter = Emitter(self.board)
+        self.emitter = BurstEmitter(self.board)
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}
         self.sent: dict[tuple[str, int], int] = {}
-        self.types: dict[int, dict[Value, str]] = {}
+        self.types: dict[int, dict[ChainValue, str]] = {}
         self.chosen: dict[int, Choice] = {}
         self.plans: dict[int, dict[tuple[int, ...], Plan]] = {}
         for chain in chains:
             for name in touched(chain):
                 self.users[name] += 1
 
-    def run(self) -> Schedule:
+    def run(self) -> BurstSchedule:
         chains = self.flow.chains
         before = predecessors(self.flow)
         durations = [
@@ -286,7 +290,7 @@ class _Scheduler:
             )
         return best[1]
 
-    def typed(self, number: int) -> dict[Value, str]:
+    def typed(self, number: int) -> dict[ChainValue, str]:
         """Types of what flows in a chain."""
         if number not in self.types:
             self.types[number] = types_of(self.chains[number], self.flow.tensors)
@@ -319,7 +323,7 @@ class _Scheduler:
         ]
         return max(starts) + request.first if starts else 0
 
-    def when(self, chain: Chain, types: dict[Value, str]) -> When:
+    def when(self, chain: Chain, types: dict[ChainValue, str]) -> When:
         """About when a chain's products may begin on planes, once its rows are there."""
         rows = 0
         for step in chain.steps:
@@ -340,7 +344,7 @@ class _Scheduler:
             return plane.free
         return max(plane.buffer_free + LOADING, plane.free) + self.chip.install
 
-    def free(self, plan: Rigid, types: dict[Value, str]) -> list[int]:
+    def free(self, plan: Rigid, types: dict[ChainValue, str]) -> list[int]:
         """About when each plane of a chain is free, with its weights, as a start of the chain."""
         cycles = []
         for number, step in enumerate(plan.chain.steps):
@@ -389,7 +393,7 @@ class _Scheduler:
                 self.board.homes_held[key[2]] -= len(words)
                 self.board.memory.give(words, until + 1, self.board.layouts[name].outer)
 
-    def finished(self) -> Schedule:
+    def finished(self) -> BurstSchedule:
         """The program as placed."""
         flow, board = self.flow, self.board
         table = np.array(self.emitter.rows, BURST)
@@ -402,9 +406,9 @@ class _Scheduler:
             for homes in several
         )
         places = tuple(
-            Place(t.name, t.rows, t.dtype, t.role, t.parts) for t in flow.tensors.values()
+            TensorPlace(t.name, t.rows, t.dtype, t.role, t.parts) for t in flow.tensors.values()
         )
-        return Schedule(
+        return BurstSchedule(
             flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
             tuple(chain.name for chain in self.chains), tuple(np.argsort(self.order).tolist()),
         )  # fmt: skip

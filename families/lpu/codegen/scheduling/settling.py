@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from tilesmith.families.lpu.codegen.scheduling.copies import ClashError
 from tilesmith.families.lpu.codegen.scheduling.readiness import (
-    Request,
-    Settled,
+    SettledStart,
     Spans,
+    StartRequest,
     Taken,
     issue,
     mark,
@@ -23,7 +23,7 @@ from tilesmith.families.lpu.codegen.scheduling.readiness import (
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Block, Board, Homes
 from tilesmith.families.lpu.codegen.scheduling.resources.calendars import STRETCHES, any_of
 from tilesmith.families.lpu.codegen.scheduling.resources.memory import Words
-from tilesmith.families.lpu.codegen.scheduling.rigid import Access, Flow
+from tilesmith.families.lpu.codegen.scheduling.rigid import RowAccess, StreamFlow
 from tilesmith.search_space.support.errors import CodegenError, NoRoomError
 
 RESIDENT = ("input", "constant", "state")
@@ -33,7 +33,7 @@ PROBES = 64
 MOST_TRIES = 10_000
 
 
-def settle(board: Board, request: Request, start: int) -> Settled:
+def settle(board: Board, request: StartRequest, start: int) -> SettledStart:
     """Find the earliest start from a cycle on. Streams of flows are filled in.
 
     Raises:
@@ -51,12 +51,14 @@ def settle(board: Board, request: Request, start: int) -> Settled:
             if later == start:
                 later = _streams(board, request, start, attempt)
                 if later == start:
-                    return Settled(start, chosen, attempt.taken, attempt.placed, attempt.chosen)
+                    return SettledStart(
+                        start, chosen, attempt.taken, attempt.placed, attempt.chosen
+                    )
         start = later
     raise CodegenError(f"chain '{request.name}' found no time at which everything it takes is free")
 
 
-def probe(board: Board, request: Request, start: int) -> int:
+def probe(board: Board, request: StartRequest, start: int) -> int:
     """About when a request can be met: when its units, and the ports of what is placed already, are
     free."""
     for _ in range(PROBES):
@@ -71,13 +73,13 @@ def probe(board: Board, request: Request, start: int) -> int:
     return start
 
 
-def _units(request: Request, start: int) -> int:
+def _units(request: StartRequest, start: int) -> int:
     for line, begin, length in request.units:
         start += line.next_free(start + begin, length) - (start + begin)
     return start
 
 
-def _pools(request: Request, start: int) -> tuple[list[int], int]:
+def _pools(request: StartRequest, start: int) -> tuple[list[int], int]:
     chosen: list[int] = []
     taken: dict[int, set[int]] = {}
     for lines, begin, length in request.pools:
@@ -106,7 +108,7 @@ WEIGHTS_TWICE = 0.5
 """Of MEM, up to which weights that are waited for get another home too."""
 
 
-Wishes = dict[tuple[Access, int], tuple[list[int], set[int]]]
+Wishes = dict[tuple[RowAccess, int], tuple[list[int], set[int]]]
 """Of blocks without a home, whatever the start: the slices that they may lie on, best first, and
 those that chains need at once with theirs."""
 
@@ -114,13 +116,13 @@ those that chains need at once with theirs."""
 class _Attempt:
     """Ports of all accesses for one start."""
 
-    def __init__(self, board: Board, request: Request, start: int, wishes: Wishes) -> None:
+    def __init__(self, board: Board, request: StartRequest, start: int, wishes: Wishes) -> None:
         self.board, self.request, self.start = board, request, start
         self.wishes = wishes
         self.taken: list[Taken] = []
         self.by_slice: dict[int, list[Taken]] = defaultdict(list)
         self.placed: dict[tuple[str, int, bool], list[Homes]] = {}
-        self.chosen: dict[tuple[Access, int], Homes] = {}
+        self.chosen: dict[tuple[RowAccess, int], Homes] = {}
 
     def access(self) -> int:
         """Take ports of everything; the start, or a later one to try."""
@@ -144,7 +146,7 @@ class _Attempt:
                 return self.start + max(later, 1)
         return self.start
 
-    def use_one(self, access: Access, block: int, spans: Spans) -> tuple[bool, int]:
+    def use_one(self, access: RowAccess, block: int, spans: Spans) -> tuple[bool, int]:
         """Take the ports of a block, in whichever of its homes; or how much later to try, 0 if it
         needs another home."""
         options = self.homes(access, block)
@@ -165,7 +167,7 @@ class _Attempt:
             raise ClashError(self.request.name, access.tensor, access.step, access.write)
         return False, 0
 
-    def spare(self, access: Access) -> bool:
+    def spare(self, access: RowAccess) -> bool:
         """Whether rows may well have several homes."""
         layout, chip = self.board.layouts[access.tensor], self.board.chip
         if layout.loaded:
@@ -190,26 +192,26 @@ class _Attempt:
                         return self.start + wait
         return self.start
 
-    def homes(self, access: Access, block: int) -> list[Homes]:
+    def homes(self, access: RowAccess, block: int) -> list[Homes]:
         """All homes of a block on the access's side; of a write its own."""
         key = (access.tensor, block, access.side)
         homes = [*self.board.homes.get(key, ()), *self.placed.get(key, ())]
         return homes[access.home : access.home + 1] if access.write else homes
 
-    def interval(self, access: Access, number: int, span: tuple[int, int]) -> tuple[int, int]:
+    def interval(self, access: RowAccess, number: int, span: tuple[int, int]) -> tuple[int, int]:
         """Cycle and cycles of an access on a slice."""
         begin = issue(self.board, access, number) + self.start
         step = self.request.interval
         return begin + span[0] * step, (span[1] - span[0]) * step
 
     def cycles(
-        self, access: Access, number: int, parts: list[tuple[int, int]]
+        self, access: RowAccess, number: int, parts: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
         """The same of several stretches of vectors."""
         begin, step = issue(self.board, access, number) + self.start, self.request.interval
         return [(begin + first * step, (end - first) * step) for first, end in parts]
 
-    def use(self, access: Access, homes: Homes, spans: Spans) -> int:
+    def use(self, access: RowAccess, homes: Homes, spans: Spans) -> int:
         """Take the ports of a block; 0, how much later to try, or -1 if never."""
         memory, mine = self.board.memory, list[Taken]()
         for stripe, span in ((n, part) for n, parts in spans.items() for part in parts):
@@ -237,7 +239,7 @@ class _Attempt:
                 bits |= 3 if wrote == write else 1 << other.bank
         return bits
 
-    def place(self, access: Access, block: int, spans: Spans) -> tuple[Homes | None, int]:
+    def place(self, access: RowAccess, block: int, spans: Spans) -> tuple[Homes | None, int]:
         """Choose slices for a block."""
         layout = self.board.layouts[access.tensor]
         width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
@@ -286,7 +288,7 @@ class _Attempt:
             )
         return None, later
 
-    def wish(self, access: Access, block: int) -> tuple[list[int], set[int]]:
+    def wish(self, access: RowAccess, block: int) -> tuple[list[int], set[int]]:
         """Slices for a block, best first, and those of blocks that some chain uses together with
         it."""
         others = self.slices(self.board.partners.get((access.tensor, block), ()))
@@ -304,7 +306,7 @@ class _Attempt:
                     slices |= {words.slice for stripe in several for words in stripe}
         return slices
 
-    def order(self, access: Access) -> list[int]:
+    def order(self, access: RowAccess) -> list[int]:
         """Slices of a hemisphere, best first."""
         half, layout = self.board.chip.half, self.board.layouts[access.tensor]
         first = half * access.side
@@ -319,12 +321,12 @@ class _Attempt:
         return [*range(first + turn, first + half), *range(first, first + turn)]
 
 
-def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> int:
+def _streams(board: Board, request: StartRequest, start: int, attempt: _Attempt) -> int:
     """Find streams for every flow."""
     places, edge = board.chip.places, board.chip.mxm_place
     taken: tuple[set[int], set[int]] = (set(), set())
     length = request.count * request.interval
-    ends: dict[Flow, list[int]] = {}
+    ends: dict[StreamFlow, list[int]] = {}
     takers = {flow: len(flow.stops) for flow in request.flows}
     for flow in request.flows:
         ends[flow] = [*flow.stops] if flow.origin is None else [flow.origin, *flow.stops]
@@ -350,13 +352,13 @@ def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> i
     return start
 
 
-def _words(attempt: _Attempt, access: Access) -> Iterator[Words]:
+def _words(attempt: _Attempt, access: RowAccess) -> Iterator[Words]:
     for block, spans in spans_of(attempt.board, attempt.request, access):
         for stripe in spans:
             yield from attempt.chosen[access, block][stripe]
 
 
-def commit(board: Board, request: Request, settled: Settled) -> None:
+def commit(board: Board, request: StartRequest, settled: SettledStart) -> None:
     """Take everything a request was given."""
     start, length = settled.start, request.count * request.interval
     for line, begin, cycles in request.units:

@@ -8,19 +8,19 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow, Ints
-from tilesmith.families.lpu.codegen.fabric import Fabric, check_links
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, schedule
+from tilesmith.families.lpu.codegen.fabric import ChipFabric, check_links
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, schedule
 from tilesmith.families.lpu.codegen.verification.together import Together, sends_of
 from tilesmith.search_space.support.errors import CodegenError
 
-USUAL = Options()
+USUAL = SchedulerOptions()
 
 ROUNDS = 24
 """Times that a program is scheduled anew until everything is received as it comes."""
 
 
 def together(
-    flow: Dataflow, chip: Chip, fabric: Fabric, flight: int, options: Options = USUAL
+    flow: Dataflow, chip: Chip, fabric: ChipFabric, flight: int, options: SchedulerOptions = USUAL
 ) -> Together:
     """Place a program of all chips so that everything is received in the cycle in which it comes.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from tilesmith.families.lpu.codegen.dataflow import Chain, Product, Shuffle, Transpose, Value
+from tilesmith.families.lpu.codegen.dataflow import Chain, ChainValue, Product, Shuffle, Transpose
 from tilesmith.families.lpu.codegen.scheduling.rigid import Choice
 
 When = Callable[[Product, int], tuple[int, bool]]
@@ -13,7 +13,7 @@ When = Callable[[Product, int], tuple[int, bool]]
 have to be loaded there: of equals the one that has them is better."""
 
 
-def choices(chain: Chain, types: dict[Value, str], when: When) -> list[Choice]:
+def choices(chain: Chain, types: dict[ChainValue, str], when: When) -> list[Choice]:
     """Units a chain may take: hemispheres of its products, the side of its SXM steps.
 
     Of a hemisphere's planes a product takes the one it may begin on first.
@@ -46,7 +46,7 @@ def _hemispheres(chain: Chain, products: Sequence[int]) -> Iterator[tuple[bool, 
 
 
 def _planes(
-    chain: Chain, types: dict[Value, str], sides: dict[int, bool], when: When
+    chain: Chain, types: dict[ChainValue, str], sides: dict[int, bool], when: When
 ) -> dict[int, int] | None:
     """A plane for every product (the first of two in float16), all different; None: too few."""
     planes: dict[int, int] = {}

@@ -21,11 +21,11 @@ from typing import Any
 
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow, Product, types_of
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
-from tilesmith.families.lpu.codegen.scheduling.bounds import Bounds, bounds, lag
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
+from tilesmith.families.lpu.codegen.scheduling.bounds import CycleBounds, bounds, lag
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import predecessors
 from tilesmith.families.lpu.codegen.scheduling.rigid import interval_of
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, schedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, schedule
 from tilesmith.search_space.support.errors import DependencyError
 
 WINDOW = 64
@@ -47,11 +47,11 @@ class Windowed:
             window) or by resources and paths.
     """
 
-    schedule: Schedule
+    schedule: BurstSchedule
     listed: int
     windows: int
     proven: int
-    resources: Bounds
+    resources: CycleBounds
 
     @property
     def least(self) -> int:
@@ -66,7 +66,7 @@ class Windowed:
 def scheduled_by_windows(
     flow: Dataflow,
     chip: Chip,
-    options: Options | None = None,
+    options: SchedulerOptions | None = None,
     window: int = WINDOW,
     work: float = WORK,
 ) -> Windowed:
@@ -80,7 +80,7 @@ def scheduled_by_windows(
         raise DependencyError(
             "ortools is not installed; install it with: pip install 'tilesmith[ortools]'"
         )
-    options = options or Options()
+    options = options or SchedulerOptions()
     first = schedule(flow, chip, options)
     starts: dict[int, int] = {}
     for chain, cycle in zip(

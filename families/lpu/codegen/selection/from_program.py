@@ -26,7 +26,7 @@ from tilesmith.families.lpu.codegen.selection.graphs.chains import Chains
 from tilesmith.families.lpu.codegen.selection.graphs.expressions import Algebra
 from tilesmith.families.lpu.codegen.selection.layout.accesses import Environment, rows_of
 from tilesmith.families.lpu.codegen.selection.layout.images import image
-from tilesmith.families.lpu.codegen.selection.layout.nests import Nest, nest_of
+from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, nest_of
 from tilesmith.families.lpu.codegen.selection.state import State
 from tilesmith.families.lpu.schedules.building_blocks.machine import PRODUCTS
 from tilesmith.search_space.expressions.dtypes import size_of
@@ -95,7 +95,7 @@ def select(
     for buffer in program.literals:
         state.declare(buffer, "constant")
         state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
-    Walk(state).run(program.body, {})
+    ProgramWalk(state).run(program.body, {})
     return Selection(state.chains.dataflow(program.name), state.chains.literals, program.parameters)
 
 
@@ -136,7 +136,7 @@ def readers_of(body: Statement) -> Counter[str]:
     )
 
 
-EMITTERS: Mapping[str, Callable[[State, Nest, Environment], None]] = {
+EMITTERS: Mapping[str, Callable[[State, VectorNest, Environment], None]] = {
     **{spec.name: products.add_passes for spec in PRODUCTS},
     "mxm.clear": pointwise.compute,
     "gather": gathers.gather,
@@ -147,11 +147,11 @@ EMITTERS: Mapping[str, Callable[[State, Nest, Environment], None]] = {
 
 
 @dataclass
-class Walk:
+class ProgramWalk:
     """The state of one walk."""
 
     state: State
-    nests: dict[int, Nest | None] = field(default_factory=dict)
+    nests: dict[int, VectorNest | None] = field(default_factory=dict)
 
     def run(self, statement: Statement, around: dict[str, int]) -> None:
         """Everything a statement does, where loops around it stand at `around`."""
@@ -181,7 +181,7 @@ class Walk:
             case _:
                 raise AssertionError(type(statement))
 
-    def nest(self, statement: Statement) -> Nest | None:
+    def nest(self, statement: Statement) -> VectorNest | None:
         """The instruction that a statement is, or None; found once."""
         key = id(statement)
         if key not in self.nests:

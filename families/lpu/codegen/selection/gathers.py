@@ -18,12 +18,12 @@ from tilesmith.families.lpu.codegen.selection.graphs.vectors import Picked, Stor
 from tilesmith.families.lpu.codegen.selection.lanes import one_lane
 from tilesmith.families.lpu.codegen.selection.layout.accesses import (
     Environment,
-    Grid,
+    LoopGrid,
     place,
     places_of,
     shape_of,
 )
-from tilesmith.families.lpu.codegen.selection.layout.nests import Nest, lane_loop
+from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
 from tilesmith.families.lpu.codegen.selection.state import State
 from tilesmith.search_space.expressions.expression import ZERO, Atom, Expr
 from tilesmith.search_space.expressions.scalar import Load
@@ -33,7 +33,7 @@ TABLE_ROWS = 3584
 """Of a block of a table at most: a bank has some more words, so that it need not be empty."""
 
 
-def gather(state: State, nest: Nest, around: Environment) -> None:
+def gather(state: State, nest: VectorNest, around: Environment) -> None:
     """Chains of a nest that picks rows of a table, for every place before the one picked."""
     block = nest.block
     assert isinstance(block.value, Load), "its specification says so"
@@ -43,11 +43,11 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
     picked = [loop for loop in nest.loops if loop.variable in numbers]
     if lanes in numbers or position == len(block.value.indices) - 1:
         raise CodegenError(f"stage '{block.stage}' picks lanes; whole rows can be picked only")
-    outer = Grid.of(
+    outer = LoopGrid.of(
         [loop for loop in nest.loops if loop not in picked and loop.variable != lanes], around
     )
-    extent = int(Grid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
-    index = _numbers(state, nest, Grid.of(picked, around), atom)
+    extent = int(LoopGrid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
+    index = _numbers(state, nest, LoopGrid.of(picked, around), atom)
     table = state.buffers[block.value.buffer]
     rows = shape_of(table)[position]
     tensor = state.names[table.name]
@@ -55,7 +55,7 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
     state.chains.tensors[tensor] = replace(state.chains.tensors[tensor], block=together)
     if rows > TABLE_ROWS:
         index = state.chains.stored(
-            f"{nest.block.stage}.rows", index, Grid.of(picked, around).count
+            f"{nest.block.stage}.rows", index, LoopGrid.of(picked, around).count
         )
     target = state.buffers[block.buffer]
     first_of = Load(table.name, tuple(
@@ -63,7 +63,7 @@ def gather(state: State, nest: Nest, around: Environment) -> None:
     ))  # fmt: skip
     for at in range(outer.count):
         here = {**around, **{n: int(v[at]) for n, v in outer.values.items()}}
-        grid = Grid.of(picked, here)
+        grid = LoopGrid.of(picked, here)
         base = place(first_of, table, grid, lanes)
         where = place(block.write, target, grid, lanes)
         for first in range(0, extent, LANES):
@@ -110,7 +110,7 @@ def _picked(access: Load) -> tuple[int, Atom]:
     raise AssertionError("its specification says so")
 
 
-def _numbers(state: State, nest: Nest, grid: Grid, atom: Atom) -> Vectors:
+def _numbers(state: State, nest: VectorNest, grid: LoopGrid, atom: Atom) -> Vectors:
     """The row number of every vector, in all lanes, from 0 on."""
     table = state.buffers[atom.name]
     if table.dtype != "int32":

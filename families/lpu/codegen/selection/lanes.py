@@ -17,7 +17,7 @@ import numpy as np
 from tilesmith.families.lpu.codegen.dataflow import LANES, SUPERLANE, Ints, Movement, Rows
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import (
     Moved,
-    Pass,
+    MxmPass,
     Stored,
     Total,
     Vectors,
@@ -129,7 +129,7 @@ def summed(state: State, name: str, parts: list[tuple[Stored, int]], count: int)
     ones = state.chains.literal("ones", np.ones((LANES, LANES), np.float16), "float16")
     state.chains.tensors[ones] = replace(state.chains.tensors[ones], block=LANES)
     weights = Rows.of(ones, 0, (LANES, 1))
-    passes = tuple(Pass(rows, weights, lanes) for rows, lanes in parts)
+    passes = tuple(MxmPass(rows, weights, lanes) for rows, lanes in parts)
     return state.chains.stored(name, Total(passes, sum_type("float16"), SERIES), count)
 
 

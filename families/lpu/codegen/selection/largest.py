@@ -20,7 +20,7 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import LANES, SUPERLANE, ChainBuilder, Operation, Rows
 from tilesmith.families.lpu.codegen.selection.graphs.chains import MOST_ROWS
-from tilesmith.families.lpu.codegen.selection.graphs.vectors import Spread, Stored, Vectors
+from tilesmith.families.lpu.codegen.selection.graphs.vectors import SpreadNumber, Stored, Vectors
 from tilesmith.families.lpu.codegen.selection.lanes import (
     FUNCTIONS,
     Move,
@@ -56,7 +56,7 @@ def fits(reducer: str, count: int) -> bool:
 
 
 def largest(state: State, name: str, reducer: str, parts: Sequence[Vectors], lanes: Sequence[int],
-            count: int) -> Spread:  # fmt: skip
+            count: int) -> SpreadNumber:  # fmt: skip
     """The largest (or least) of all lanes of rows of float16.
 
     Args:
@@ -86,7 +86,7 @@ def largest(state: State, name: str, reducer: str, parts: Sequence[Vectors], lan
     held = state.chains.stored(name, value, groups)
     tensor = state.chains.tensors[held.tensor]
     state.chains.tensors[held.tensor] = replace(tensor, copies=HOMES, block=groups)
-    return Spread(held.tensor, count)
+    return SpreadNumber(held.tensor, count)
 
 
 def _striped(state: State, name: str, value: Vectors, count: int) -> Stored:

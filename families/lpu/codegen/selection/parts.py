@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import LANES
-from tilesmith.families.lpu.codegen.selection.layout.accesses import Grid, place
-from tilesmith.families.lpu.codegen.selection.layout.nests import Nest
+from tilesmith.families.lpu.codegen.selection.layout.accesses import LoopGrid, place
+from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest
 from tilesmith.families.lpu.codegen.selection.state import State
 from tilesmith.families.lpu.schedules.building_blocks.machine import FLOWING
 from tilesmith.search_space.expressions.expression import const
@@ -26,8 +26,8 @@ def plain(access: Load, lanes: str) -> bool:
 
 
 def alike(
-    state: State, nest: Nest, grid: Grid, lanes: str, accesses: tuple[Load, ...]
-) -> Iterator[Grid]:
+    state: State, nest: VectorNest, grid: LoopGrid, lanes: str, accesses: tuple[Load, ...]
+) -> Iterator[LoopGrid]:
     """Parts of a grid on whose rows every access begins at the same lane."""
     starts = []
     for access in accesses:
@@ -46,7 +46,7 @@ def alike(
         yield grid.of_rows(members.reshape(-1) == kind)
 
 
-def turns(state: State, nest: Nest, grid: Grid, lanes: str) -> Iterator[Grid]:
+def turns(state: State, nest: VectorNest, grid: LoopGrid, lanes: str) -> Iterator[LoopGrid]:
     """Parts of a grid that take numbers on their way to all lanes, every sixteenth row each; what
     flows on is one part."""
     if state.buffers[nest.block.buffer].scope not in FLOWING:

@@ -18,15 +18,15 @@ from tilesmith.families.lpu.codegen.selection.graphs.expressions import build
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import Moved, Stored, Vectors
 from tilesmith.families.lpu.codegen.selection.lanes import one_lane
 from tilesmith.families.lpu.codegen.selection.layout.accesses import (
+    AccessPlace,
     Environment,
-    Grid,
-    Place,
+    LoopGrid,
     in_bounds,
     place,
     places_of,
     shape_of,
 )
-from tilesmith.families.lpu.codegen.selection.layout.nests import Nest, lane_loop
+from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
 from tilesmith.families.lpu.codegen.selection.parts import alike, plain, turns
 from tilesmith.families.lpu.codegen.selection.state import State
 from tilesmith.families.lpu.codegen.selection.turning import Turned, turned
@@ -46,7 +46,7 @@ from tilesmith.search_space.support.errors import CodegenError
 
 
 @dataclass
-class Piece:
+class LanePiece:
     """A part of a nest whose lanes stand in one row of the result.
 
     Attributes:
@@ -56,8 +56,8 @@ class Piece:
     """
 
     state: State
-    nest: Nest
-    grid: Grid
+    nest: VectorNest
+    grid: LoopGrid
     lanes: str
     count: int
     at: int
@@ -163,7 +163,7 @@ class Piece:
         mask[0, lanes] = True
         return self.pattern(mask, "bool", count)
 
-    def _one_lane(self, where: Place) -> Vectors:
+    def _one_lane(self, where: AccessPlace) -> Vectors:
         """An element of a row on all lanes."""
         name = f"{self.nest.block.stage}.spread"
         held = self.state.read(where.buffer, where.rows)
@@ -185,7 +185,7 @@ class Piece:
     def _spread(self, expression: Any) -> Any:
         """Values of an index expression, (rows or 1, lanes or 1) of the piece."""
         around = {name: numbers[:, None] for name, numbers in self.grid.values.items()}
-        wide = Grid(self.grid.around, around, self.grid.count)
+        wide = LoopGrid(self.grid.around, around, self.grid.count)
         return wide.evaluate(expression, self._positions())
 
     def pattern(self, values: Any, dtype: str, count: int | None = None) -> Vectors:
@@ -245,7 +245,7 @@ class Piece:
         return build(self.state.algebra, value, self.leaf)
 
 
-def _beside(where: Place, count: int, inside: Any) -> bool:
+def _beside(where: AccessPlace, count: int, inside: Any) -> bool:
     """Whether lanes of an access lie beside its rows: what is chosen by lane leaves them out."""
     outside = (where.lane < 0) | (where.lane + count > shape_of(where.buffer)[-1])
     return bool((outside if inside is None else outside & inside).any())
@@ -262,7 +262,7 @@ def _without_repetition(apart: Any, lane: Any) -> Iterator[Any]:
             places = np.delete(places, first)
 
 
-def section(nest: Nest, lanes: str, first: int, count: int) -> Nest:
+def section(nest: VectorNest, lanes: str, first: int, count: int) -> VectorNest:
     """A nest whose loop along the lanes goes over `count` values from `first` on; its indices
     simplified as that allows."""
     if not lanes:
@@ -290,10 +290,10 @@ def section(nest: Nest, lanes: str, first: int, count: int) -> Nest:
     return replace(nest, loops=loops, block=block)
 
 
-def compute(state: State, nest: Nest, around: Environment) -> None:
+def compute(state: State, nest: VectorNest, around: Environment) -> None:
     """Chains of a pointwise nest."""
     lanes = lane_loop(nest, nest.block.write, around)
-    grid = Grid.of(nest.without(lanes), around)
+    grid = LoopGrid.of(nest.without(lanes), around)
     if nest.block.guard:
         raise CodegenError(f"stage '{nest.block.stage}' is guarded; instructions have no guards")
     if not grid.count:
@@ -303,7 +303,7 @@ def compute(state: State, nest: Nest, around: Environment) -> None:
         _compute_equal(state, nest, rows, lanes, extent)
 
 
-def _compute_equal(state: State, nest: Nest, grid: Grid, lanes: str, extent: int) -> None:
+def _compute_equal(state: State, nest: VectorNest, grid: LoopGrid, lanes: str, extent: int) -> None:
     """The chains of rows whose lanes are equally many."""
     for part in alike(state, nest, grid, lanes, (nest.block.write,)):
         where = place(nest.block.write, state.buffers[nest.block.buffer], part, lanes)
@@ -313,11 +313,11 @@ def _compute_equal(state: State, nest: Nest, grid: Grid, lanes: str, extent: int
             cut = section(nest, lanes, first, count)
             for rows in alike(state, cut, part, lanes, tuple(loads(cut.block.value))):
                 for turn in turns(state, cut, rows, lanes):
-                    _compute(Piece(state, cut, turn, lanes, count, lane))
+                    _compute(LanePiece(state, cut, turn, lanes, count, lane))
             first, lane = first + count, 0
 
 
-def _compute(piece: Piece) -> None:
+def _compute(piece: LanePiece) -> None:
     """The chains of rows that begin at the same lanes."""
     target = place(
         piece.nest.block.write,
@@ -338,7 +338,7 @@ def _compute(piece: Piece) -> None:
     _write(piece, target, target.rows, piece.value(access))
 
 
-def _write(piece: Piece, target: Place, numbers: Ints, value: Vectors) -> None:
+def _write(piece: LanePiece, target: AccessPlace, numbers: Ints, value: Vectors) -> None:
     """Vectors of a piece into rows of its result."""
     state, block = piece.state, piece.nest.block
     buffer = state.buffers[block.buffer]
@@ -348,12 +348,12 @@ def _write(piece: Piece, target: Place, numbers: Ints, value: Vectors) -> None:
     state.write(block.stage, buffer, numbers, value)
 
 
-def _ends(target: Place, reached: int) -> bool:
+def _ends(target: AccessPlace, reached: int) -> bool:
     """Whether lanes up to there are all that a row has."""
     return bool((target.lane + reached == shape_of(target.buffer)[-1]).all())
 
 
-def _merged(piece: Piece, numbers: Ints, value: Vectors) -> Vectors:
+def _merged(piece: LanePiece, numbers: Ints, value: Vectors) -> Vectors:
     """A part of the lanes of rows, beside what they hold already."""
     state, block = piece.state, piece.nest.block
     buffer = state.buffers[block.buffer]

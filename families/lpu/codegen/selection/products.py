@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import LANES, Rows
-from tilesmith.families.lpu.codegen.selection.graphs.vectors import Number, Pass, Total, sum_type
+from tilesmith.families.lpu.codegen.selection.graphs.vectors import MxmPass, Number, Total, sum_type
 from tilesmith.families.lpu.codegen.selection.layout.accesses import (
     Environment,
-    Grid,
+    LoopGrid,
     place,
     places_of,
 )
-from tilesmith.families.lpu.codegen.selection.layout.nests import Nest, lane_loop
-from tilesmith.families.lpu.codegen.selection.pointwise import Piece, section
+from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
+from tilesmith.families.lpu.codegen.selection.pointwise import LanePiece, section
 from tilesmith.families.lpu.codegen.selection.state import Flow, State
 from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, loads
 from tilesmith.search_space.ir.program import Loop
@@ -44,7 +44,7 @@ class _Roles:
     depth: str
 
     @classmethod
-    def of(cls, nest: Nest, around: Environment) -> _Roles:
+    def of(cls, nest: VectorNest, around: Environment) -> _Roles:
         block = nest.block
         columns = lane_loop(nest, block.write, around)
         factors = [_operand(part) for part in _factors(block.value)]
@@ -61,7 +61,7 @@ class _Roles:
         return cls(moving, weights, columns, depth)
 
 
-def add_passes(state: State, nest: Nest, around: Environment) -> None:
+def add_passes(state: State, nest: VectorNest, around: Environment) -> None:
     """Add a nest's passes to the sums that flow in what it writes."""
     series = max((loop.stages for loop in nest.loops), default=1)
     state.series, before = max(series, state.series), state.series
@@ -69,17 +69,19 @@ def add_passes(state: State, nest: Nest, around: Environment) -> None:
     kept = _variables(nest.block.write)
     others = nest.without(roles.columns, roles.depth)
     rows = [loop for loop in others if loop.variable in kept]
-    outer = Grid.of([loop for loop in others if loop.variable not in kept], around)
+    outer = LoopGrid.of([loop for loop in others if loop.variable not in kept], around)
     for at in range(outer.count):
         here = {**around, **{name: int(v[at]) for name, v in outer.values.items()}}
         _passes(state, nest, here, rows, roles)
     state.series = before
 
 
-def _passes(state: State, nest: Nest, around: Environment, rows: list[Loop], roles: _Roles) -> None:
+def _passes(
+    state: State, nest: VectorNest, around: Environment, rows: list[Loop], roles: _Roles
+) -> None:
     """The passes of one point of the loops that are summed over but for the lanes."""
     columns, depth, weights = roles.columns, roles.depth, roles.weights
-    grid = Grid.of(rows, around)
+    grid = LoopGrid.of(rows, around)
     if not grid.count:
         return
     n, k = (_extent(nest, name, grid) for name in (columns, depth))
@@ -95,7 +97,7 @@ def _passes(state: State, nest: Nest, around: Environment, rows: list[Loop], rol
     for first, lane, count in _sections(lane_held % LANES, k):
         cut = section(nest, depth, first, count)
         part = _operand(_factors(cut.block.value)[roles.moving])
-        vectors = Piece(state, cut, grid, depth, count, lane).leaf(part)
+        vectors = LanePiece(state, cut, grid, depth, count, lane).leaf(part)
         if isinstance(vectors, Number) and vectors.source is None:
             continue  # all rows are beside the image
         if isinstance(vectors, Number):
@@ -103,7 +105,7 @@ def _passes(state: State, nest: Nest, around: Environment, rows: list[Loop], rol
         for column in range(0, n, LANES):
             numbers = rows_held[column : column + LANES] + (lane_held + first) // LANES * held
             tensor = state.weights(state.buffers[weights.buffer], numbers)
-            done = Pass(vectors, Rows(tensor, numbers), lane + count, lane)
+            done = MxmPass(vectors, Rows(tensor, numbers), lane + count, lane)
             key = (nest.block.buffer, (chunk + column) // LANES)
             at = target.lead + key[1] * places_of(state.buffers[nest.block.buffer])
             state.flowing[key] = Flow(_with_pass(state, nest, key, done, at), at)
@@ -119,7 +121,7 @@ def _sections(lane: int, k: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _with_pass(
-    state: State, nest: Nest, key: tuple[str, int], done: Pass, numbers: np.ndarray
+    state: State, nest: VectorNest, key: tuple[str, int], done: MxmPass, numbers: np.ndarray
 ) -> Total:
     """The sums that flow, and one pass more."""
     before = state.flowing.get(key)
@@ -134,12 +136,12 @@ def _with_pass(
 
 
 def _weights(
-    state: State, nest: Nest, roles: _Roles, around: Environment, n: int
+    state: State, nest: VectorNest, roles: _Roles, around: Environment, n: int
 ) -> tuple[np.ndarray, int]:
     """(row numbers of the weights of every column, their first lane)."""
     columns, depth, weights = roles.columns, roles.depth, roles.weights
     loop = nest.loop(columns) if columns else None
-    grid = Grid.of([loop] if loop else [], around)
+    grid = LoopGrid.of([loop] if loop else [], around)
     where = place(weights, state.buffers[weights.buffer], grid, depth)
     return where.lead[:n], _one(where.lane, weights)
 
@@ -151,7 +153,7 @@ def _one(lane: np.ndarray, access: Load) -> int:
     return int(lane[0])
 
 
-def _extent(nest: Nest, name: str, grid: Grid) -> int:
+def _extent(nest: VectorNest, name: str, grid: LoopGrid) -> int:
     """How far a loop along lanes goes, which has to be as far on all rows."""
     extents = np.unique(grid.evaluate(nest.loop(name).extent)) if name else np.ones(1, np.int64)
     if len(extents) > 1:

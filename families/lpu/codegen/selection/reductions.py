@@ -11,7 +11,12 @@ import numpy as np
 from tilesmith.families.lpu.codegen.dataflow import LANES, SUPERLANE, Ints
 from tilesmith.families.lpu.codegen.selection import largest
 from tilesmith.families.lpu.codegen.selection.graphs.spreading import spread_rows
-from tilesmith.families.lpu.codegen.selection.graphs.vectors import Number, Spread, Stored, Vectors
+from tilesmith.families.lpu.codegen.selection.graphs.vectors import (
+    Number,
+    SpreadNumber,
+    Stored,
+    Vectors,
+)
 from tilesmith.families.lpu.codegen.selection.lanes import (
     FEW_ROWS,
     FUNCTIONS,
@@ -21,20 +26,20 @@ from tilesmith.families.lpu.codegen.selection.lanes import (
 )
 from tilesmith.families.lpu.codegen.selection.layout.accesses import (
     Environment,
-    Grid,
+    LoopGrid,
     chunks_of,
     place,
     places_of,
 )
-from tilesmith.families.lpu.codegen.selection.layout.nests import Nest, lane_loop
-from tilesmith.families.lpu.codegen.selection.pointwise import Piece, section
+from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
+from tilesmith.families.lpu.codegen.selection.pointwise import LanePiece, section
 from tilesmith.families.lpu.codegen.selection.state import Flow, State
 from tilesmith.search_space.expressions.scalar import REDUCERS, loads
 from tilesmith.search_space.ir.program import Loop
 from tilesmith.search_space.support.errors import CodegenError
 
 
-def reduce(state: State, nest: Nest, around: Environment) -> None:
+def reduce(state: State, nest: VectorNest, around: Environment) -> None:
     """Chains of a nest that reduces; what it reduces into holds nothing yet, or partial results."""
     block = nest.block
     assert block.reducer is not None
@@ -46,10 +51,10 @@ def reduce(state: State, nest: Nest, around: Environment) -> None:
     inside = {lane_loop(nest, access, around) for access in loads(block.value)} - {""}
     along = next((loop for loop in over if loop.variable in inside), None)
     rows = [loop for loop in nest.loops if _moves(write, loop) and loop.variable != outside]
-    grid = Grid.of(rows, around)
+    grid = LoopGrid.of(rows, around)
     if not grid.count:
         return
-    others = Grid.of([loop for loop in over if loop is not along], around)
+    others = LoopGrid.of([loop for loop in over if loop is not along], around)
     parts: list[Vectors] = []
     tall: list[Vectors] = []
     counts: list[int] = []
@@ -59,7 +64,7 @@ def reduce(state: State, nest: Nest, around: Environment) -> None:
     plain: list[tuple[Stored, int]] = []
     for number in range(others.count):
         here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
-        for row, count in _along(state, nest, Grid.of(rows, here), along):
+        for row, count in _along(state, nest, LoopGrid.of(rows, here), along):
             if isinstance(row, Stored) and row.dtype == "float16" and not row.frame:
                 plain.append((row, count))
             counts.append(count)
@@ -89,14 +94,16 @@ def _moves(access: object, loop: Loop) -> bool:
     return any(loop.variable in index.variables() for index in indices)
 
 
-def _along(state: State, nest: Nest, grid: Grid, along: Loop) -> list[tuple[Vectors, int]]:
+def _along(
+    state: State, nest: VectorNest, grid: LoopGrid, along: Loop
+) -> list[tuple[Vectors, int]]:
     """What is reduced along the lanes, a part for each row of them, and how many lanes count."""
-    extent = int(Grid(grid.around).evaluate(along.extent))
+    extent = int(LoopGrid(grid.around).evaluate(along.extent))
     parts: list[tuple[Vectors, int]] = []
     for first in range(0, extent, LANES):
         count = min(LANES, extent - first)
         cut = section(nest, along.variable, first, count)
-        piece = Piece(state, cut, grid, along.variable, count, 0)
+        piece = LanePiece(state, cut, grid, along.variable, count, 0)
         parts.append((piece.value(cut.block.value), count))
     return parts
 
@@ -115,41 +122,45 @@ def _counting(state: State, reducer: str, value: Vectors, lanes: int, count: int
 
 
 def _over_rows(
-    state: State, nest: Nest, around: Environment, kept: tuple[list[Loop], str], others: Grid
+    state: State,
+    nest: VectorNest,
+    around: Environment,
+    kept: tuple[list[Loop], str],
+    others: LoopGrid,
 ) -> None:
     """A reduction over rows, for every row of lanes of the result."""
     rows, lanes = kept
     block, buffer = nest.block, state.buffers[nest.block.buffer]
-    grid = Grid.of(rows, around)
+    grid = LoopGrid.of(rows, around)
     target = place(block.write, buffer, grid, lanes)
     if (target.lane % LANES).any():
         raise CodegenError(f"{block.write} begins within a row")
-    extent = int(Grid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
+    extent = int(LoopGrid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
     for first in range(0, extent, LANES):
         parts = []
         for number in range(others.count):
             here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
-            inner = Grid.of(rows, here)
+            inner = LoopGrid.of(rows, here)
             count = min(LANES, extent - first)
             cut = section(nest, lanes, first, count)
-            piece = Piece(state, cut, inner, lanes, count, 0)
+            piece = LanePiece(state, cut, inner, lanes, count, 0)
             parts.append(piece.value(cut.block.value))
         value = combined(state, block.reducer or "sum", parts)
         put(state, nest, target.rows + first // LANES * places_of(buffer), value)
 
 
-def put(state: State, nest: Nest, numbers: Ints, value: Vectors) -> None:
+def put(state: State, nest: VectorNest, numbers: Ints, value: Vectors) -> None:
     """A result into its rows, combined with what they hold unless that is the identity."""
     block, buffer = nest.block, state.buffers[nest.block.buffer]
     function = FUNCTIONS[block.reducer or "sum"]
     key = state.key(buffer, numbers)
     before = state.flowing.get(key)
     first = before is None or isinstance(before.value, Number)
-    if first and isinstance(value, Spread):
+    if first and isinstance(value, SpreadNumber):
         state.flowing[key] = Flow(value, numbers)
         return
     if before is not None and not first:
-        if isinstance(value, Spread):
+        if isinstance(value, SpreadNumber):
             value = spread_rows(state.chains, block.stage, value)
         value = state.algebra.binary(function, before.value, value)
     state.flowing[key] = Flow(state.algebra.converted(value, buffer.dtype), numbers)

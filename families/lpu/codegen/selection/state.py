@@ -16,12 +16,17 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Ints,
     Role,
     Rows,
-    Tensor,
+    VectorTensor,
 )
 from tilesmith.families.lpu.codegen.selection.graphs.chains import MOST_ROWS, Chains, block_of
 from tilesmith.families.lpu.codegen.selection.graphs.expressions import Algebra
 from tilesmith.families.lpu.codegen.selection.graphs.spreading import on_the_way, spread_rows
-from tilesmith.families.lpu.codegen.selection.graphs.vectors import Number, Spread, Stored, Vectors
+from tilesmith.families.lpu.codegen.selection.graphs.vectors import (
+    Number,
+    SpreadNumber,
+    Stored,
+    Vectors,
+)
 from tilesmith.families.lpu.codegen.selection.layout.accesses import places_of, rows_of, shape_of
 from tilesmith.families.lpu.schedules.building_blocks.machine import FLOWING
 from tilesmith.search_space.ir.program import Buffer
@@ -80,7 +85,7 @@ class State:
         """A buffer of the caller's: its tensor has its name."""
         self._typed(buffer)
         self.buffers[buffer.name], self.names[buffer.name] = buffer, buffer.name
-        self.chains.tensors[buffer.name] = Tensor(
+        self.chains.tensors[buffer.name] = VectorTensor(
             buffer.name,
             rows_of(buffer),
             buffer.dtype,
@@ -119,7 +124,7 @@ class State:
         if key not in self.flowing:
             raise CodegenError(f"buffer '{buffer.name}' is read before anything flows in it")
         flow = self.flowing[key]
-        if isinstance(flow.value, Spread):
+        if isinstance(flow.value, SpreadNumber):
             flowing = on_the_way(flow.value, _positions(flow.numbers, numbers))
             if flowing is not None:
                 return flowing
@@ -142,7 +147,7 @@ class State:
         if buffer.scope not in FLOWING:
             return None
         flow = self.flowing.get(self.key(buffer, numbers))
-        if flow is None or not isinstance(flow.value, Spread):
+        if flow is None or not isinstance(flow.value, SpreadNumber):
             return None
         return _positions(flow.numbers, numbers) % SUPERLANE
 

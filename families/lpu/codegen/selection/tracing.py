@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilesmith.families.kit.programs.in_arrays import nest_of
 from tilesmith.families.lpu.codegen.dataflow import LANES, Ints, Role, Write
-from tilesmith.families.lpu.codegen.selection.from_program import Walk, readers_of
+from tilesmith.families.lpu.codegen.selection.from_program import ProgramWalk, readers_of
 from tilesmith.families.lpu.codegen.selection.graphs.chains import Chains
 from tilesmith.families.lpu.codegen.selection.layout.accesses import places_of
 from tilesmith.families.lpu.codegen.selection.layout.images import image
@@ -25,7 +25,7 @@ from tilesmith.search_space.ir.program import Buffer, Program, Statement
 
 
 @dataclass(frozen=True, eq=False)
-class Instance:
+class StoreInstance:
     """A nest that writes to memory, at one point of the loops around it.
 
     Attributes:
@@ -48,10 +48,10 @@ class Instance:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class TracedNests:
     """Nests in the order they were selected in, and all that were met, whatever they write."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[StoreInstance, ...]
     statements: tuple[Statement, ...] = field(repr=False)
 
     def is_nest(self, statement: Statement) -> bool:
@@ -64,8 +64,8 @@ class Traced:
 
 
 @dataclass
-class _Traced(Walk):
-    instances: list[Instance] = field(default_factory=list)
+class _Traced(ProgramWalk):
+    instances: list[StoreInstance] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
 
     def run(self, statement: Statement, around: dict[str, int]) -> None:
@@ -82,14 +82,14 @@ class _Traced(Walk):
         for chain in reversed(chains[begin:]):
             for number, step in enumerate(chain.steps):
                 if isinstance(step, Write) and step.rows.tensor == tensor:
-                    instance = Instance(statement, dict(around), buffer, chain.name, number)
+                    instance = StoreInstance(statement, dict(around), buffer, chain.name, number)
                     self.instances.append(instance)
                     return
 
 
 def trace(
     program: Program, constants: frozenset[str] = frozenset(), later: frozenset[str] = frozenset()
-) -> Traced:
+) -> TracedNests:
     """Walk a verified program once more; arguments and errors as `from_program.select`."""
     state = State(Chains(), readers=readers_of(program.body), numbers={}, later=later)
     for buffer in program.parameters:
@@ -101,7 +101,7 @@ def trace(
         state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
     walk = _Traced(state)
     walk.run(program.body, {})
-    return Traced(tuple(walk.instances), tuple(walk.statements))
+    return TracedNests(tuple(walk.instances), tuple(walk.statements))
 
 
 def rows_of_places(

@@ -18,7 +18,7 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import LANES, Ints, Rows
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import (
-    Pass,
+    MxmPass,
     Stored,
     Total,
     Vectors,
@@ -94,7 +94,7 @@ def _picked(piece: Turned, buffer: Buffer, sources: Ints, lanes: Ints) -> Vector
     for kind in range(kinds.shape[1]):
         numbers = np.ascontiguousarray(kinds[:, kind], np.int64)
         moving = Stored(identity, numbers, buffer.dtype)
-        passes = (Pass(moving, weights, LANES),)
+        passes = (MxmPass(moving, weights, LANES),)
         value = state.algebra.converted(Total(passes, sum_type(buffer.dtype)), buffer.dtype)
         value = state.chains.stored(f"{piece.stage}.turned", value, len(numbers))
         mask = piece.mask(piece.at + np.flatnonzero(members == kind), len(numbers))

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.verification.report import breach
 from tilesmith.families.lpu.codegen.verification.slices import check_slices
 from tilesmith.families.lpu.codegen.verification.streams import check_streams
@@ -21,7 +21,7 @@ from tilesmith.families.lpu.codegen.verification.values import check_values
 from tilesmith.search_space.support.errors import VerificationError
 
 
-def check(schedule: Schedule) -> Matching:
+def check(schedule: BurstSchedule) -> Matching:
     """Prove a schedule free of conflicts; gives who takes whose tokens.
 
     Raises:
@@ -35,7 +35,7 @@ def check(schedule: Schedule) -> Matching:
     return matching
 
 
-def _regions(schedule: Schedule) -> None:
+def _regions(schedule: BurstSchedule) -> None:
     """What is in MEM before the first cycle lies inside banks, and on words of its own."""
     taken: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
     roles = {place.name: place.role for place in schedule.places}
@@ -63,7 +63,7 @@ def _regions(schedule: Schedule) -> None:
                 )
 
 
-def _resident(schedule: Schedule) -> None:
+def _resident(schedule: BurstSchedule) -> None:
     """Nothing is written over inputs and weights, which stay."""
     kept = {place.name for place in schedule.places if place.role in ("input", "constant")}
     table, words = schedule.table, schedule.chip.bank_words
@@ -74,7 +74,7 @@ def _resident(schedule: Schedule) -> None:
         for stripe in region.homes
         for number, bank, address in stripe
     )
-    rows = np.flatnonzero(table["op"] == Op.WRITE)
+    rows = np.flatnonzero(table["op"] == BurstOp.WRITE)
     if not spans or not len(rows):
         return
     first = np.array([start for start, _, _ in spans], np.int64)

@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.lpu.codegen.dataflow import Ints
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.codegen.isa.text import burst_text
 from tilesmith.search_space.support.errors import VerificationError
 
 
-def breach(schedule: Schedule, row: int, law: str, cycle: int | None = None) -> VerificationError:
+def breach(
+    schedule: BurstSchedule, row: int, law: str, cycle: int | None = None
+) -> VerificationError:
     """The error of one burst; in one of its cycles, if that is known."""
     burst = schedule.table[row]
     at = int(burst["cycle"]) if cycle is None else cycle

@@ -7,11 +7,17 @@ from itertools import pairwise
 import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import Ints
-from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, Op, Schedule, depths, latency
+from tilesmith.families.lpu.codegen.isa.bursts import (
+    MEMORY_OPS,
+    BurstOp,
+    BurstSchedule,
+    depths,
+    latency,
+)
 from tilesmith.families.lpu.codegen.verification.report import breach, common, may_meet, overlapping
 
 
-def check_slices(schedule: Schedule) -> None:
+def check_slices(schedule: BurstSchedule) -> None:
     """Prove the laws of queues, MEM, VXM and MXM.
 
     Raises:
@@ -25,7 +31,7 @@ def check_slices(schedule: Schedule) -> None:
     _links(schedule)
 
 
-def _shapes(schedule: Schedule) -> None:
+def _shapes(schedule: BurstSchedule) -> None:
     """Bursts begin at cycle 0 or later, stay in their bank, and are on a queue of their kind."""
     table, chip = schedule.table, schedule.chip
     count, step = table["count"].astype(np.int64), table["step"].astype(np.int64)
@@ -44,7 +50,7 @@ def _shapes(schedule: Schedule) -> None:
     wrong = memory != (table["queue"] < chip.slices)
     if wrong.any():
         raise breach(schedule, int(np.flatnonzero(wrong)[0]), "this queue has no such instruction")
-    ends = table["address"] + (count - 1) * np.where(table["op"] == Op.GATHER, 0, step)
+    ends = table["address"] + (count - 1) * np.where(table["op"] == BurstOp.GATHER, 0, step)
     low, high = np.minimum(table["address"], ends), np.maximum(table["address"], ends)
     wrong = memory & (
         (low < 0) | (high >= chip.bank_words) | (table["bank"] < 0) | (table["bank"] > 1)
@@ -54,7 +60,7 @@ def _shapes(schedule: Schedule) -> None:
         raise breach(schedule, int(np.flatnonzero(wrong)[0]), law)
 
 
-def _same_cycle(schedule: Schedule, rows: Ints, group: Ints, law: str) -> None:
+def _same_cycle(schedule: BurstSchedule, rows: Ints, group: Ints, law: str) -> None:
     """No two bursts of one group in the same cycle."""
     table = schedule.table
     start, step = table["cycle"][rows], table["interval"][rows].astype(np.int64)
@@ -68,12 +74,12 @@ def _same_cycle(schedule: Schedule, rows: Ints, group: Ints, law: str) -> None:
             raise breach(schedule, int(rows[b]), text, int(shared[0]))
 
 
-def _queues(schedule: Schedule) -> None:
+def _queues(schedule: BurstSchedule) -> None:
     """One instruction a queue and cycle; a MEM slice's reads one, and its writes one. (Both planes
     of a hemisphere do a product of float16.)"""
     table = schedule.table
     queue = table["queue"].astype(np.int64)
-    group = 2 * queue + (table["op"] == Op.WRITE)
+    group = 2 * queue + (table["op"] == BurstOp.WRITE)
     law = "one instruction a queue and cycle (of MEM one read, one write): the other is {other}"
     rows = np.arange(len(table))
     double = _both_planes(schedule)
@@ -83,14 +89,14 @@ def _queues(schedule: Schedule) -> None:
     _same_cycle(schedule, rows, group, law)
 
 
-def _both_planes(schedule: Schedule) -> Ints:
+def _both_planes(schedule: BurstSchedule) -> Ints:
     """Rows of MXM in float16."""
     unit = schedule.table["unit"]
     wide = np.array([u.plane >= 0 and u.dtype == "float16" for u in schedule.units] + [False])
     return np.flatnonzero(wide[unit])
 
 
-def _banks(schedule: Schedule) -> None:
+def _banks(schedule: BurstSchedule) -> None:
     """A slice does not read and write one bank in the same cycle."""
     table = schedule.table
     rows = np.flatnonzero(np.isin(table["op"], MEMORY_OPS))
@@ -99,10 +105,10 @@ def _banks(schedule: Schedule) -> None:
     _same_cycle(schedule, rows, group, law)
 
 
-def _alus(schedule: Schedule) -> None:
+def _alus(schedule: BurstSchedule) -> None:
     """Every operation of a VXM unit is issued, in the cycle its operands are there."""
     table, chip = schedule.table, schedule.chip
-    rows = np.flatnonzero(table["op"] == Op.ALU)
+    rows = np.flatnonzero(table["op"] == BurstOp.ALU)
     began: dict[int, tuple[int, ...]] = {}
     seen: dict[int, set[int]] = {}
     for row in rows.tolist():
@@ -111,7 +117,7 @@ def _alus(schedule: Schedule) -> None:
         unit = schedule.units[number]
         if not 0 <= step < len(unit.operations):
             raise breach(schedule, row, "its unit has no such operation")
-        depth = depths(len(unit.inputs), unit.operations)[step] * latency(chip, Op.ALU)
+        depth = depths(len(unit.inputs), unit.operations)[step] * latency(chip, BurstOp.ALU)
         key = (int(burst["cycle"]) - depth, int(burst["count"]), int(burst["interval"]))
         if began.setdefault(number, key) != key:
             raise breach(schedule, row, "its operands are not there in that cycle")
@@ -124,23 +130,23 @@ def _alus(schedule: Schedule) -> None:
             raise breach(schedule, row, "another operation of its unit is never issued")
 
 
-def _planes(schedule: Schedule) -> None:
+def _planes(schedule: BurstSchedule) -> None:
     """MXM: loads, installs and products of a plane follow each other, and sums are taken as they
     come."""
     table, chip = schedule.table, schedule.chip
     events: dict[int, list[tuple[int, int, int]]] = {plane: [] for plane in range(4)}
     sums: dict[tuple[int, int, int, int], int] = {}
     moves: dict[tuple[int, int, int, int], int] = {}
-    kinds = (Op.LOAD, Op.INSTALL, Op.MOVE, Op.ACCUMULATE)
+    kinds = (BurstOp.LOAD, BurstOp.INSTALL, BurstOp.MOVE, BurstOp.ACCUMULATE)
     for row in np.flatnonzero(np.isin(table["op"], kinds)).tolist():
         burst, unit = table[row], schedule.units[int(table["unit"][row])]
-        op, cycle = Op(int(burst["op"])), int(burst["cycle"])
+        op, cycle = BurstOp(int(burst["op"])), int(burst["cycle"])
         count, interval = int(burst["count"]), int(burst["interval"])
         key = (unit.plane, cycle, count, interval)
-        if op == Op.ACCUMULATE:
+        if op == BurstOp.ACCUMULATE:
             sums[key] = row
             continue
-        if op == Op.MOVE:
+        if op == BurstOp.MOVE:
             moves[unit.plane, cycle + chip.delay("product"), count, interval] = row
             least = chip.cycles_of_lanes(unit.first, unit.k)
             if unit.dtype == "float16" and interval < least and count > 1:
@@ -159,7 +165,7 @@ def _planes(schedule: Schedule) -> None:
         _plane(schedule, sorted(events[plane]))
 
 
-def _plane(schedule: Schedule, events: list[tuple[int, int, int]]) -> None:
+def _plane(schedule: BurstSchedule, events: list[tuple[int, int, int]]) -> None:
     """One plane: its array and its load buffer hold what they are meant to."""
     table, chip = schedule.table, schedule.chip
     loading = loaded_until = installed_until = moving_until = 0
@@ -169,11 +175,11 @@ def _plane(schedule: Schedule, events: list[tuple[int, int, int]]) -> None:
         burst, unit = table[row], int(table["unit"][row])
         end = cycle + (int(burst["count"]) - 1) * int(burst["interval"]) + 1
         match op:
-            case Op.LOAD:
+            case BurstOp.LOAD:
                 if cycle < max(loaded_until, loading):
                     raise breach(schedule, row, "the load buffer is still in use")
                 loaded, loading = unit, end
-            case Op.INSTALL:
+            case BurstOp.INSTALL:
                 if loaded != unit or cycle < loading:
                     raise breach(schedule, row, "its weights are not in the load buffer yet")
                 if cycle < moving_until:
@@ -190,15 +196,15 @@ def _plane(schedule: Schedule, events: list[tuple[int, int, int]]) -> None:
                 moving_until = max(moving_until, end)
 
 
-def _links(schedule: Schedule) -> None:
+def _links(schedule: BurstSchedule) -> None:
     """A link carries one byte plane at a time, each way."""
     table, chip = schedule.table, schedule.chip
-    for op in (Op.SEND, Op.RECEIVE):
+    for op in (BurstOp.SEND, BurstOp.RECEIVE):
         rows = np.flatnonzero(table["op"] == op)
         by_link: dict[int, list[tuple[int, int, int]]] = {}
         for row in rows.tolist():
             unit, burst = schedule.units[int(table["unit"][row])], table[row]
-            (group,) = unit.inputs if op == Op.SEND else unit.outputs
+            (group,) = unit.inputs if op == BurstOp.SEND else unit.outputs
             each = len(group.streams) * chip.link_cycles
             if int(burst["interval"]) < each and int(burst["count"]) > 1:
                 raise breach(schedule, row, f"a link takes such a vector every {each} cycles")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import Ints
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.codegen.verification.report import breach, may_meet, overlapping
-from tilesmith.families.lpu.codegen.verification.tokens import Matching, Source, given, taken
+from tilesmith.families.lpu.codegen.verification.tokens import Matching, TokenSource, given, taken
 
 
-def check_streams(schedule: Schedule) -> Matching:
+def check_streams(schedule: BurstSchedule) -> Matching:
     """Prove the laws of streams.
 
     Raises:
@@ -33,7 +33,7 @@ def check_streams(schedule: Schedule) -> Matching:
     return matching
 
 
-def _inside(schedule: Schedule, matching: Matching) -> None:
+def _inside(schedule: BurstSchedule, matching: Matching) -> None:
     """Streams exist."""
     for tokens in (matching.givers, matching.takers):
         wrong = (tokens.stream < 0) | (tokens.stream // 2 >= schedule.chip.streams)
@@ -46,7 +46,7 @@ def _stream(number: int) -> str:
     return f"stream {'WE'[number % 2]}{number // 2}"
 
 
-def _absent(schedule: Schedule, matching: Matching, number: int) -> Exception:
+def _absent(schedule: BurstSchedule, matching: Matching, number: int) -> Exception:
     takers = matching.takers
     taus, place = takers.taus(number), int(takers.place[number])
     near = [
@@ -60,7 +60,7 @@ def _absent(schedule: Schedule, matching: Matching, number: int) -> Exception:
     return breach(schedule, int(takers.row[number]), law, tau + place)
 
 
-def _reach(schedule: Schedule, matching: Matching) -> list[Ints | int]:
+def _reach(schedule: BurstSchedule, matching: Matching) -> list[Ints | int]:
     """How far each burst's tokens travel: one number, or one a token."""
     givers, takers = matching.givers, matching.takers
     edge = schedule.chip.mxm_place
@@ -82,11 +82,11 @@ def _reach(schedule: Schedule, matching: Matching) -> list[Ints | int]:
 
 
 def _arrives(
-    schedule: Schedule,
+    schedule: BurstSchedule,
     matching: Matching,
     reach: list[Ints | int],
     number: int,
-    sources: list[Source],
+    sources: list[TokenSource],
 ) -> None:
     """Nobody takes what was taken off before."""
     takers = matching.takers
@@ -101,7 +101,7 @@ def _arrives(
             raise breach(schedule, int(takers.row[number]), law)
 
 
-def _cells(schedule: Schedule, matching: Matching, reach: list[Ints | int]) -> None:
+def _cells(schedule: BurstSchedule, matching: Matching, reach: list[Ints | int]) -> None:
     """No two tokens in one cell."""
     givers = matching.givers
     first, second = overlapping(givers.stream, givers.tau, givers.end)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilesmith.families.lpu.codegen.fabric import Fabric, link_of
-from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, Op, Schedule
+from tilesmith.families.lpu.codegen.fabric import ChipFabric, link_of
+from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.verification.checker import check
 from tilesmith.families.lpu.codegen.verification.tokens import Matching
 from tilesmith.search_space.support.errors import VerificationError
@@ -30,8 +30,8 @@ class Together:
             the axes along which they do.
     """
 
-    schedule: Schedule
-    fabric: Fabric
+    schedule: BurstSchedule
+    fabric: ChipFabric
     flight: int
     turned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Together:
         return self.fabric.chips
 
 
-def on_chip(program: Together, chip: int) -> Schedule:
+def on_chip(program: Together, chip: int) -> BurstSchedule:
     """The schedule of one chip: bursts of turned chains begin with another of the rows that lie
     side by side in a tensor in parts, which are as many words on in the same banks."""
     if not program.turned or not chip:
@@ -63,14 +63,14 @@ def sends_of(program: Together) -> dict[int, int]:
     return dict(pairs(program.schedule, program.fabric))
 
 
-def pairs(placed: Schedule, fabric: Fabric) -> Iterator[tuple[int, int]]:
+def pairs(placed: BurstSchedule, fabric: ChipFabric) -> Iterator[tuple[int, int]]:
     """Rows of receives and their sends: link by link, one after the other."""
     for way in range(1, fabric.chips):
-        sends = _on_link(placed, Op.SEND, link_of(fabric.back(way)))
-        yield from zip(_on_link(placed, Op.RECEIVE, link_of(way)), sends, strict=True)
+        sends = _on_link(placed, BurstOp.SEND, link_of(fabric.back(way)))
+        yield from zip(_on_link(placed, BurstOp.RECEIVE, link_of(way)), sends, strict=True)
 
 
-def _on_link(placed: Schedule, op: Op, link: int) -> list[int]:
+def _on_link(placed: BurstSchedule, op: BurstOp, link: int) -> list[int]:
     table, units = placed.table, placed.units
     every = np.flatnonzero(table["op"] == op).tolist()
     rows = [row for row in every if units[int(table["unit"][row])].link == link]
@@ -95,7 +95,10 @@ def _on_time(program: Together) -> None:
     placed, table = program.schedule, program.schedule.table
     for way in range(1, program.chips):
         cycles, link = [], link_of(way)
-        for op, number in ((Op.SEND, link_of(program.fabric.back(way))), (Op.RECEIVE, link)):
+        for op, number in (
+            (BurstOp.SEND, link_of(program.fabric.back(way))),
+            (BurstOp.RECEIVE, link),
+        ):
             each = [
                 int(row["cycle"]) + np.arange(int(row["count"])) * int(row["interval"])
                 for row in table[table["op"] == op]

@@ -16,7 +16,14 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Ints
-from tilesmith.families.lpu.codegen.isa.bursts import Group, Op, Schedule, Unit, depths, latency
+from tilesmith.families.lpu.codegen.isa.bursts import (
+    BurstOp,
+    BurstSchedule,
+    StreamGroup,
+    Unit,
+    depths,
+    latency,
+)
 
 COLUMNS = ("stream", "tau", "count", "interval", "place", "row", "group", "byte", "last")
 
@@ -60,11 +67,13 @@ class Tokens:
 class _Lister:
     """Rows of `COLUMNS` under way."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: BurstSchedule) -> None:
         self.schedule, self.chip = schedule, schedule.chip
         self.rows: list[tuple[int, ...]] = []
 
-    def group(self, row: int, number: int, group: Group, cell: tuple[int, int, int, int]) -> None:
+    def group(
+        self, row: int, number: int, group: StreamGroup, cell: tuple[int, int, int, int]
+    ) -> None:
         """All streams of a group; `cell`: position, cycle, count and interval."""
         place, cycle, count, interval = cell
         ahead = place if group.east else -place
@@ -76,7 +85,7 @@ class _Lister:
                 group.last,
             ))  # fmt: skip
 
-    def memory(self, op: Op, delay: int) -> None:
+    def memory(self, op: BurstOp, delay: int) -> None:
         """Reads, writes or gathers of the whole table at once."""
         table = self.schedule.table
         mine = np.flatnonzero(table["op"] == op)
@@ -96,25 +105,25 @@ class _Lister:
         return Tokens(*columns)
 
 
-def units_of(schedule: Schedule) -> list[tuple[int, Op, Unit, tuple[int, int, int]]]:
+def units_of(schedule: BurstSchedule) -> list[tuple[int, BurstOp, Unit, tuple[int, int, int]]]:
     """(row, op, unit, (cycle, count, interval)) of bursts between streams; of VXM one a unit."""
     table = schedule.table
-    units = (table["unit"] >= 0) & (table["op"] != Op.INSTALL)
-    several = np.isin(table["op"], (Op.ALU, Op.TRANSPOSE))
+    units = (table["unit"] >= 0) & (table["op"] != BurstOp.INSTALL)
+    several = np.isin(table["op"], (BurstOp.ALU, BurstOp.TRANSPOSE))
     mine = np.flatnonzero(units & (~several | (table["step"] == 0)))
     names = ("op", "unit", "cycle", "count", "interval")
     columns = [table[name][mine].tolist() for name in names]
     return [
-        (row, Op(op), schedule.units[unit], (cycle, count, interval))
+        (row, BurstOp(op), schedule.units[unit], (cycle, count, interval))
         for row, op, unit, cycle, count, interval in zip(mine.tolist(), *columns, strict=True)
     ]
 
 
-def given(schedule: Schedule) -> Tokens:
+def given(schedule: BurstSchedule) -> Tokens:
     """Tokens put on streams."""
     lister, chip = _Lister(schedule), schedule.chip
-    lister.memory(Op.READ, latency(chip, Op.READ))
-    lister.memory(Op.GATHER, latency(chip, Op.GATHER))
+    lister.memory(BurstOp.READ, latency(chip, BurstOp.READ))
+    lister.memory(BurstOp.GATHER, latency(chip, BurstOp.GATHER))
     for row, op, unit, (cycle, count, interval) in units_of(schedule):
         for number, group in enumerate(unit.outputs):
             after = output_delay(chip, op, unit, number)
@@ -122,22 +131,22 @@ def given(schedule: Schedule) -> Tokens:
     return lister.done()
 
 
-def output_delay(chip: Chip, op: Op, unit: Unit, number: int) -> int:
+def output_delay(chip: Chip, op: BurstOp, unit: Unit, number: int) -> int:
     """Cycles from the issue of a unit's (first) instruction to output `number`."""
-    if op == Op.ALU:
+    if op == BurstOp.ALU:
         ahead = depths(len(unit.inputs), unit.operations)
-        return (ahead[unit.results[number] - len(unit.inputs)] + 1) * latency(chip, Op.ALU)
-    return 0 if op == Op.RECEIVE else latency(chip, op)
+        return (ahead[unit.results[number] - len(unit.inputs)] + 1) * latency(chip, BurstOp.ALU)
+    return 0 if op == BurstOp.RECEIVE else latency(chip, op)
 
 
-def taken(schedule: Schedule) -> Tokens:
+def taken(schedule: BurstSchedule) -> Tokens:
     """Tokens that somebody takes off streams, or taps."""
     lister = _Lister(schedule)
-    lister.memory(Op.WRITE, 0)
+    lister.memory(BurstOp.WRITE, 0)
     for row, op, unit, (cycle, count, interval) in units_of(schedule):
         for number, group in enumerate(unit.inputs):
             tokens = count
-            if op == Op.LOAD:  # row `number` of each cycle, of so many rows
+            if op == BurstOp.LOAD:  # row `number` of each cycle, of so many rows
                 rows = int(schedule.table["step"][row])
                 tokens = -(-(rows - number) // len(unit.inputs))
             lister.group(row, number, group, (unit.place, cycle, tokens, interval))
@@ -145,7 +154,7 @@ def taken(schedule: Schedule) -> Tokens:
 
 
 @dataclass(frozen=True)
-class Source:
+class TokenSource:
     """Where a burst's tokens come from: token i of `mine` is token `theirs[i]` of `giver`.
 
     `mine` and `theirs` are None where all are, one by one.
@@ -201,12 +210,12 @@ class Matching:
             same and (givers.count[giver] == 1 or givers.interval[giver] == takers.interval[number])
         )
 
-    def _search(self, number: int) -> list[Source]:
+    def _search(self, number: int) -> list[TokenSource]:
         """The sources of a burst token by token; none if one of them has no giver."""
         givers, takers = self.givers, self.takers
         near = self._near(number)
         if len(near) == 1 and self._alike(near[0], number):
-            return [Source(near[0])]
+            return [TokenSource(near[0])]
         places = givers.place[near]
         taus = takers.taus(number)
         chosen = np.full(len(taus), -1, np.int64)
@@ -220,5 +229,5 @@ class Matching:
         for giver in np.unique(chosen).tolist():
             at = np.flatnonzero(chosen == giver)
             theirs = (taus[at] - givers.tau[giver]) // givers.interval[giver]
-            sources.append(Source(giver, at, theirs))
+            sources.append(TokenSource(giver, at, theirs))
         return sources

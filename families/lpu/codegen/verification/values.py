@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.lpu.codegen.dataflow import Ints
-from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, Op, Schedule, latency
+from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, BurstOp, BurstSchedule, latency
 from tilesmith.families.lpu.codegen.verification.report import breach
 from tilesmith.families.lpu.codegen.verification.tokens import Matching
 from tilesmith.search_space.support.errors import VerificationError
@@ -45,7 +45,7 @@ class _Tokens:
     name: Ints
 
 
-def check_values(schedule: Schedule, matching: Matching) -> None:
+def check_values(schedule: BurstSchedule, matching: Matching) -> None:
     """Prove the law of values.
 
     Raises:
@@ -59,7 +59,7 @@ def check_values(schedule: Schedule, matching: Matching) -> None:
     held.left()
 
 
-def _named(schedule: Schedule) -> None:
+def _named(schedule: BurstSchedule) -> None:
     """Rows that bursts name are there."""
     table = schedule.table
     rows = np.array([place.rows for place in schedule.places], np.int64)
@@ -68,7 +68,7 @@ def _named(schedule: Schedule) -> None:
     if wrong.any():
         raise breach(schedule, int(np.flatnonzero(wrong)[0]), "it names no tensor")
     several = (table["count"].astype(np.int64) - 1) * table["pitch"]
-    ends = table["row"] + np.where(table["op"] == Op.GATHER, 0, several)
+    ends = table["row"] + np.where(table["op"] == BurstOp.GATHER, 0, several)
     wrong = memory & (
         (np.minimum(table["row"], ends) < 0)
         | (np.maximum(table["row"], ends) >= np.append(rows, 0)[table["tensor"]])
@@ -81,7 +81,7 @@ def _named(schedule: Schedule) -> None:
         raise breach(schedule, row, f"'{place.name}' has rows 0 to {place.rows - 1}")
 
 
-def _own(schedule: Schedule, matching: Matching) -> None:
+def _own(schedule: BurstSchedule, matching: Matching) -> None:
     """What a chain takes off a stream was given by itself."""
     chain = schedule.table["chain"]
     takers, givers = matching.takers, matching.givers
@@ -99,19 +99,19 @@ def _own(schedule: Schedule, matching: Matching) -> None:
         raise breach(schedule, int(takers.row[taker]), law)
 
 
-def _chain(schedule: Schedule, row: int) -> str:
+def _chain(schedule: BurstSchedule, row: int) -> str:
     return schedule.chains[int(schedule.table["chain"][row])]
 
 
-def _reads(schedule: Schedule) -> Iterator[_Tokens]:
+def _reads(schedule: BurstSchedule) -> Iterator[_Tokens]:
     """Words read, some bursts at a time. A gather may read each of its rows in each of its cycles:
     they are looked at in the first and in the last."""
     table = schedule.table
-    reads = np.flatnonzero(table["op"] == Op.READ)
+    reads = np.flatnonzero(table["op"] == BurstOp.READ)
     total = np.cumsum(table["count"][reads].astype(np.int64))
     for part in np.split(reads, np.flatnonzero(np.diff(total // _TOKENS)) + 1):
         yield _tokens(schedule, part)
-    gathers = np.flatnonzero(table["op"] == Op.GATHER)
+    gathers = np.flatnonzero(table["op"] == BurstOp.GATHER)
     if len(gathers):
         rows = np.array([schedule.units[u].k for u in table["unit"][gathers]], np.int64)
         last = (table["count"][gathers].astype(np.int64) - 1) * table["interval"][gathers]
@@ -119,7 +119,9 @@ def _reads(schedule: Schedule) -> Iterator[_Tokens]:
             yield _tokens(schedule, gathers, (rows, after))
 
 
-def _tokens(schedule: Schedule, bursts: Ints, gathered: tuple[Ints, Ints] | None = None) -> _Tokens:
+def _tokens(
+    schedule: BurstSchedule, bursts: Ints, gathered: tuple[Ints, Ints] | None = None
+) -> _Tokens:
     """All words of bursts; of gathers so many, so many cycles after their first."""
     table = schedule.table[bursts]
     count = table["count"].astype(np.int64) if gathered is None else gathered[0]
@@ -142,13 +144,13 @@ def _tokens(schedule: Schedule, bursts: Ints, gathered: tuple[Ints, Ints] | None
     return _Tokens(burst, word, cycle, spread(named, pitch))
 
 
-def _firsts(schedule: Schedule) -> Ints:
+def _firsts(schedule: BurstSchedule) -> Ints:
     """The number of each tensor's first row, over all tensors."""
     rows = np.array([place.rows for place in schedule.places], np.int64)
     return np.asarray(np.cumsum(rows) - rows)
 
 
-def _rank(schedule: Schedule) -> Ints:
+def _rank(schedule: BurstSchedule) -> Ints:
     """Where each chain stands in program order."""
     return np.array(schedule.order or range(len(schedule.chains)), np.int64)
 
@@ -162,11 +164,11 @@ class _Held:
         writers: rows and bytes with the places in program order of who writes them, as numbers.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: BurstSchedule) -> None:
         self.schedule = schedule
         self.rank = _rank(schedule)
-        writes = _tokens(schedule, np.flatnonzero(schedule.table["op"] == Op.WRITE))
-        self.keys = writes.word * _CYCLES + writes.cycle + latency(schedule.chip, Op.WRITE)
+        writes = _tokens(schedule, np.flatnonzero(schedule.table["op"] == BurstOp.WRITE))
+        self.keys = writes.word * _CYCLES + writes.cycle + latency(schedule.chip, BurstOp.WRITE)
         order = np.argsort(self.keys, kind="stable")
         self.keys = self.keys[order]
         self.writes = _Tokens(*(c[order] for c in vars(writes).values()))

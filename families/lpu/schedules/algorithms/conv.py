@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from tilesmith.families.lpu.schedules.building_blocks.blocks import Block
+from tilesmith.families.lpu.schedules.building_blocks.blocks import PixelBlock
 from tilesmith.families.lpu.schedules.building_blocks.common import with_numbers
 from tilesmith.families.lpu.schedules.building_blocks.edges import chosen, edge_stages
 from tilesmith.families.lpu.schedules.building_blocks.machine import LANES
@@ -133,8 +133,8 @@ class BlockedConvolution:
 
     template: Template
     workload: Workload
-    source: Block
-    result: Block
+    source: PixelBlock
+    result: PixelBlock
 
     @cached_property
     def g(self) -> Geometry:
@@ -220,7 +220,7 @@ class BlockedConvolution:
         constant = self.workload.is_constant("weight")
         return Tensor("weight", operands["weight"].extents, weight_dtype(self.workload), constant)
 
-    def _shape(self, block: Block, result: bool) -> tuple[int, ...]:
+    def _shape(self, block: PixelBlock, result: bool) -> tuple[int, ...]:
         g = self.g
         height, width = (g.out_height, g.out_width) if result else (g.height, g.width)
         lanes = self.lanes[1 if result else 0]

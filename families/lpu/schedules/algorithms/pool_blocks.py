@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from tilesmith.families.lpu.schedules.building_blocks.blocks import Block, blocks_of
+from tilesmith.families.lpu.schedules.building_blocks.blocks import PixelBlock, blocks_of
 from tilesmith.search_space.expressions.expression import Expr, floordiv, var
 from tilesmith.search_space.expressions.scalar import REDUCERS, Const, Scalar, Select, call, load
 from tilesmith.search_space.operators.pool2d import Pool2d, Window
@@ -34,7 +34,7 @@ class BlockedPool:
     """The maxima over windows of an image in given blocks, as stages."""
 
     workload: Workload
-    block: Block
+    block: PixelBlock
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:

@@ -22,7 +22,7 @@ SIDES = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4), (8, 8))
 
 
 @dataclass(frozen=True)
-class Block:
+class PixelBlock:
     """Pixels of a row of lanes."""
 
     rows: int
@@ -40,15 +40,15 @@ class Block:
         return f"NHW{rows}{columns}C"
 
     @classmethod
-    def of(cls, layout: str) -> Block:
+    def of(cls, layout: str) -> PixelBlock:
         """The block of a layout."""
         return next(b for b in (cls(*sides) for sides in SIDES) if b.layout == layout)
 
 
-def blocks_of(channels: int, height: int, width: int) -> list[Block]:
+def blocks_of(channels: int, height: int, width: int) -> list[PixelBlock]:
     """Blocks that an image can be kept in, small ones first."""
     return [
-        Block(rows, columns)
+        PixelBlock(rows, columns)
         for rows, columns in SIDES
         if rows * columns == 1
         or (height % rows == 0 and width % columns == 0 and rows * columns * channels <= LANES)

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from tilesmith.families.lpu.codegen.dataflow import (
     LANES,
     Chain,
+    ChainValue,
     Compute,
     Dataflow,
     Gather,
     Product,
     Read,
     Shuffle,
-    Tensor,
     Transpose,
-    Value,
+    VectorTensor,
     Write,
 )
 from tilesmith.families.lpu.simulator.execution.arithmetic import (
@@ -37,7 +37,7 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError
 
 Arrays = NDArray[Any]
-Values = dict[Value, Arrays]
+Values = dict[ChainValue, Arrays]
 Told = Callable[[Chain, Values, "Tensors"], None]
 
 
@@ -45,7 +45,7 @@ Told = Callable[[Chain, Values, "Tensors"], None]
 class Tensors:
     """What tensors hold, (rows, 320) by name."""
 
-    known: Mapping[str, Tensor]
+    known: Mapping[str, VectorTensor]
     contents: Mapping[str, Arrays]
     held: dict[str, Arrays] = field(default_factory=dict)
 
@@ -81,25 +81,27 @@ def run_chain(chain: Chain, tensors: Tensors) -> Values:
     for number, step in enumerate(chain.steps):
         match step:
             case Read(rows, frame):
-                values[Value(number)] = _rows(tensors, rows.tensor, rows.numbers, frame)
+                values[ChainValue(number)] = _rows(tensors, rows.tensor, rows.numbers, frame)
             case Gather(table, index, _, first):
                 numbers = values[index][:, 0].astype(np.int64)
-                values[Value(number)] = tensors[table][first + numbers]
+                values[ChainValue(number)] = tensors[table][first + numbers]
             case Product(moving, weights, k, add, first):
                 product = multiplied(
                     values[moving], tensors[weights.tensor][weights.numbers], first, k
                 )
                 with np.errstate(all="ignore"):
-                    values[Value(number)] = product if add is None else product + values[add]
+                    values[ChainValue(number)] = product if add is None else product + values[add]
             case Compute(inputs, operations, outputs):
                 results = computed(operations, outputs, [values[value] for value in inputs])
                 for output, result in enumerate(results):
-                    values[Value(number, output)] = np.broadcast_to(result, (chain.count, LANES))
+                    values[ChainValue(number, output)] = np.broadcast_to(
+                        result, (chain.count, LANES)
+                    )
             case Shuffle(value=value, lanes=lanes):
-                values[Value(number)] = shuffled(values[value], lanes)
+                values[ChainValue(number)] = shuffled(values[value], lanes)
             case Transpose(inputs):
                 for output, result in enumerate(transposed([values[v] for v in inputs])):
-                    values[Value(number, output)] = result
+                    values[ChainValue(number, output)] = result
             case Write(value, rows):
                 tensors[rows.tensor][rows.numbers] = values[value]
             case _:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tilesmith.families.lpu.codegen.dataflow import (
     Chain,
+    ChainValue,
     Compute,
     Dataflow,
     Gather,
@@ -27,21 +28,21 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Read,
     Shuffle,
     Transpose,
-    Value,
     Write,
 )
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.verification.tokens import Matching
 from tilesmith.families.lpu.simulator.execution.arithmetic import computed
 from tilesmith.families.lpu.simulator.execution.chains import Tensors, Values, run_chains
-from tilesmith.families.lpu.simulator.execution.functional import Player, rows_loaded
+from tilesmith.families.lpu.simulator.execution.functional import ChipPlayer, rows_loaded
 from tilesmith.families.lpu.simulator.execution.memory_words import MemoryWords, byte_planes
 
 Arrays = NDArray[Any]
 
 _KINDS = {
-    Compute: Op.ALU, Shuffle: Op.SHUFFLE, Product: Op.ACCUMULATE, Transpose: Op.TRANSPOSE,
-    Gather: Op.GATHER,
+    Compute: BurstOp.ALU, Shuffle: BurstOp.SHUFFLE, Product: BurstOp.ACCUMULATE,
+    Transpose: BurstOp.TRANSPOSE,
+    Gather: BurstOp.GATHER,
 }  # fmt: skip
 """Bursts that give what flows out of steps."""
 
@@ -73,7 +74,7 @@ class _Meaning:
 
     def __init__(self) -> None:
         self.values: list[Arrays] = []
-        self.results: dict[Op, list[Arrays]] = defaultdict(list)
+        self.results: dict[BurstOp, list[Arrays]] = defaultdict(list)
         self.within: list[list[Arrays]] = []
         self.read: dict[str, dict[int, Arrays]] = defaultdict(dict)
         self.weights: list[Arrays] = []
@@ -129,7 +130,7 @@ class _WrongError(Exception):
 
 
 def first_difference(
-    flow: Dataflow, schedule: Schedule, contents: Mapping[str, Arrays], matching: Matching
+    flow: Dataflow, schedule: BurstSchedule, contents: Mapping[str, Arrays], matching: Matching
 ) -> _Difference | None:
     """The first burst that differs; None if none does.
 
@@ -164,7 +165,7 @@ def _note(meaning: _Meaning, chain: Chain, values: Values, tensors: Tensors) -> 
     for number, step in enumerate(chain.steps):
         match step:
             case Read(rows, frame):
-                pairs = zip(rows.numbers.tolist(), values[Value(number)], strict=True)
+                pairs = zip(rows.numbers.tolist(), values[ChainValue(number)], strict=True)
                 meaning.read[rows.tensor] |= {row: vector for row, vector in pairs if row >= 0}
                 if frame:
                     meaning.read[frame][0] = tensors[frame][0]
@@ -187,7 +188,7 @@ def _note(meaning: _Meaning, chain: Chain, values: Values, tensors: Tensors) -> 
                 pass
 
 
-class _Checking(Player):
+class _Checking(ChipPlayer):
     """Plays a schedule, and raises `_WrongError` at the first burst that differs."""
 
     meanings: dict[str, _Meaning]
@@ -198,17 +199,24 @@ class _Checking(Player):
 
     def operands(self, row: int) -> list[Arrays]:
         operands = super().operands(row)
-        op, meaning = Op(int(self.schedule.table["op"][row])), self.meaning(row)
+        op, meaning = BurstOp(int(self.schedule.table["op"][row])), self.meaning(row)
         if meaning is None:
             return operands
-        if op == Op.WRITE:
+        if op == BurstOp.WRITE:
             self.in_memory(row, operands[0], meaning.written, "it writes something else")
-        elif op in (Op.ALU, Op.SHUFFLE, Op.MOVE, Op.TRANSPOSE, Op.ACCUMULATE, Op.GATHER):
+        elif op in (
+            BurstOp.ALU,
+            BurstOp.SHUFFLE,
+            BurstOp.MOVE,
+            BurstOp.TRANSPOSE,
+            BurstOp.ACCUMULATE,
+            BurstOp.GATHER,
+        ):
             for number, value in enumerate(operands):
                 nearest = meaning.nearest(value)
                 if nearest is not None and _apart(value, nearest).any():
                     self.blame(row, number, value, nearest)
-        elif op == Op.LOAD:
+        elif op == BurstOp.LOAD:
             self.loaded(row, operands)
         return operands
 
@@ -246,13 +254,13 @@ class _Checking(Player):
         return row
 
     def give(self, row: int, values: Sequence[Arrays]) -> None:
-        op, meaning = Op(int(self.schedule.table["op"][row])), self.meaning(row)
-        if meaning is not None and op == Op.READ:
+        op, meaning = BurstOp(int(self.schedule.table["op"][row])), self.meaning(row)
+        if meaning is not None and op == BurstOp.READ:
             self.in_memory(row, values[0], meaning.read, "it reads something else")
         elif meaning is not None:
             for value in values:
                 whole = np.broadcast_to(value, (int(self.schedule.table["count"][row]), 320))
-                copied = op == Op.ALU and self.copies(row)
+                copied = op == BurstOp.ALU and self.copies(row)
                 nearest = meaning.nearest(whole, None if copied else meaning.results[op])
                 if nearest is not None and _apart(whole, nearest).any():
                     self.within(row, meaning, whole, nearest)
@@ -267,7 +275,7 @@ class _Checking(Player):
         """Raise at a unit that gives something else; of VXM at the ALU that does."""
         reason = "no step of its chain gives that"
         table = self.schedule.table
-        if table["op"][row] == Op.ALU:
+        if table["op"][row] == BurstOp.ALU:
             unit, mine = self.schedule.units[int(table["unit"][row])], int(table["unit"][row])
             every = range(len(unit.inputs), len(unit.inputs) + len(unit.operations))
             values = computed(unit.operations, list(every), self.last)
@@ -286,13 +294,13 @@ class _Checking(Player):
         computed of it differs.
         """
         table = self.schedule.table
-        alike = (table["op"] == Op.SHUFFLE) & (table["chain"] == table["chain"][row])
+        alike = (table["op"] == BurstOp.SHUFFLE) & (table["chain"] == table["chain"][row])
         for other in np.flatnonzero(alike).tolist():
             if self.schedule.units[int(table["unit"][other])].lanes not in meaning.lanes:
                 reason = "no step of its chain moves lanes so"
                 raise _WrongError(_told(other, given, wanted, reason))
 
-    def result(self, row: int, op: Op, unit: Any, operands: list[Arrays]) -> list[Arrays]:
+    def result(self, row: int, op: BurstOp, unit: Any, operands: list[Arrays]) -> list[Arrays]:
         self.last = operands
         return super().result(row, op, unit, operands)
 

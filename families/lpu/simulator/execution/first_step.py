@@ -32,7 +32,11 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Step,
     Write,
 )
-from tilesmith.families.lpu.codegen.selection.tracing import Instance, Traced, rows_of_places
+from tilesmith.families.lpu.codegen.selection.tracing import (
+    StoreInstance,
+    TracedNests,
+    rows_of_places,
+)
 from tilesmith.families.lpu.simulator.execution.chains import Tensors, run_chain
 from tilesmith.search_space.expressions.scalar import constants
 from tilesmith.search_space.ir.program import Program, Statement, blocks
@@ -50,7 +54,7 @@ _FITTED = 4
 
 
 @dataclass(frozen=True, eq=False)
-class WrongStep:
+class WrongChainStep:
     """A step whose output differs.
 
     Attributes:
@@ -62,7 +66,7 @@ class WrongStep:
     """
 
     among: tuple[tuple[int, int, int], ...]
-    instance: Instance
+    instance: StoreInstance
     index: tuple[int, ...]
     computed: float
     wanted: float
@@ -72,10 +76,10 @@ class WrongStep:
 def first_step(
     flow: Dataflow,
     contents: Mapping[str, Arrays],
-    traced: Traced,
+    traced: TracedNests,
     program: Program,
     arrays: Mapping[str, Arrays],
-) -> WrongStep | None:
+) -> WrongChainStep | None:
     """The first step that differs; None if none does.
 
     Args:
@@ -93,7 +97,7 @@ def first_step(
 
     run(program, arrays, traced.is_nest, told)
     number = {chain.name: n for n, chain in enumerate(flow.chains)}
-    ending: dict[int, list[Instance]] = {}
+    ending: dict[int, list[StoreInstance]] = {}
     for instance in traced.instances:
         if instance.chain in number and instance.key in wanted:
             ending.setdefault(number[instance.chain], []).append(instance)
@@ -113,7 +117,7 @@ def first_step(
 class _Place:
     """Where a nest's results stand, and what they should be."""
 
-    def __init__(self, flow: Dataflow, at: int, instance: Instance, written: Written) -> None:
+    def __init__(self, flow: Dataflow, at: int, instance: StoreInstance, written: Written) -> None:
         step = flow.chains[at].steps[instance.step]
         if not isinstance(step, Write):
             step = next(s for s in flow.chains[at].steps if isinstance(s, Write))
@@ -130,7 +134,7 @@ class _Place:
 
 def _named(
     flow: Dataflow, part: tuple[int, int], before: Tensors, place: _Place, program: Program
-) -> WrongStep:
+) -> WrongChainStep:
     first, last = part
     chains = flow.chains[first : last + 1]
 
@@ -154,7 +158,7 @@ def _named(
             if not isinstance(step, Read | Write)
         ] or [(last, place.instance.step, -1)]
     values = place.written.values.reshape(-1)
-    return WrongStep(
+    return WrongChainStep(
         tuple(among), place.instance,
         tuple(int(np.asarray(axis).reshape(-1)[at]) for axis in place.written.places),
         float(place.found(plain).reshape(-1)[at]), float(values[at]),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.lpu.codegen.dataflow import LANES, Ints
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Region, Schedule, Unit
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule, Region, Unit
 from tilesmith.families.lpu.codegen.verification.tokens import Matching, given, taken
 from tilesmith.families.lpu.simulator.execution.arithmetic import (
     computed,
@@ -38,7 +38,7 @@ Arrays = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Played:
+class ChipRun:
     """What a program left behind.
 
     Attributes:
@@ -51,11 +51,11 @@ class Played:
 
 
 def execute(
-    schedule: Schedule,
+    schedule: BurstSchedule,
     contents: Mapping[str, Arrays],
     received: Mapping[int, Sequence[Arrays]] | None = None,
     matching: Matching | None = None,
-) -> Played:
+) -> ChipRun:
     """Run a schedule.
 
     Args:
@@ -70,12 +70,12 @@ def execute(
     """
     matching = matching or Matching(given(schedule), taken(schedule))
     turns = {link: dict(enumerate(vectors)) for link, vectors in (received or {}).items()}
-    return Player(schedule, matching, MemoryWords(schedule, contents), turns).play()
+    return ChipPlayer(schedule, matching, MemoryWords(schedule, contents), turns).play()
 
 
 @dataclass(eq=False)
-class Player:
-    schedule: Schedule
+class ChipPlayer:
+    schedule: BurstSchedule
     matching: Matching
     words: MemoryWords
     received: Mapping[int, Mapping[int, Arrays]]  # by link and turn
@@ -87,7 +87,7 @@ class Player:
     sums: dict[int, Arrays] = field(default_factory=dict)  # by row of the move
     sent: dict[int, list[Arrays]] = field(default_factory=lambda: defaultdict(list))
 
-    def play(self) -> Played:
+    def play(self) -> ChipRun:
         for row in self.begin():
             self.step(row)
         return self.played()
@@ -97,9 +97,9 @@ class Player:
         self._index()
         return self._order(sends or {})
 
-    def played(self) -> Played:
+    def played(self) -> ChipRun:
         """What all steps have left behind."""
-        return Played(self._left(), dict(self.sent))
+        return ChipRun(self._left(), dict(self.sent))
 
     def _index(self) -> None:
         """Who gives and takes what, by row."""
@@ -117,7 +117,7 @@ class Player:
         self.reads: dict[int, Ints] = {}
         self.wanted = defaultdict(int)
         table = self.schedule.table
-        for row in np.flatnonzero(table["op"] == Op.READ).tolist():
+        for row in np.flatnonzero(table["op"] == BurstOp.READ).tolist():
             tokens = self.reads[row] = self.words.find(*self.of_read(row))
             for writer in np.unique(self.words.token_row[tokens[tokens >= 0]]).tolist():
                 self.wanted[writer] += 1
@@ -173,8 +173,8 @@ class Player:
             depends(receive, send)
         self._products(depends)
         self._tables(depends)
-        several = np.isin(table["op"], (Op.ALU, Op.TRANSPOSE))
-        skipped = (table["op"] == Op.INSTALL) | (several & (table["step"] != 0))
+        several = np.isin(table["op"], (BurstOp.ALU, BurstOp.TRANSPOSE))
+        skipped = (table["op"] == BurstOp.INSTALL) | (several & (table["step"] != 0))
         free = np.flatnonzero((missing == 0) & ~skipped).tolist()
         heap = [(int(table["cycle"][row]), row) for row in free]
         heapq.heapify(heap)
@@ -197,9 +197,11 @@ class Player:
         table, chip = self.schedule.table, self.schedule.chip
         self.installed: dict[int, int] = {}
         self.moved: dict[int, int] = {}
-        loads = {int(table["unit"][r]): r for r in np.flatnonzero(table["op"] == Op.LOAD).tolist()}
+        loads = {
+            int(table["unit"][r]): r for r in np.flatnonzero(table["op"] == BurstOp.LOAD).tolist()
+        }
         installs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for row in np.flatnonzero(table["op"] == Op.INSTALL).tolist():
+        for row in np.flatnonzero(table["op"] == BurstOp.INSTALL).tolist():
             unit = int(table["unit"][row])
             installs[self.schedule.units[unit].plane].append(
                 (int(table["cycle"][row]), loads[unit])
@@ -207,10 +209,10 @@ class Player:
         for entries in installs.values():
             entries.sort()
         sums = {}
-        for row in np.flatnonzero(table["op"] == Op.ACCUMULATE).tolist():
+        for row in np.flatnonzero(table["op"] == BurstOp.ACCUMULATE).tolist():
             plane = self.schedule.units[int(table["unit"][row])].plane
             sums[plane, int(table["cycle"][row])] = row
-        for row in np.flatnonzero(table["op"] == Op.MOVE).tolist():
+        for row in np.flatnonzero(table["op"] == BurstOp.MOVE).tolist():
             plane = self.schedule.units[int(table["unit"][row])].plane
             cycle = int(table["cycle"][row])
             before = [load for at, load in installs[plane] if at <= cycle]
@@ -223,7 +225,7 @@ class Player:
     def _tables(self, depends: Any) -> None:
         """A gather comes after whatever was written to its table before."""
         table = self.schedule.table
-        for row in np.flatnonzero(table["op"] == Op.GATHER).tolist():
+        for row in np.flatnonzero(table["op"] == BurstOp.GATHER).tolist():
             burst, unit = table[row], self.schedule.units[int(table["unit"][row])]
             words = self.words.word(
                 int(burst["queue"]), int(burst["bank"]),
@@ -241,7 +243,7 @@ class Player:
         takers = self.matching.takers
         for number in self.takes[row]:
             groups[int(takers.group[number])].append(self.tokens(number))
-        if burst["op"] == Op.WRITE:
+        if burst["op"] == BurstOp.WRITE:
             return [groups[0][0]]
         unit = self.schedule.units[int(burst["unit"])]
         return [
@@ -291,42 +293,42 @@ class Player:
     def step(self, row: int) -> None:
         """Play one burst."""
         burst = self.schedule.table[row]
-        op = Op(int(burst["op"]))
-        if op == Op.READ:
+        op = BurstOp(int(burst["op"]))
+        if op == BurstOp.READ:
             words, _ = self.of_read(row)
             self.give(row, [self.look(row, words, self.reads.pop(row))])
             return
         operands = self.operands(row)
-        if op == Op.WRITE:
+        if op == BurstOp.WRITE:
             if self.wanted.get(row):
                 self.written[row] = operands[0]
             return
         unit = self.schedule.units[int(burst["unit"])]
-        if op == Op.LOAD:
+        if op == BurstOp.LOAD:
             self.weights[row] = rows_loaded(operands, int(burst["step"]))
-        elif op == Op.MOVE:
+        elif op == BurstOp.MOVE:
             weights = self.weights[self.installed[row]]
             self.sums[row] = multiplied(operands[0], weights, unit.first, unit.k)
-        elif op == Op.ACCUMULATE:
+        elif op == BurstOp.ACCUMULATE:
             sums = self.sums.pop(self.moved[row])
             with np.errstate(all="ignore"):
                 self.give(row, [sums + operands[0] if operands else sums])
         else:
             self.give(row, self.result(row, op, unit, operands))
 
-    def result(self, row: int, op: Op, unit: Unit, operands: list[Arrays]) -> list[Arrays]:
+    def result(self, row: int, op: BurstOp, unit: Unit, operands: list[Arrays]) -> list[Arrays]:
         """What other units give."""
         match op:
-            case Op.ALU:
+            case BurstOp.ALU:
                 return computed(unit.operations, unit.results, operands)
-            case Op.SHUFFLE:
+            case BurstOp.SHUFFLE:
                 return [shuffled(operands[0], unit.lanes)]
-            case Op.TRANSPOSE:
+            case BurstOp.TRANSPOSE:
                 whole = transposed(operands)
                 return [whole[number] for number in unit.results]
-            case Op.GATHER:
+            case BurstOp.GATHER:
                 return [self.gathered(row, unit, operands[0])]
-            case Op.SEND:
+            case BurstOp.SEND:
                 self.sent[unit.link].append(operands[0])
                 return []
             case _:

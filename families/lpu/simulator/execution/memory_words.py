@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.lpu.codegen.dataflow import DTYPES, Ints
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Region, Schedule, latency
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule, Region, latency
 from tilesmith.search_space.support.errors import InputError, VerificationError
 
 Bytes = NDArray[np.uint8]
@@ -29,10 +29,12 @@ class MemoryWords:
         contents: (rows, 320) of each tensor that is there at the start.
     """
 
-    def __init__(self, schedule: Schedule, contents: Mapping[str, NDArray[np.generic]]) -> None:
+    def __init__(
+        self, schedule: BurstSchedule, contents: Mapping[str, NDArray[np.generic]]
+    ) -> None:
         self.schedule = schedule
         table = schedule.table
-        writes = np.flatnonzero(table["op"] == Op.WRITE)
+        writes = np.flatnonzero(table["op"] == BurstOp.WRITE)
         self._written(writes)
         self._initial(contents)
 
@@ -51,7 +53,7 @@ class MemoryWords:
             (2 * rows["queue"].astype(np.int64) + rows["bank"]) * chip.bank_words
             + rows["address"] + rows["step"].astype(np.int64) * self.token
         )  # fmt: skip
-        seen = rows["cycle"] + rows["interval"] * self.token + latency(chip, Op.WRITE)
+        seen = rows["cycle"] + rows["interval"] * self.token + latency(chip, BurstOp.WRITE)
         self.keys = words * _CYCLES + seen
         order = np.argsort(self.keys, kind="stable")
         self.keys, self.token_row, self.token = (

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.dataflow import DTYPES, LANES, Dataflow, Tensor
-from tilesmith.families.lpu.codegen.exchange import Kind, Part, exchange
-from tilesmith.families.lpu.codegen.fabric import Fabric, aligned, link_of, way_of
-from tilesmith.families.lpu.codegen.isa.bursts import Op
+from tilesmith.families.lpu.codegen.dataflow import DTYPES, LANES, Dataflow, VectorTensor
+from tilesmith.families.lpu.codegen.exchange import Kind, RowRange, exchange
+from tilesmith.families.lpu.codegen.fabric import ChipFabric, aligned, link_of, way_of
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp
 from tilesmith.families.lpu.codegen.scheduling.together import together
 from tilesmith.families.lpu.codegen.verification.together import (
     Together,
@@ -23,7 +23,7 @@ from tilesmith.families.lpu.codegen.verification.together import (
     sends_of,
 )
 from tilesmith.families.lpu.codegen.verification.tokens import Matching
-from tilesmith.families.lpu.simulator.execution.functional import Arrays, Played, Player
+from tilesmith.families.lpu.simulator.execution.functional import Arrays, ChipPlayer, ChipRun
 from tilesmith.families.lpu.simulator.execution.memory_words import MemoryWords
 from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
 from tilesmith.search_space.support.errors import CodegenError, TargetError, VerificationError
@@ -35,7 +35,7 @@ DTYPE = "float16"
 """What collectives are asked for in bytes for: the type that MXM multiplies."""
 
 
-def execute_together(program: Together, contents: Sequence[Mapping[str, Arrays]]) -> list[Played]:
+def execute_together(program: Together, contents: Sequence[Mapping[str, Arrays]]) -> list[ChipRun]:
     """Run all chips.
 
     Args:
@@ -67,21 +67,23 @@ def _player(
     matching: Matching,
     given: Mapping[str, Arrays],
     received: Mapping[int, Mapping[int, Arrays]],
-) -> Player:
+) -> ChipPlayer:
     schedule = on_chip(program, number)
-    return Player(schedule, matching, MemoryWords(schedule, given), received)
+    return ChipPlayer(schedule, matching, MemoryWords(schedule, given), received)
 
 
-def _advance(program: Together, number: int, player: Player, rows: list[int], links: Links) -> None:
+def _advance(
+    program: Together, number: int, player: ChipPlayer, rows: list[int], links: Links
+) -> None:
     """Play what a chip has left (the last row first) up to a vector that is not there yet."""
     table, units = player.schedule.table, player.schedule.units
     while rows:
         row = rows[-1]
         op, link = table["op"][row], units[int(table["unit"][row])].link
-        if op == Op.RECEIVE and player.turn(row) not in links[number][link]:
+        if op == BurstOp.RECEIVE and player.turn(row) not in links[number][link]:
             return
         player.step(rows.pop())
-        if op == Op.SEND:
+        if op == BurstOp.SEND:
             way = way_of(link)
             there = links[program.fabric.there(number, way)][link_of(program.fabric.back(way))]
             there[player.turn(row)] = player.sent[link][-1]
@@ -116,7 +118,7 @@ def collective(mesh: Mesh, kind: CollectiveKind, size: int, chips: int) -> Toget
     """
     chip, flight = node_of(mesh, chips)
     flow = collective_flow(kind, -(-size // (LANES * DTYPES[DTYPE])), chips, flight)
-    program = together(flow, chip, Fabric((chips,)), flight)
+    program = together(flow, chip, ChipFabric((chips,)), flight)
     check_together(program)
     return program
 
@@ -127,9 +129,9 @@ def collective_flow(kind: Kind, rows: int, chips: int, flight: int, dtype: str =
     count = 1 if kind in ("all_gather", "send") else chips
     homes = 2 if kind == "all_gather" else 1  # sent to both sides at once
     names = [f"x.{far}" for far in range(count)]
-    tensors = [Tensor(name, each, dtype, "input", copies=homes) for name in names]
-    group = Fabric((chips,)).group()
-    moved = exchange(kind, kind, [Part(tensor, 0, each) for tensor in tensors], group, flight)
+    tensors = [VectorTensor(name, each, dtype, "input", copies=homes) for name in names]
+    group = ChipFabric((chips,)).group()
+    moved = exchange(kind, kind, [RowRange(tensor, 0, each) for tensor in tensors], group, flight)
     return Dataflow(kind, {t.name: t for t in (*tensors, *moved.tensors)}, moved.chains)
 
 

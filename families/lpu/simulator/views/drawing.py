@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.kit.simulation.operator_lane import Span
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.simulator.views.picture import write_picture
 from tilesmith.families.lpu.simulator.views.trace import write_trace
 
-COMPUTING = (Op.MOVE, Op.ACCUMULATE, Op.ALU, Op.SHUFFLE, Op.TRANSPOSE)
+COMPUTING = (BurstOp.MOVE, BurstOp.ACCUMULATE, BurstOp.ALU, BurstOp.SHUFFLE, BurstOp.TRANSPOSE)
 """What computes; the others move rows, or install weights."""
 
 
 def span_of(
-    schedule: Schedule, mine: NDArray[np.bool_], name: str, arguments: Mapping[str, Any]
-) -> Span | None:
+    schedule: BurstSchedule, mine: NDArray[np.bool_], name: str, arguments: Mapping[str, Any]
+) -> OperatorSpan | None:
     """When an operator is worked on: from its first computing burst to its last burst; where it
     only moves rows, all of them. Weights may be installed before.
 
@@ -35,17 +35,17 @@ def span_of(
     working = computing if computing.any() else mine
     begin, end = float(table["cycle"][working].min()), float(ends(schedule)[mine].max())
     first = {"first_burst_us": float(table["cycle"][mine].min()) / us}
-    return Span(name, begin / us, end / us, {**arguments, **first})
+    return OperatorSpan(name, begin / us, end / us, {**arguments, **first})
 
 
-def ends(schedule: Schedule) -> NDArray[np.int64]:
+def ends(schedule: BurstSchedule) -> NDArray[np.int64]:
     """The cycle after each burst's last instruction."""
     table = schedule.table
     lasting = (table["count"].astype(np.int64) - 1) * table["interval"] + 1
     return np.asarray(table["cycle"] + lasting)
 
 
-def draw(placed: Schedule, path: Path, operators: Sequence[Span]) -> tuple[str, ...]:
+def draw(placed: BurstSchedule, path: Path, operators: Sequence[OperatorSpan]) -> tuple[str, ...]:
     """Write a schedule: HTML where the path says so, else Perfetto JSON; a notice if it was cut.
 
     Raises:

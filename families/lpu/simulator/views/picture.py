@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.families.kit.simulation.operator_lane import Span, svg
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan, svg
 from tilesmith.families.kit.simulation.timeline_page import PAGE
 from tilesmith.families.lpu.codegen.chip import LINKS_A_QUEUE, MXM_KINDS, Chip
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.isa.text import burst_text
 from tilesmith.families.lpu.simulator.views.shares import shares
 from tilesmith.search_space.support.files import written
@@ -29,13 +29,18 @@ CLOSE_UP = 2000
 """Cycles of the stretch shown apart; a program of no more needs none."""
 
 COLOURS = {
-    Op.READ: "#4c78a8", Op.WRITE: "#72b7b2", Op.GATHER: "#9ecae9", Op.LOAD: "#f58518",
-    Op.INSTALL: "#eeca3b", Op.MOVE: "#e45756", Op.ACCUMULATE: "#b279a2", Op.ALU: "#54a24b",
-    Op.SHUFFLE: "#9d755d", Op.TRANSPOSE: "#d6a5c9", Op.SEND: "#bab0ac", Op.RECEIVE: "#79706e",
+    BurstOp.READ: "#4c78a8", BurstOp.WRITE: "#72b7b2", BurstOp.GATHER: "#9ecae9",
+    BurstOp.LOAD: "#f58518",
+    BurstOp.INSTALL: "#eeca3b", BurstOp.MOVE: "#e45756", BurstOp.ACCUMULATE: "#b279a2",
+    BurstOp.ALU: "#54a24b",
+    BurstOp.SHUFFLE: "#9d755d", BurstOp.TRANSPOSE: "#d6a5c9", BurstOp.SEND: "#bab0ac",
+    BurstOp.RECEIVE: "#79706e",
 }  # fmt: skip
 
 
-def write_picture(schedule: Schedule, path: Path, operators: Sequence[Span] = ()) -> None:
+def write_picture(
+    schedule: BurstSchedule, path: Path, operators: Sequence[OperatorSpan] = ()
+) -> None:
     """Write a schedule to `path` as HTML.
 
     Args:
@@ -48,7 +53,7 @@ def write_picture(schedule: Schedule, path: Path, operators: Sequence[Span] = ()
         file.write(page(schedule, operators).encode())
 
 
-def page(schedule: Schedule, operators: Sequence[Span] = ()) -> str:
+def page(schedule: BurstSchedule, operators: Sequence[OperatorSpan] = ()) -> str:
     """The HTML text of a schedule."""
     used = [op for op in COLOURS if (schedule.table["op"] == op).any()]
     legend = "".join(f'<i style="background:{COLOURS[o]}"></i>{o.name.lower()}' for o in used)
@@ -95,13 +100,15 @@ def lanes_of(chip: Chip) -> dict[int, tuple[int, str]]:
     return {queue: (lane, label) for lane, (queue, label) in enumerate(order)}
 
 
-def _with_operators(schedule: Schedule, begin: int, end: int, operators: Sequence[Span]) -> str:
+def _with_operators(
+    schedule: BurstSchedule, begin: int, end: int, operators: Sequence[OperatorSpan]
+) -> str:
     cycles = schedule.chip.ghz * 1e3
     lanes = svg(operators, (begin / cycles, end / cycles), WIDTH, LABEL, 2.5 * LANE)
     return f"<div>{lanes}</div>{_picture(schedule, begin, end)}"
 
 
-def _picture(schedule: Schedule, begin: int, end: int) -> str:
+def _picture(schedule: BurstSchedule, begin: int, end: int) -> str:
     """An SVG of the cycles from `begin` to `end`."""
     lanes = lanes_of(schedule.chip)
     bars = "".join(_bars(schedule, lanes, begin, end))
@@ -125,7 +132,7 @@ def _labels(lanes: dict[int, tuple[int, str]]) -> Iterator[str]:
 
 
 def _bars(
-    schedule: Schedule, lanes: dict[int, tuple[int, str]], begin: int, end: int
+    schedule: BurstSchedule, lanes: dict[int, tuple[int, str]], begin: int, end: int
 ) -> Iterator[str]:
     table = schedule.table
     last = table["cycle"] + (table["count"].astype(np.int64) - 1) * table["interval"] + 1
@@ -134,8 +141,8 @@ def _bars(
     scale = WIDTH / max(end - begin, 1)
     reached: dict[tuple[int, bool], float] = {}
     for row in mine.tolist():
-        queue, op = int(table["queue"][row]), Op(int(table["op"][row]))
-        write = op == Op.WRITE
+        queue, op = int(table["queue"][row]), BurstOp(int(table["op"][row]))
+        write = op == BurstOp.WRITE
         left = max(int(table["cycle"][row]) - begin, 0) * scale
         right = min((int(last[row]) - begin) * scale, float(WIDTH))
         before = reached.get((queue, write), -1.0)
@@ -144,7 +151,7 @@ def _bars(
         left = max(left, before)
         right = max(right, left + 1.0)
         reached[queue, write] = right
-        half = (LANE - 1) / 2 if op in (Op.READ, Op.WRITE) else LANE - 1
+        half = (LANE - 1) / 2 if op in (BurstOp.READ, BurstOp.WRITE) else LANE - 1
         top = 20 + LANE * lanes[queue][0] + (half if write else 0)
         text = escape(f"{burst_text(schedule, row)} ({schedule.chains[int(table['chain'][row])]})")
         yield (

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 
 UNITS = ("mem read", "mem write", "mxm", "vxm", "sxm", "c2c")
 
 _OPS = {
-    "mem read": (Op.READ, Op.GATHER), "mem write": (Op.WRITE,), "mxm": (Op.MOVE,),
-    "vxm": (Op.ALU,), "sxm": (Op.SHUFFLE, Op.TRANSPOSE), "c2c": (Op.SEND, Op.RECEIVE),
+    "mem read": (BurstOp.READ, BurstOp.GATHER), "mem write": (BurstOp.WRITE,),
+    "mxm": (BurstOp.MOVE,),
+    "vxm": (BurstOp.ALU,), "sxm": (BurstOp.SHUFFLE, BurstOp.TRANSPOSE), "c2c": (BurstOp.SEND,
+    BurstOp.RECEIVE),
 }  # fmt: skip
 
 
-def issues(schedule: Schedule) -> dict[str, int]:
+def issues(schedule: BurstSchedule) -> dict[str, int]:
     """Cycles that units are taken, by `UNITS`: a product of float16 may take several a vector, and
     a link takes as long as it carries one."""
     table = schedule.table
@@ -23,7 +25,7 @@ def issues(schedule: Schedule) -> dict[str, int]:
     for name, ops in _OPS.items():
         mine = np.isin(table["op"], ops)
         cycles[name] = int(count[mine].sum())
-    for row in np.flatnonzero(table["op"] == Op.MOVE).tolist():
+    for row in np.flatnonzero(table["op"] == BurstOp.MOVE).tolist():
         unit = schedule.units[int(table["unit"][row])]
         if unit.dtype == "float16":
             passes = schedule.chip.cycles_of_lanes(unit.first, unit.k)
@@ -32,7 +34,7 @@ def issues(schedule: Schedule) -> dict[str, int]:
     return cycles
 
 
-def _on_links(schedule: Schedule) -> dict[tuple[int, int], int]:
+def _on_links(schedule: BurstSchedule) -> dict[tuple[int, int], int]:
     """Cycles that every link which is used carries something, each way."""
     table, cycles = schedule.table, dict[tuple[int, int], int]()
     for row in np.flatnonzero(np.isin(table["op"], _OPS["c2c"])).tolist():
@@ -44,7 +46,7 @@ def _on_links(schedule: Schedule) -> dict[tuple[int, int], int]:
     return cycles
 
 
-def shares(schedule: Schedule) -> dict[str, float]:
+def shares(schedule: BurstSchedule) -> dict[str, float]:
     """Shares of the time, 0 to 1: of all slices, planes, ALUs and units of a kind together, and of
     the links that are used."""
     chip, cycles = schedule.chip, max(schedule.cycles, 1)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.families.kit.simulation.operator_lane import Span
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.kit.simulation.operator_lane import events as lane_events
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.isa.text import burst_text
 from tilesmith.search_space.support.files import written
 
@@ -24,7 +24,10 @@ MAXIMUM_BURSTS = 50_000
 
 
 def write_trace(
-    schedule: Schedule, path: Path, maximum: int = MAXIMUM_BURSTS, operators: Sequence[Span] = ()
+    schedule: BurstSchedule,
+    path: Path,
+    maximum: int = MAXIMUM_BURSTS,
+    operators: Sequence[OperatorSpan] = (),
 ) -> str:
     """Write a schedule to `path`; the notice if it was cut, else "".
 
@@ -47,13 +50,13 @@ def write_trace(
     return notice
 
 
-def events(schedule: Schedule, maximum: int = MAXIMUM_BURSTS) -> Iterator[dict[str, Any]]:
+def events(schedule: BurstSchedule, maximum: int = MAXIMUM_BURSTS) -> Iterator[dict[str, Any]]:
     """Trace events; times in microseconds. A slice's reads and writes are tracks of their own."""
     table, us = schedule.table, schedule.chip.ghz * 1e3
     name = f"{schedule.name} on {schedule.chip.target.name}"
     yield {"ph": "M", "ts": 0, "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
     shown = np.argsort(table["cycle"], kind="stable")[:maximum]
-    tracks = 2 * table["queue"].astype(np.int64) + (table["op"] == Op.WRITE)
+    tracks = 2 * table["queue"].astype(np.int64) + (table["op"] == BurstOp.WRITE)
     for track in np.unique(tracks[shown]).tolist():
         label = schedule.chip.queues[track // 2] + (" write" if track % 2 else "")
         yield {
@@ -70,7 +73,7 @@ def events(schedule: Schedule, maximum: int = MAXIMUM_BURSTS) -> Iterator[dict[s
         yield {
             "ph": "X", "pid": 1, "tid": int(tracks[row]),
             "name": schedule.chains[int(burst["chain"])],
-            "cat": Op(int(burst["op"])).name.lower(),
+            "cat": BurstOp(int(burst["op"])).name.lower(),
             "ts": int(burst["cycle"]) / us, "dur": cycles / us,
             "args": {"text": burst_text(schedule, row), "cycle": int(burst["cycle"])},
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`Fabric`: what code generation needs to know of the mesh a core belongs to."""
+"""`CoreFabric`: what code generation needs to know of the mesh a core belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Cost = Callable[[Mesh, CollectiveKind, int, tuple[int, ...]], tuple[float, float
 
 
 @dataclass(frozen=True)
-class Fabric:
+class CoreFabric:
     """A core's place in a mesh, and what collectives cost there.
 
     Args:

@@ -53,7 +53,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Op(IntEnum):
+class Opcode(IntEnum):
     """Operation codes."""
 
     LOAD = 0
@@ -118,35 +118,35 @@ FP8 = (DTYPES.index("float8_e4m3"), DTYPES.index("float8_e5m2"))
 
 DTYPE_BYTES = np.array([4, 2, 2, 1, 1, 4, 8, 1, 1, 1], dtype=np.int64)
 
-ENGINES_OF: dict[Op, tuple[str, ...]] = {
-    Op.LOAD: ("dma",),
-    Op.STORE: ("dma",),
-    Op.MATMUL: ("tensor",),
-    Op.TRANSPOSE: ("tensor",),
-    Op.ACTIVATION: ("scalar",),
-    Op.TENSOR_TENSOR: ("vector", "gpsimd"),
-    Op.TENSOR_SCALAR: ("vector", "scalar", "gpsimd"),
-    Op.SCALAR_TENSOR_TENSOR: ("vector", "gpsimd"),
-    Op.REDUCE: ("vector", "gpsimd"),
-    Op.SCAN: ("vector",),
-    Op.RECIPROCAL: ("vector", "gpsimd"),
-    Op.COPY: ("vector", "scalar", "gpsimd"),
-    Op.MEMSET: ("vector", "gpsimd"),
-    Op.SELECT: ("gpsimd",),
-    Op.GATHER: ("dma",),
-    Op.TENSOR_SCALAR_REDUCE: ("vector",),
-    Op.IOTA: ("gpsimd",),
-    Op.LOCAL_GATHER: ("gpsimd",),
-    Op.COPY_PREDICATED: ("vector",),
-    Op.SELECT_REDUCE: ("vector",),
-    Op.RANGE_SELECT: ("vector",),
-    Op.BN_STATS: ("vector",),
-    Op.BN_AGGR: ("vector",),
-    Op.MAX8: ("vector",),
-    Op.FIND_INDEX8: ("vector",),
-    Op.MATCH_REPLACE8: ("vector",),
-    Op.SHUFFLE: ("vector",),
-    Op.COLLECTIVE: ("cc",),
+ENGINES_OF: dict[Opcode, tuple[str, ...]] = {
+    Opcode.LOAD: ("dma",),
+    Opcode.STORE: ("dma",),
+    Opcode.MATMUL: ("tensor",),
+    Opcode.TRANSPOSE: ("tensor",),
+    Opcode.ACTIVATION: ("scalar",),
+    Opcode.TENSOR_TENSOR: ("vector", "gpsimd"),
+    Opcode.TENSOR_SCALAR: ("vector", "scalar", "gpsimd"),
+    Opcode.SCALAR_TENSOR_TENSOR: ("vector", "gpsimd"),
+    Opcode.REDUCE: ("vector", "gpsimd"),
+    Opcode.SCAN: ("vector",),
+    Opcode.RECIPROCAL: ("vector", "gpsimd"),
+    Opcode.COPY: ("vector", "scalar", "gpsimd"),
+    Opcode.MEMSET: ("vector", "gpsimd"),
+    Opcode.SELECT: ("gpsimd",),
+    Opcode.GATHER: ("dma",),
+    Opcode.TENSOR_SCALAR_REDUCE: ("vector",),
+    Opcode.IOTA: ("gpsimd",),
+    Opcode.LOCAL_GATHER: ("gpsimd",),
+    Opcode.COPY_PREDICATED: ("vector",),
+    Opcode.SELECT_REDUCE: ("vector",),
+    Opcode.RANGE_SELECT: ("vector",),
+    Opcode.BN_STATS: ("vector",),
+    Opcode.BN_AGGR: ("vector",),
+    Opcode.MAX8: ("vector",),
+    Opcode.FIND_INDEX8: ("vector",),
+    Opcode.MATCH_REPLACE8: ("vector",),
+    Opcode.SHUFFLE: ("vector",),
+    Opcode.COLLECTIVE: ("cc",),
 }
 
 OPERANDS = ("out", "in0", "in1", "in2", "out2")
@@ -157,22 +157,22 @@ RANGE_SELECT: out, in, low, high, maxima. COPY_PREDICATED: out, in, predicate, o
 elements). Those with a second result have it in out2."""
 
 _BOTH = ("out", "in0", "in1")
-NEEDED: dict[Op, tuple[str, ...]] = {
-    Op.MATMUL: _BOTH,
-    Op.TENSOR_TENSOR: _BOTH,
-    Op.SCALAR_TENSOR_TENSOR: _BOTH,
-    Op.SCAN: _BOTH,
-    Op.MEMSET: ("out",),
-    Op.GATHER: _BOTH,
-    Op.TENSOR_SCALAR_REDUCE: ("out", "in0", "out2"),
-    Op.IOTA: ("out",),
-    Op.LOCAL_GATHER: _BOTH,
-    Op.COPY_PREDICATED: (*_BOTH, "in2"),
-    Op.SELECT_REDUCE: _BOTH,
-    Op.RANGE_SELECT: (*_BOTH, "in2"),
-    Op.FIND_INDEX8: _BOTH,
-    Op.MATCH_REPLACE8: _BOTH,
-    Op.COLLECTIVE: (),
+NEEDED: dict[Opcode, tuple[str, ...]] = {
+    Opcode.MATMUL: _BOTH,
+    Opcode.TENSOR_TENSOR: _BOTH,
+    Opcode.SCALAR_TENSOR_TENSOR: _BOTH,
+    Opcode.SCAN: _BOTH,
+    Opcode.MEMSET: ("out",),
+    Opcode.GATHER: _BOTH,
+    Opcode.TENSOR_SCALAR_REDUCE: ("out", "in0", "out2"),
+    Opcode.IOTA: ("out",),
+    Opcode.LOCAL_GATHER: _BOTH,
+    Opcode.COPY_PREDICATED: (*_BOTH, "in2"),
+    Opcode.SELECT_REDUCE: _BOTH,
+    Opcode.RANGE_SELECT: (*_BOTH, "in2"),
+    Opcode.FIND_INDEX8: _BOTH,
+    Opcode.MATCH_REPLACE8: _BOTH,
+    Opcode.COLLECTIVE: (),
 }
 """Operands that an instruction cannot lack, where they are others than its result and one input:
 what it takes beside them are scalars, for which it may hold numbers, and second results."""
@@ -232,7 +232,7 @@ class Allocation:
 
 
 @dataclass(frozen=True)
-class Access:
+class AccessPattern:
     """One operand: see the module's docstring. `dims` are (count, stride in elements) pairs.
 
     `offset` is in bytes: within the tensor (HBM) or within each partition (SBUF, PSUM).
@@ -255,13 +255,13 @@ class Instruction:
     """A view of one row of a stream."""
 
     index: int
-    op: Op
+    op: Opcode
     queue: int
     function: int
     function2: int
     accumulate: int
     immediates: tuple[float, ...]
-    operands: dict[str, Access]
+    operands: dict[str, AccessPattern]
     waits: tuple[int, ...]
     lock: int
 
@@ -322,7 +322,7 @@ class InstructionStream:
         waits = self.waits[self.wait_start[index] : self.wait_start[index + 1]]
         return Instruction(
             index=index,
-            op=Op(int(rows["op"][index])),
+            op=Opcode(int(rows["op"][index])),
             queue=int(rows["queue"][index]),
             function=int(rows["function"][index]),
             function2=int(rows["function2"][index]),
@@ -336,11 +336,11 @@ class InstructionStream:
     def __iter__(self) -> Iterator[Instruction]:
         return (self[index] for index in range(len(self)))
 
-    def access(self, row: int) -> Access:
+    def access(self, row: int) -> AccessPattern:
         """One access as a value."""
         table = self.accesses
         dims = zip(table["count"][row].tolist(), table["stride"][row].tolist(), strict=True)
-        return Access(
+        return AccessPattern(
             space=Space(int(table["space"][row])),
             tensor=int(table["tensor"][row]),
             dtype=DTYPES[int(table["dtype"][row])],

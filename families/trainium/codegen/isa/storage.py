@@ -26,7 +26,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Allocation,
     HbmTensor,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.search_space.support.errors import ModelError
@@ -111,9 +111,9 @@ def _check(stream: InstructionStream) -> None:
     """Numbers that are used as indices are in range."""
     rows, table = stream.rows, stream.accesses
     n = len(table["space"])
-    collective = rows["op"] == Op.COLLECTIVE
+    collective = rows["op"] == Opcode.COLLECTIVE
     ranges = {
-        "an operation code": (rows["op"], 0, len(Op)),
+        "an operation code": (rows["op"], 0, len(Opcode)),
         "a queue": (rows["queue"], 0, QUEUES),
         "a memory": (table["space"], 0, len(Space)),
         "a dtype": (table["dtype"], 0, len(DTYPES)),
@@ -123,7 +123,7 @@ def _check(stream: InstructionStream) -> None:
         "a partition": (table["partition"], 0, 1 << 16),
         "a count": (table["count"], 1, 1 << 40),
         **{f"operand {name}": (rows[name], -1, n) for name in OPERANDS},
-        "an activation": (rows["function"][rows["op"] == Op.ACTIVATION], 0, len(ACTIVATIONS)),
+        "an activation": (rows["function"][rows["op"] == Opcode.ACTIVATION], 0, len(ACTIVATIONS)),
         "a collective": (rows["function"][collective], 0, len(COLLECTIVES)),
         "a group": (rows["function2"][collective], 0, len(stream.groups)),
         "a sum": (rows["accumulate"][collective], 0, len(OPERATIONS)),

@@ -17,10 +17,10 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     ACTIVATIONS,
     COLLECTIVES,
     OPERATIONS,
-    Access,
+    AccessPattern,
     Instruction,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
     shuffle_mask,
 )
@@ -31,12 +31,23 @@ _SHORT = {
     "int32": "i32", "int64": "i64", "int8": "i8", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 
-_TWO_FUNCTIONS = (Op.TENSOR_SCALAR, Op.TENSOR_SCALAR_REDUCE, Op.SCALAR_TENSOR_TENSOR, Op.SCAN)
-_AFFINE = (Op.SELECT, Op.IOTA)
-_FILLED = (Op.MEMSET, Op.SELECT, Op.SELECT_REDUCE, Op.RANGE_SELECT, Op.MATCH_REPLACE8)
+_TWO_FUNCTIONS = (
+    Opcode.TENSOR_SCALAR,
+    Opcode.TENSOR_SCALAR_REDUCE,
+    Opcode.SCALAR_TENSOR_TENSOR,
+    Opcode.SCAN,
+)
+_AFFINE = (Opcode.SELECT, Opcode.IOTA)
+_FILLED = (
+    Opcode.MEMSET,
+    Opcode.SELECT,
+    Opcode.SELECT_REDUCE,
+    Opcode.RANGE_SELECT,
+    Opcode.MATCH_REPLACE8,
+)
 
 
-def access_text(stream: InstructionStream, access: Access) -> str:
+def access_text(stream: InstructionStream, access: AccessPattern) -> str:
     """One operand."""
     dims = " ".join(f"{c}" if s == 1 else f"{c}:{s}" for c, s in access.dims[1:])
     kind = _SHORT[access.dtype]
@@ -63,25 +74,25 @@ def _collective_text(stream: InstructionStream, instruction: Instruction) -> str
 
 def _function_text(stream: InstructionStream, instruction: Instruction) -> str:
     op = instruction.op
-    if op == Op.COLLECTIVE:
+    if op == Opcode.COLLECTIVE:
         return _collective_text(stream, instruction)
-    if op == Op.ACTIVATION:
+    if op == Opcode.ACTIVATION:
         return f" {ACTIVATIONS[instruction.function]}"
-    if op in (Op.TENSOR_TENSOR, Op.REDUCE):
+    if op in (Opcode.TENSOR_TENSOR, Opcode.REDUCE):
         return f" {OPERATIONS[instruction.function]}"
     if op in _TWO_FUNCTIONS:
         return f" {OPERATIONS[instruction.function]} {OPERATIONS[instruction.function2]}"
-    if op == Op.GATHER:
+    if op == Opcode.GATHER:
         return f" index * {instruction.function}, index < {instruction.function2}"
     if op in _AFFINE:
         i = instruction
         value = f" {i.function} + {i.function2}*p + {i.accumulate}*f"
-        return f"{value} >= 0" if op == Op.SELECT else value
-    if op == Op.RANGE_SELECT:
+        return f"{value} >= 0" if op == Opcode.SELECT else value
+    if op == Opcode.RANGE_SELECT:
         return f" {instruction.function} + f"
-    if op == Op.SHUFFLE:
+    if op == Opcode.SHUFFLE:
         return " " + ",".join(map(str, shuffle_mask(instruction)))
-    double = " double_row" if op == Op.MATMUL and instruction.function else ""
+    double = " double_row" if op == Opcode.MATMUL and instruction.function else ""
     return f"{double} accumulate" if instruction.accumulate else double
 
 
@@ -90,15 +101,15 @@ def _scalars_text(instruction: Instruction) -> str:
     numbers = [f"{x:.9g}" for x in instruction.immediates]
     operands = instruction.operands
     match instruction.op:
-        case Op.ACTIVATION:
+        case Opcode.ACTIVATION:
             bias = "" if "in1" in operands else f" bias {numbers[0]}"
             return bias + ("" if "in2" in operands else f" scale {numbers[1]}")
-        case Op.TENSOR_SCALAR:
+        case Opcode.TENSOR_SCALAR:
             first = "" if "in1" in operands else f" {numbers[0]}"
             return first + ("" if "in2" in operands else f" {numbers[1]}")
-        case Op.TENSOR_SCALAR_REDUCE:
+        case Opcode.TENSOR_SCALAR_REDUCE:
             return "" if "in1" in operands else f" {numbers[0]}"
-        case Op.SCALAR_TENSOR_TENSOR | Op.SCAN:
+        case Opcode.SCALAR_TENSOR_TENSOR | Opcode.SCAN:
             return "" if "in2" in operands else f" {numbers[0]}"
         case op if op in _FILLED:
             return f" {numbers[0]}"

@@ -29,7 +29,7 @@ from operator import mul
 from typing import Any
 
 from tilesmith.families.trainium.codegen.isa.core import DMA_QUEUES, FIRST_DMA_QUEUE
-from tilesmith.families.trainium.codegen.isa.instructions import ACTIVATIONS, Op
+from tilesmith.families.trainium.codegen.isa.instructions import ACTIVATIONS, Opcode
 from tilesmith.families.trainium.codegen.isa.lines import KernelError
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
 from tilesmith.families.trainium.codegen.isa.numbers import whole
@@ -57,11 +57,11 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
     # -- data movement ------------------------------------------------------------------------
     def load(self, out: Tile, source: HbmView, queue: int | None = None) -> None:
         """DMA from HBM; both sides run over the same number of elements in row-major order."""
-        self._dma(Op.LOAD, out, source, queue)
+        self._dma(Opcode.LOAD, out, source, queue)
 
     def store(self, out: HbmView, source: Tile, queue: int | None = None) -> None:
         """DMA to HBM."""
-        self._dma(Op.STORE, source, out, queue)
+        self._dma(Opcode.STORE, source, out, queue)
 
     def gather(self, out: Tile, source: HbmView, index: Tile, pitch: int, extent: int) -> None:
         """DMA of a row for each partition p: `out[p] = source + index[p] * pitch` elements.
@@ -71,11 +71,11 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
             index: [P, 1], whole numbers from 0 to `extent` - 1.
         """
         functions = (whole(pitch, "the pitch of rows", 0), whole(extent, "the count of rows", 1))
-        self._dma(Op.GATHER, out, source, None, functions, self._access(index))
+        self._dma(Opcode.GATHER, out, source, None, functions, self._access(index))
 
     def _dma(
         self,
-        op: Op,
+        op: Opcode,
         tile: Tile,
         view: HbmView,
         queue: int | None,
@@ -89,7 +89,7 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
             )
         if not isinstance(tile, Tile):
             raise KernelError(no_tile(tile))
-        turn = 2 * view.tensor + (op == Op.STORE) if queue is None else whole(queue, "a queue")
+        turn = 2 * view.tensor + (op == Opcode.STORE) if queue is None else whole(queue, "a queue")
         dims = (*view.dims, *[(1, 1)] * (2 - len(view.dims)))
         if dims[0][0] != tile.partitions:
             raise KernelError(
@@ -97,14 +97,14 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
                 f"not match the {tile.partitions} partitions of tile '{tile.name}'"
             )
         hbm = self._hbm_access(view, dims)
-        out, source = (hbm, self._access(tile)) if op == Op.STORE else (self._access(tile), hbm)
+        out, source = (hbm, self._access(tile)) if op == Opcode.STORE else (self._access(tile), hbm)
         queue = FIRST_DMA_QUEUE + turn % DMA_QUEUES
         self._append((int(op), queue, *functions, 0, out, source, index, -1, -1, 0, 0))
 
     # -- tensor engine ------------------------------------------------------------------------
     def matmul(self, out: Tile, stationary: Tile, moving: Tile, accumulate: bool = False) -> None:
         """`out[M, N] (+)= stationary[K, M].T @ moving[K, N]`; out in PSUM, the others in SBUF."""
-        self._emit(Op.MATMUL, "tensor", out, stationary, moving, accumulate=accumulate)
+        self._emit(Opcode.MATMUL, "tensor", out, stationary, moving, accumulate=accumulate)
 
     def matmul_double_row(
         self, out: Tile, stationary: Tile, moving: Tile, accumulate: bool = False
@@ -117,11 +117,13 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
                 f"target '{self.core.target.name}' multiplies fp8 as bf16: tensor.fp8_k_max is "
                 f"{self.core.fp8_k_max}, {2 * self.core.rows} are needed for two values a row"
             )
-        self._emit(Op.MATMUL, "tensor", out, stationary, moving, function=1, accumulate=accumulate)
+        self._emit(
+            Opcode.MATMUL, "tensor", out, stationary, moving, function=1, accumulate=accumulate
+        )
 
     def transpose(self, out: Tile, data: Tile) -> None:
         """`out[F, P] = data[P, F].T`; out in PSUM."""
-        self._emit(Op.TRANSPOSE, "tensor", out, data)
+        self._emit(Opcode.TRANSPOSE, "tensor", out, data)
 
     # -- elementwise --------------------------------------------------------------------------
     def activation(
@@ -135,14 +137,14 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
     ) -> None:
         """`out = function(data * scale + bias)`; `sums[P, 1]` takes the sums over the free axes."""
         self._emit(
-            Op.ACTIVATION, "scalar", out, data, tile_or_none(bias), tile_or_none(scale), sums,
+            Opcode.ACTIVATION, "scalar", out, data, tile_or_none(bias), tile_or_none(scale), sums,
             function=number_of(_ACTIVATION, function, "activation"),
             immediates=(immediate(bias), immediate(scale), 0.0),
         )  # fmt: skip
 
     def tensor_tensor(self, out: Tile, a: Tile, op: str, b: Tile, engine: str = "vector") -> None:
         """`out = a op b`."""
-        self._emit(Op.TENSOR_TENSOR, engine, out, a, b, function=operation(op))
+        self._emit(Opcode.TENSOR_TENSOR, engine, out, a, b, function=operation(op))
 
     def tensor_scalar(
         self,
@@ -156,7 +158,7 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
     ) -> None:
         """`out = (a op0 s0) op1 s1`."""
         self._emit(
-            Op.TENSOR_SCALAR, engine, out, a, tile_or_none(s0), tile_or_none(s1),
+            Opcode.TENSOR_SCALAR, engine, out, a, tile_or_none(s0), tile_or_none(s1),
             function=operation(op0), function2=operation(op1),
             immediates=(immediate(s0), immediate(s1), 0.0),
         )  # fmt: skip
@@ -166,7 +168,7 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
     ) -> None:
         """`out = (a op0 s) op1 b`."""
         self._emit(
-            Op.SCALAR_TENSOR_TENSOR, engine, out, a, b, tile_or_none(s),
+            Opcode.SCALAR_TENSOR_TENSOR, engine, out, a, b, tile_or_none(s),
             function=operation(op0), function2=operation(op1),
             immediates=(immediate(s), 0.0, 0.0),
         )  # fmt: skip
@@ -176,26 +178,26 @@ class Kernel(SpecialInstructions, CollectiveInstructions):
         as many elements a partition as those before."""
         if self.by_hand:
             _check_reduced(out, a)
-        self._emit(Op.REDUCE, engine, out, a, function=reduction(op))
+        self._emit(Opcode.REDUCE, engine, out, a, function=reduction(op))
 
     def scan(self, out: Tile, a: Tile, op0: str, b: Tile, op1: str, initial: Scalar = 0.0) -> None:
         """`out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]`, starting from `initial`."""
         self._emit(
-            Op.SCAN, "vector", out, a, b, tile_or_none(initial), function=operation(op0),
+            Opcode.SCAN, "vector", out, a, b, tile_or_none(initial), function=operation(op0),
             function2=operation(op1), immediates=(immediate(initial), 0.0, 0.0),
         )  # fmt: skip
 
     def reciprocal(self, out: Tile, a: Tile, engine: str = "vector") -> None:
         """`out = 1 / a`."""
-        self._emit(Op.RECIPROCAL, engine, out, a)
+        self._emit(Opcode.RECIPROCAL, engine, out, a)
 
     def copy(self, out: Tile, a: Tile, engine: str = "vector") -> None:
         """`out = a`, converted to `out`'s dtype."""
-        self._emit(Op.COPY, engine, out, a)
+        self._emit(Opcode.COPY, engine, out, a)
 
     def memset(self, out: Tile, value: float, engine: str = "vector") -> None:
         """`out = value`; whole numbers stay in the range of `out`'s dtype."""
-        self._emit(Op.MEMSET, engine, out, immediates=(fill_of(out, value), 0.0, 0.0))
+        self._emit(Opcode.MEMSET, engine, out, immediates=(fill_of(out, value), 0.0, 0.0))
 
 
 def _check_reduced(out: Tile, a: Tile) -> None:

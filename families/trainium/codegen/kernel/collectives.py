@@ -13,22 +13,22 @@ stand in the order of the group, and of what is scattered or exchanged member i'
 from __future__ import annotations
 
 from tilesmith.families.trainium.codegen.isa.core import COLLECTIVE_QUEUE
-from tilesmith.families.trainium.codegen.isa.fabric import Fabric
+from tilesmith.families.trainium.codegen.isa.fabric import CoreFabric
 from tilesmith.families.trainium.codegen.isa.instructions import (
     COLLECTIVES,
     OPERATIONS,
     REDUCTIONS,
-    Op,
+    Opcode,
 )
 from tilesmith.families.trainium.codegen.isa.lines import KernelError
 from tilesmith.families.trainium.codegen.isa.memory import HbmView
-from tilesmith.families.trainium.codegen.kernel.emitter import Emitter
+from tilesmith.families.trainium.codegen.kernel.emitter import StreamEmitter
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.meshes.mesh import COLLECTIVE_KINDS, CollectiveKind
 from tilesmith.search_space.support.errors import TargetError
 
 
-class CollectiveInstructions(Emitter):
+class CollectiveInstructions(StreamEmitter):
     """See the module's docstring. `group`: core numbers of the mesh, this core among them."""
 
     def all_reduce(
@@ -60,7 +60,7 @@ class CollectiveInstructions(Emitter):
         self._collective("receive", out, None, (sender, self._known().core))
 
     # -- inside -------------------------------------------------------------------------------
-    def _known(self) -> Fabric:
+    def _known(self) -> CoreFabric:
         if self._fabric is None:
             raise KernelError(
                 f"kernel '{self.name}' belongs to no mesh, so there is nobody to communicate with; "
@@ -98,7 +98,7 @@ class CollectiveInstructions(Emitter):
         number = self._groups.setdefault(members, len(self._groups))
         slots = [-1 if view is None else self._whole(view) for view in (out, source)]
         row = (
-            int(Op.COLLECTIVE), COLLECTIVE_QUEUE, COLLECTIVES.index(kind), number,
+            int(Opcode.COLLECTIVE), COLLECTIVE_QUEUE, COLLECTIVES.index(kind), number,
             OPERATIONS.index(op), *slots, -1, -1, -1, 0, 0,
         )  # fmt: skip
         self._append(row, (time, engines, 0.0))

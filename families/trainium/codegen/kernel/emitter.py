@@ -1,7 +1,8 @@
 """What every instruction of a hand-written kernel goes through: appended, put into order, finished.
 
-`Emitter` is the part of `builder.Kernel` below the instructions themselves: rows are appended with
-their operands' accesses and the memory ports they hold, may be rearranged, and become a stream.
+`StreamEmitter` is the part of `builder.Kernel` below the instructions themselves: rows are
+appended with their operands' accesses and the memory ports they hold, may be rearranged, and
+become a stream.
 
 An engine may be given as several, "scalar|gpsimd": the first that can do it, unless the instruction
 is interleaved with others, where whichever is free takes it.
@@ -16,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
-from tilesmith.families.trainium.codegen.isa.fabric import Fabric
+from tilesmith.families.trainium.codegen.isa.fabric import CoreFabric
 from tilesmith.families.trainium.codegen.isa.instructions import (
     ACCESS_COLUMNS,
     DIMENSIONS,
@@ -30,7 +31,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     REDUCTIONS,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.lines import KernelError, Line, caller, told
@@ -59,10 +60,10 @@ OPERAND_COLUMNS = [INSTRUCTION_COLUMNS.index(name) for name in OPERANDS]
 _OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
 
 
-class Emitter(KernelMemory):
+class StreamEmitter(KernelMemory):
     """Rows of a stream that is being written. Wrong uses raise `CodegenError`."""
 
-    def __init__(self, name: str, core: Core, fabric: Fabric | None = None) -> None:
+    def __init__(self, name: str, core: Core, fabric: CoreFabric | None = None) -> None:
         super().__init__(name, core)
         self._fabric = fabric
         self._groups: dict[tuple[int, ...], int] = {}
@@ -135,7 +136,7 @@ class Emitter(KernelMemory):
     # -- inside -------------------------------------------------------------------------------
     def _emit(
         self,
-        op: Op,
+        op: Opcode,
         engine: str,
         *operands: Tile | None,
         function: int = 0,
@@ -164,7 +165,7 @@ class Emitter(KernelMemory):
         row = (int(op), queue, function, function2, int(accumulate), *slots, lock, 0)
         self._append(row, immediates, tuple(ways) if len(ways) > 1 else ())
 
-    def _check_present(self, op: Op, slots: Sequence[int]) -> None:
+    def _check_present(self, op: Opcode, slots: Sequence[int]) -> None:
         """Refuse an instruction that lacks an operand."""
         for name, slot in zip(OPERANDS, slots, strict=True):
             if slot < 0 and name in NEEDED.get(op, ("out", "in0")):

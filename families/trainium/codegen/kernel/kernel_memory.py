@@ -22,7 +22,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
 from tilesmith.families.trainium.codegen.isa.lines import KernelError, caller, told
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile, dense, padded
 from tilesmith.families.trainium.codegen.isa.numbers import all_whole, whole
-from tilesmith.families.trainium.codegen.kernel.occupancy import Held, beginnings, full
+from tilesmith.families.trainium.codegen.kernel.occupancy import HeldTile, beginnings, full
 from tilesmith.families.trainium.schedules.building_blocks.machine import memories
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.hardware.memory import Allocator
@@ -65,7 +65,7 @@ class KernelMemory:
         self.name, self.core = name, core
         self._given_back: set[int] = set()
         self.by_hand = caller() is not None
-        self._held: dict[Space, dict[tuple[int, int], Held]] = {}
+        self._held: dict[Space, dict[tuple[int, int], HeldTile]] = {}
         self._tensors: list[HbmTensor] = []
         self._allocations: list[Allocation] = []
         self._origins: list[tuple[Buffers, int] | None] = []
@@ -158,7 +158,9 @@ class KernelMemory:
         offset, partition = (
             (address, partition or 0)
             if address is not None
-            else self._room(space, amount, Held(name, (partitions, *free), dtype, None), partition)
+            else self._room(
+                space, amount, HeldTile(name, (partitions, *free), dtype, None), partition
+            )
         )
         self._allocate(Allocation(name, space, partition, partitions, offset, amount))
         index = len(self._allocations) - 1
@@ -175,7 +177,7 @@ class KernelMemory:
             )
 
     def _room(
-        self, space: Space, amount: int, tile: Held, partition: int | None
+        self, space: Space, amount: int, tile: HeldTile, partition: int | None
     ) -> tuple[int, int]:
         """First byte and partition of a tile of `amount` bytes a partition, which are taken.
 

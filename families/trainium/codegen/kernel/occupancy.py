@@ -29,7 +29,7 @@ _LAW = (
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTile:
     """A tile in use: what it was made as, and the line that made it."""
 
     name: str
@@ -38,7 +38,7 @@ class Held:
     line: Line | None
 
 
-Tiles = Mapping[tuple[int, int], Held]
+Tiles = Mapping[tuple[int, int], HeldTile]
 """Tiles in use of one memory by first byte and first partition."""
 
 
@@ -50,7 +50,7 @@ def beginnings(partitions: int) -> Iterator[int]:
             yield start
 
 
-def full(allocator: Allocator, amount: int, wanted: Held, tiles: Tiles) -> str:
+def full(allocator: Allocator, amount: int, wanted: HeldTile, tiles: Tiles) -> str:
     """Why a tile found no room: what it needs, and what takes the memory, the largest first."""
     taken = [
         (size, first, stop, offset, tiles.get((offset, first)))
@@ -78,12 +78,12 @@ def full(allocator: Allocator, amount: int, wanted: Held, tiles: Tiles) -> str:
     )
 
 
-def _origin(tile: Held | None) -> tuple[str, ...]:
+def _origin(tile: HeldTile | None) -> tuple[str, ...]:
     """What tiles that are told of together have in common."""
     return () if tile is None else (_shape(tile), told(tile.line))
 
 
-def _line(members: Sequence[tuple[int, int, int, int, Held | None]]) -> str:
+def _line(members: Sequence[tuple[int, int, int, int, HeldTile | None]]) -> str:
     size, first, stop, offset, tile = members[0]
     names = [one[4].name for one in members if one[4] is not None]
     many = len(members) > 1
@@ -98,5 +98,5 @@ def _line(members: Sequence[tuple[int, int, int, int, Held | None]]) -> str:
     return f"  {count}{size} bytes{where}, partitions {rows}: {who} {kind}{line}"
 
 
-def _shape(tile: Held) -> str:
+def _shape(tile: HeldTile) -> str:
     return f"({', '.join(map(str, tile.shape))}) {tile.dtype}"

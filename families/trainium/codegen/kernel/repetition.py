@@ -22,7 +22,7 @@ import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import Allocation, Ints
 from tilesmith.families.trainium.codegen.isa.memory import Tile
-from tilesmith.families.trainium.codegen.kernel.emitter import OPERAND_COLUMNS, Emitter
+from tilesmith.families.trainium.codegen.kernel.emitter import OPERAND_COLUMNS, StreamEmitter
 from tilesmith.families.trainium.codegen.kernel.kernel_memory import Key
 
 
@@ -62,7 +62,7 @@ class Period:
         return self.end.tiles - self.begin.tiles
 
 
-class Repetition(Emitter):
+class Repetition(StreamEmitter):
     """The part of a kernel that knows how to write what it has written again."""
 
     def mark(self) -> Mark:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.families.trainium.codegen.isa.instructions import QUARTER, SHUFFLE_DIGITS, Op
+from tilesmith.families.trainium.codegen.isa.instructions import QUARTER, SHUFFLE_DIGITS, Opcode
 from tilesmith.families.trainium.codegen.isa.lines import KernelError
 from tilesmith.families.trainium.codegen.isa.memory import Tile
 from tilesmith.families.trainium.codegen.isa.numbers import all_whole
@@ -34,20 +34,20 @@ class SpecialInstructions(Repetition):
         """`out[p, f] = a[p, f] if base + channel*p + step*f >= 0 else fill` (masks, on gpsimd)."""
         _one_free_axis(out, "select")
         self._emit(
-            Op.SELECT, "gpsimd", out, a, function=base, function2=channel,
+            Opcode.SELECT, "gpsimd", out, a, function=base, function2=channel,
             accumulate=step, immediates=(fill_of(out, fill), 0.0, 0.0),
         )  # fmt: skip
 
     def copy_predicated(self, out: Tile, a: Tile, predicate: Tile) -> None:
         """`out = a` where `predicate` is not 0; elsewhere `out` keeps what it holds."""
-        self._emit(Op.COPY_PREDICATED, "vector", out, a, predicate, out)
+        self._emit(Opcode.COPY_PREDICATED, "vector", out, a, predicate, out)
 
     def select_reduce(
         self, out: Tile, a: Tile, predicate: Tile, fill: float, maxima: Tile | None = None
     ) -> None:
         """`out = a` where `predicate` is not 0, else `fill`; `maxima[P, 1]`: of each row of it."""
         self._emit(
-            Op.SELECT_REDUCE, "vector", out, a, predicate, None, maxima,
+            Opcode.SELECT_REDUCE, "vector", out, a, predicate, None, maxima,
             immediates=(fill_of(out, fill), 0.0, 0.0),
         )  # fmt: skip
 
@@ -57,7 +57,7 @@ class SpecialInstructions(Repetition):
     ) -> None:  # fmt: skip
         """`out[p, f] = a[p, f] if low[p] <= start + f < high[p] else fill`; bounds are [P, 1]."""
         self._emit(
-            Op.RANGE_SELECT, "vector", out, a, low, high, maxima, function=start,
+            Opcode.RANGE_SELECT, "vector", out, a, low, high, maxima, function=start,
             immediates=(fill_of(out, fill), 0.0, 0.0),
         )  # fmt: skip
 
@@ -67,31 +67,32 @@ class SpecialInstructions(Repetition):
     ) -> None:
         """`out = a op s`; `reduced[P, 1]`: each row of it by add, multiply, max or min."""
         self._emit(
-            Op.TENSOR_SCALAR_REDUCE, "vector", out, a, tile_or_none(s), None, reduced,
+            Opcode.TENSOR_SCALAR_REDUCE, "vector", out, a, tile_or_none(s), None, reduced,
             function=operation(op), function2=reduction(reduce),
             immediates=(immediate(s), 0.0, 0.0),
         )  # fmt: skip
 
     def bn_stats(self, out: Tile, a: Tile) -> None:
         """`out[P, 6]`: count, mean and count * variance of the even, then the odd elements."""
-        self._emit(Op.BN_STATS, "vector", out, a)
+        self._emit(Opcode.BN_STATS, "vector", out, a)
 
     def bn_aggr(self, out: Tile, statistics: Tile) -> None:
         """`out[P, 2]`: mean and variance of all elements behind one or more `bn_stats`."""
-        self._emit(Op.BN_AGGR, "vector", out, statistics)
+        self._emit(Opcode.BN_AGGR, "vector", out, statistics)
 
     def max8(self, out: Tile, a: Tile) -> None:
         """`out[P, 8]`: the eight largest elements, descending."""
-        self._emit(Op.MAX8, "vector", out, a)
+        self._emit(Opcode.MAX8, "vector", out, a)
 
     def find_index8(self, out: Tile, a: Tile, values: Tile) -> None:
         """`out[P, 8]`: where in `a` each of `values[P, 8]` stands first (which it must)."""
-        self._emit(Op.FIND_INDEX8, "vector", out, a, values)
+        self._emit(Opcode.FIND_INDEX8, "vector", out, a, values)
 
     def match_replace8(self, out: Tile, a: Tile, values: Tile, fill: float) -> None:
         """`out = a`, one after the other the first place of each of `values[P, 8]` made `fill`."""
         self._emit(
-            Op.MATCH_REPLACE8, "vector", out, a, values, immediates=(fill_of(out, fill), 0.0, 0.0)
+            Opcode.MATCH_REPLACE8, "vector", out, a, values, immediates=(fill_of(out, fill), 0.0,
+            0.0)
         )  # fmt: skip
 
     # -- indices and moves --------------------------------------------------------------------
@@ -99,14 +100,14 @@ class SpecialInstructions(Repetition):
         """`out[p, f] = base + channel*p + step*f`."""
         _one_free_axis(out, "iota")
         self._emit(
-            Op.IOTA, "gpsimd", out, function=base, function2=channel, accumulate=step
+            Opcode.IOTA, "gpsimd", out, function=base, function2=channel, accumulate=step
         )  # fmt: skip
 
     def local_gather(self, out: Tile, a: Tile, index: Tile) -> None:
         """`out[p, i] = a[p, index i]`; the 16 partitions around p share their indices, which
         `index[P, n / 16]` holds partition by partition first: i stands at [i % 16, i / 16].
         """
-        self._emit(Op.LOCAL_GATHER, "gpsimd", out, a, index)
+        self._emit(Opcode.LOCAL_GATHER, "gpsimd", out, a, index)
 
     def shuffle(self, out: Tile, a: Tile, mask: Sequence[int]) -> None:
         """`out[32 q + i] = a[32 q + mask[i]]` in every quarter q of the partitions.
@@ -122,7 +123,7 @@ class SpecialInstructions(Repetition):
         digits = [mask[start : start + SHUFFLE_DIGITS] for start in starts]
         codes = [sum(m * QUARTER**place for place, m in enumerate(part)) for part in digits]
         self._emit(
-            Op.SHUFFLE, "vector", out, a, function=codes[0], function2=codes[1],
+            Opcode.SHUFFLE, "vector", out, a, function=codes[0], function2=codes[1],
             accumulate=codes[2],
         )  # fmt: skip
 

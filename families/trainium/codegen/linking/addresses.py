@@ -18,7 +18,7 @@ import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import OPERANDS, Ints, Space
 from tilesmith.families.trainium.codegen.linking.draft import Draft
-from tilesmith.families.trainium.codegen.linking.spreading import Held, life, spread, units
+from tilesmith.families.trainium.codegen.linking.spreading import HeldBytes, life, spread, units
 from tilesmith.families.trainium.schedules.building_blocks.machine import ALIGNMENT
 from tilesmith.search_space.support.errors import CodegenError
 
@@ -90,7 +90,7 @@ def _spread(
     """Every tile where the last one was done longest ago; how far it moves, by allocation."""
     first, last = life(draft)
     held = [
-        Held(*moved[r.allocation], int(first[r.allocation]), int(last[r.allocation]))
+        HeldBytes(*moved[r.allocation], int(first[r.allocation]), int(last[r.allocation]))
         for r in residents
     ]
     groups = [

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.linking.addresses import Resident
 from tilesmith.families.trainium.codegen.linking.draft import Draft, element_bytes
 from tilesmith.families.trainium.codegen.linking.strides import visited
@@ -60,7 +60,7 @@ def _source(draft: Draft, writers: Sequence[int]) -> tuple[int, int] | None:
     for row in writers:
         out, source = int(rows["out"][row]), int(rows["in0"][row])
         alike = (table[name][out] == table[name][source] for name in ("dtype", "partition"))
-        if rows["op"][row] != Op.COPY or not all(alike):
+        if rows["op"][row] != Opcode.COPY or not all(alike):
             return None
         if table["count"][out, 0] != table["count"][source, 0]:
             return None

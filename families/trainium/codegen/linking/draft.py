@@ -31,7 +31,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     HbmTensor,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.search_space.expressions.dtypes import size_of
@@ -58,7 +58,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Part:
+class KernelDraft:
     """A kernel to link.
 
     Attributes:
@@ -142,13 +142,13 @@ class Draft:
     def transfers(self) -> dict[int, tuple[list[int], list[int]]]:
         """Rows that store to, and rows that load from, each HBM tensor that none gathers from."""
         rows_of: dict[int, tuple[list[int], list[int]]] = {}
-        for op, operand, side in ((Op.STORE, "out", 0), (Op.LOAD, "in0", 1)):
+        for op, operand, side in ((Opcode.STORE, "out", 0), (Opcode.LOAD, "in0", 1)):
             rows = np.flatnonzero(self.rows["op"] == op)
             tensors = self.accesses["tensor"][self.rows[operand][rows]]
             for row, tensor in zip(rows.tolist(), tensors.tolist(), strict=True):
                 rows_of.setdefault(tensor, ([], []))[side].append(row)
-        gathered = self.rows["in0"][self.rows["op"] == Op.GATHER]
-        between = self.rows["op"] == Op.COLLECTIVE  # those go from HBM to HBM
+        gathered = self.rows["in0"][self.rows["op"] == Opcode.GATHER]
+        between = self.rows["op"] == Opcode.COLLECTIVE  # those go from HBM to HBM
         fixed = [gathered, self.rows["in0"][between], self.rows["out"][between]]
         named = np.concatenate(fixed)
         for tensor in np.unique(self.accesses["tensor"][named[named >= 0]]).tolist():
@@ -173,7 +173,7 @@ class Draft:
         )
 
 
-def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
+def concatenate(name: str, parts: Sequence[KernelDraft], core: Core) -> Draft:
     """All parts, one after the other, on common tensors."""
     ranges = _merged(parts)
     rows: dict[str, list[Ints]] = {column: [] for column in INSTRUCTION_COLUMNS}
@@ -221,7 +221,7 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
     )  # fmt: skip
 
 
-def _merged(parts: Iterable[Part]) -> list[Range]:
+def _merged(parts: Iterable[KernelDraft]) -> list[Range]:
     """Ranges of all tensors, those that share bytes as one, in order."""
     places = sorted(
         {place for part in parts for place in part.places if place is not None},
@@ -237,7 +237,7 @@ def _merged(parts: Iterable[Part]) -> list[Range]:
     return merged
 
 
-def homes(part: Part, ranges: Sequence[Range]) -> dict[int, int]:
+def homes(part: KernelDraft, ranges: Sequence[Range]) -> dict[int, int]:
     """The range that each tensor of a part lies in."""
     starts = [(place.region, place.offset) for place in ranges]
     return {
@@ -248,7 +248,7 @@ def homes(part: Part, ranges: Sequence[Range]) -> dict[int, int]:
 
 
 def _move_tensors(
-    table: dict[str, Ints], part: Part, homes: dict[int, int], ranges: list[Range]
+    table: dict[str, Ints], part: KernelDraft, homes: dict[int, int], ranges: list[Range]
 ) -> None:
     for row in np.flatnonzero(table["space"] == Space.HBM):
         local = int(table["tensor"][row])
@@ -263,7 +263,7 @@ def _groups(
 ) -> Ints:
     """`function2` of a part's rows, with the groups of collectives as the whole numbers them."""
     places = np.array([groups.index(group) for group in stream.groups], dtype=np.int64)
-    between = stream.rows["op"][order] == Op.COLLECTIVE
+    between = stream.rows["op"][order] == Opcode.COLLECTIVE
     numbers: Ints = np.where(between, places[np.where(between, values, 0)], values)
     return numbers
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Ints
 from tilesmith.families.trainium.codegen.isa.verification import (
-    Span,
+    ByteSpan,
     verify_dataflow,
     verify_operands,
     verify_synchronisation,
 )
 from tilesmith.families.trainium.codegen.linking.addresses import Resident, place_tiles
-from tilesmith.families.trainium.codegen.linking.draft import Draft, Part, Range, concatenate
+from tilesmith.families.trainium.codegen.linking.draft import Draft, KernelDraft, Range, concatenate
 from tilesmith.families.trainium.codegen.linking.outside import given_spans, wanted_spans
 from tilesmith.families.trainium.codegen.linking.repeats import without_repeats
 from tilesmith.families.trainium.codegen.linking.residency import (
@@ -62,7 +62,7 @@ class Linked:
 
 def links(
     name: str,
-    parts: Sequence[Part],
+    parts: Sequence[KernelDraft],
     core: Core,
     external: Sequence[Range] = (),
     policy: Policy | None = None,
@@ -111,7 +111,7 @@ def links(
 
 def link(
     name: str,
-    parts: Sequence[Part],
+    parts: Sequence[KernelDraft],
     core: Core,
     external: Sequence[Range] = (),
     policy: Policy | None = None,
@@ -120,7 +120,7 @@ def link(
     return links(name, parts, core, external, policy)[0]
 
 
-def among_neighbours(part: Part, core: Core) -> InstructionStream:
+def among_neighbours(part: KernelDraft, core: Core) -> InstructionStream:
     """A kernel without the transfers that residency would spare it, for timing only.
 
     Its neighbours are taken to keep every activation on chip that keeps its rows where they are.
@@ -140,7 +140,7 @@ def _finish(
     draft: Draft,
     residents: tuple[Resident, ...],
     stream: InstructionStream,
-    spans: tuple[list[Span], list[Span]] | None,
+    spans: tuple[list[ByteSpan], list[ByteSpan]] | None,
 ) -> Linked:
     """Verification and grant order for a draft in some order; `spans` are what is given and wanted
     in memory, None: do not verify."""

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
-from tilesmith.families.trainium.codegen.isa.verification import Span
+from tilesmith.families.trainium.codegen.isa.verification import ByteSpan
 from tilesmith.families.trainium.codegen.isa.verification.dataflow import writes_hbm
-from tilesmith.families.trainium.codegen.linking.draft import Part, Range, homes
+from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range, homes
 
 
-def given_spans(parts: Sequence[Part], ranges: Sequence[Range]) -> list[Span]:
+def given_spans(parts: Sequence[KernelDraft], ranges: Sequence[Range]) -> list[ByteSpan]:
     """Bytes that kernels read and none before them writes; tensors are numbers of `ranges`."""
-    written: list[Span] = []
-    spans: list[Span] = []
+    written: list[ByteSpan] = []
+    spans: list[ByteSpan] = []
     for part in parts:
         touched = _spans(part, ranges)
         for local, span in touched.items():
@@ -30,8 +30,8 @@ def given_spans(parts: Sequence[Part], ranges: Sequence[Range]) -> list[Span]:
 
 
 def wanted_spans(
-    parts: Sequence[Part], ranges: Sequence[Range], external: Sequence[Range]
-) -> list[Span]:
+    parts: Sequence[KernelDraft], ranges: Sequence[Range], external: Sequence[Range]
+) -> list[ByteSpan]:
     """Outputs that `external` reads, but those that their kernel leaves in part (padding)."""
     return [
         span
@@ -43,18 +43,18 @@ def wanted_spans(
     ]
 
 
-def _spans(part: Part, ranges: Sequence[Range]) -> dict[int, Span]:
+def _spans(part: KernelDraft, ranges: Sequence[Range]) -> dict[int, ByteSpan]:
     """Where each tensor of a part lies."""
     spans = {}
     for local, home in homes(part, ranges).items():
         place = part.places[local]
         assert place is not None
         first = place.offset - ranges[home].offset
-        spans[local] = Span(home, first, first + place.nbytes)
+        spans[local] = ByteSpan(home, first, first + place.nbytes)
     return spans
 
 
-def _without(span: Span, others: Sequence[Span]) -> list[Span]:
+def _without(span: ByteSpan, others: Sequence[ByteSpan]) -> list[ByteSpan]:
     """The parts of a span that no other covers."""
     left = [span]
     for other in others:
@@ -63,8 +63,8 @@ def _without(span: Span, others: Sequence[Span]) -> list[Span]:
                 side
                 for s in left
                 for side in (
-                    Span(s.tensor, s.first, min(s.stop, other.first)),
-                    Span(s.tensor, max(s.first, other.stop), s.stop),
+                    ByteSpan(s.tensor, s.first, min(s.stop, other.first)),
+                    ByteSpan(s.tensor, max(s.first, other.stop), s.stop),
                 )
             ]
             left = [side for side in sides if side.first < side.stop]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.families.trainium.codegen.isa.instructions import OPERANDS, Op, Space
+from tilesmith.families.trainium.codegen.isa.instructions import OPERANDS, Opcode, Space
 from tilesmith.families.trainium.codegen.linking.addresses import Resident, byte_groups
 from tilesmith.families.trainium.codegen.linking.draft import Draft
 from tilesmith.families.trainium.codegen.linking.spreading import stands_alone
@@ -110,7 +110,7 @@ class _Numbering:
     def _stored(self) -> set[int]:
         """Tensors in HBM that the program writes."""
         draft = self.draft
-        out = draft.rows["out"][np.isin(draft.rows["op"], (Op.STORE, Op.COLLECTIVE))]
+        out = draft.rows["out"][np.isin(draft.rows["op"], (Opcode.STORE, Opcode.COLLECTIVE))]
         out = out[out >= 0]
         return set(draft.accesses["tensor"][out].tolist())
 

@@ -24,13 +24,13 @@ import numpy as np
 from tilesmith.families.trainium.codegen.isa.instructions import (
     Allocation,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.linking.addresses import Resident, tile_bytes
 from tilesmith.families.trainium.codegen.linking.aliases import without_aliases
 from tilesmith.families.trainium.codegen.linking.draft import Draft, Range, element_bytes
-from tilesmith.families.trainium.codegen.linking.spared import COPIERS, Piece, copies, put
+from tilesmith.families.trainium.codegen.linking.spared import COPIERS, EngineCopy, copies, put
 from tilesmith.families.trainium.codegen.linking.strides import refactored, visited
 from tilesmith.families.trainium.schedules.building_blocks.machine import ALIGNMENT
 
@@ -99,7 +99,7 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
     load = dict.fromkeys(COPIERS, 0)
     residents: list[Resident] = []
     gone: list[int] = []
-    pieces: dict[int, list[Piece]] = {}
+    pieces: dict[int, list[EngineCopy]] = {}
     for first_look in wanted:
         plan: _Plan | None = first_look
         if planner.fixed & first_look.tiles.keys():  # part of another resident since: look again
@@ -166,7 +166,7 @@ class _Planner:
     # -- geometry -----------------------------------------------------------------------------
     def _access(self, row: int, hbm: bool) -> int:
         rows = self.draft.rows
-        store = rows["op"][row] == Op.STORE
+        store = rows["op"][row] == Opcode.STORE
         return int(rows["out" if store == hbm else "in0"][row])
 
     def _bytes(self, row: int) -> int:
@@ -307,7 +307,7 @@ class _Planner:
 
 
 def _apply(
-    draft: Draft, plan: _Plan, load: dict[str, int], pieces: dict[int, list[Piece]]
+    draft: Draft, plan: _Plan, load: dict[str, int], pieces: dict[int, list[EngineCopy]]
 ) -> Resident:
     """Carry a plan out: a place for the resident, readdressed tiles, dropped transfers; what takes
     the place of transfers goes to `pieces`, by row."""
@@ -325,7 +325,7 @@ def _apply(
     )
 
 
-def _readdress(draft: Draft, plan: _Plan, place: int, pieces: dict[int, list[Piece]]) -> None:
+def _readdress(draft: Draft, plan: _Plan, place: int, pieces: dict[int, list[EngineCopy]]) -> None:
     """Let all accesses to the plan's tiles go to the resident."""
     owner = draft.accesses["allocation"]
     changed: dict[int, tuple[int, list[tuple[int, int]], int, int]] = {}
@@ -345,7 +345,7 @@ def _readdress(draft: Draft, plan: _Plan, place: int, pieces: dict[int, list[Pie
 def _redirect(
     draft: Draft,
     changed: Mapping[int, tuple[int, list[tuple[int, int]], int, int]],
-    pieces: dict[int, list[Piece]],
+    pieces: dict[int, list[EngineCopy]],
 ) -> None:
     fresh = draft.add_accesses(list(changed.values())) if changed else np.zeros(0, dtype=np.int64)
     table = np.arange(len(draft.accesses["space"]), dtype=np.int64)

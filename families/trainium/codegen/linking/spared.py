@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.trainium.codegen.isa.core import ENGINES
-from tilesmith.families.trainium.codegen.isa.instructions import DIMENSIONS, LOCK_SBUF, Ints, Op
+from tilesmith.families.trainium.codegen.isa.instructions import DIMENSIONS, LOCK_SBUF, Ints, Opcode
 from tilesmith.families.trainium.codegen.linking.draft import Draft, element_bytes
 from tilesmith.families.trainium.codegen.linking.strides import refactored
 
@@ -21,7 +21,7 @@ COPIERS = ("gpsimd", "scalar", "vector")
 
 
 @dataclass(frozen=True)
-class Piece:
+class EngineCopy:
     """A copy on an engine: accesses written and read."""
 
     engine: str
@@ -36,7 +36,7 @@ def copies(
     elements: Ints,
     resident: tuple[int, int, int],
     load: dict[str, int],
-) -> list[Piece]:
+) -> list[EngineCopy]:
     """What copies between a transfer's tile and a resident, in pieces: whoever needs the first rows
     need not wait for the last, and engines share the work.
 
@@ -48,7 +48,7 @@ def copies(
     """
     place, size, columns = resident
     rows, table = draft.rows, draft.accesses
-    stores = rows["op"][row] == Op.STORE
+    stores = rows["op"][row] == Opcode.STORE
     chip = int(rows["in0" if stores else "out"][row])
     counts, strides = table["count"][chip, 1:].tolist(), table["stride"][chip, 1:].tolist()
     axis = next((i for i, count in enumerate(counts) if count > 1), len(counts) - 1)
@@ -72,13 +72,13 @@ def copies(
         draft.accesses["partition"][home] = partition
         engine = min(COPIERS, key=lambda name: load[name])
         load[engine] += len(mine)
-        pieces.append(Piece(engine, *((home, part) if stores else (part, home))))
+        pieces.append(EngineCopy(engine, *((home, part) if stores else (part, home))))
     return pieces
 
 
 def merged(
-    draft: Draft, pieces: Mapping[int, Sequence[Piece]], residents: Collection[int]
-) -> dict[int, list[Piece]]:
+    draft: Draft, pieces: Mapping[int, Sequence[EngineCopy]], residents: Collection[int]
+) -> dict[int, list[EngineCopy]]:
     """The same with copies joined that are alike and a constant distance apart, on both sides.
 
     Those of loads: what is copied is there before the first, and nobody has read what the later
@@ -91,7 +91,7 @@ def merged(
     for row in sorted(pieces):
         single = len(pieces[row]) == 1
         joins = single and (
-            ops[row] == Op.LOAD or table["allocation"][pieces[row][0].source] in residents
+            ops[row] == Opcode.LOAD or table["allocation"][pieces[row][0].source] in residents
         )
         like = joins and bool(run) and ops[row] == ops[run[0]]
         if like and _steps(draft, [pieces[r][0] for r in (*run, row)]) is not None:
@@ -103,7 +103,7 @@ def merged(
     return copies_of
 
 
-def _steps(draft: Draft, run: Sequence[Piece]) -> tuple[int, int] | None:
+def _steps(draft: Draft, run: Sequence[EngineCopy]) -> tuple[int, int] | None:
     """Bytes from each copy of a run to the next, where written and where read; None if they differ
     or the copies do."""
     table, steps = draft.accesses, []
@@ -122,7 +122,7 @@ def _steps(draft: Draft, run: Sequence[Piece]) -> tuple[int, int] | None:
     return steps[0], steps[1]
 
 
-def _join(draft: Draft, copies: dict[int, list[Piece]], run: Sequence[int]) -> None:
+def _join(draft: Draft, copies: dict[int, list[EngineCopy]], run: Sequence[int]) -> None:
     """Make one copy of those of a run of rows."""
     if len(run) < 2:
         return
@@ -140,14 +140,14 @@ def _join(draft: Draft, copies: dict[int, list[Piece]], run: Sequence[int]) -> N
     out, source = (int(access) for access in draft.add_accesses(wide))
     for row in run:
         copies[row] = []
-    place = run[0] if draft.rows["op"][run[0]] == Op.LOAD else run[-1]
-    copies[place] = [Piece(copied[0].engine, out, source)]
+    place = run[0] if draft.rows["op"][run[0]] == Opcode.LOAD else run[-1]
+    copies[place] = [EngineCopy(copied[0].engine, out, source)]
 
 
 def put(
     draft: Draft,
     gone: Sequence[int],
-    pieces: Mapping[int, Sequence[Piece]],
+    pieces: Mapping[int, Sequence[EngineCopy]],
     residents: Collection[int],
 ) -> None:
     """Drop rows, and put copies in the place of others."""
@@ -161,6 +161,6 @@ def put(
     for row, copies in pieces.items():
         for at, piece in enumerate(copies, int(firsts[row])):
             shared = draft.core.exclusive_sbuf and piece.engine != "scalar"
-            rows["op"][at], rows["queue"][at] = Op.COPY, ENGINES.index(piece.engine)
+            rows["op"][at], rows["queue"][at] = Opcode.COPY, ENGINES.index(piece.engine)
             rows["out"][at], rows["in0"][at] = piece.out, piece.source
             rows["lock"][at] = LOCK_SBUF if shared else 0

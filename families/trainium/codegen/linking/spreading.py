@@ -24,7 +24,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     DTYPE_BYTES,
     OPERANDS,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.linking.draft import Draft
@@ -58,7 +58,7 @@ class _Unit:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldBytes:
     """Bytes of SBUF that are taken from row `first` to `last` of the draft."""
 
     start: int
@@ -107,7 +107,7 @@ def loadable(draft: Draft) -> set[int]:
     table, rows = draft.accesses, draft.rows
     inputs = np.array([tensor.role == "input" for tensor in draft.tensors])
     source = np.maximum(rows["in0"], 0)
-    loads = (rows["op"] == Op.LOAD) & inputs[table["tensor"][source]]
+    loads = (rows["op"] == Opcode.LOAD) & inputs[table["tensor"][source]]
     owner = np.append(table["allocation"], -1)
     early = set(owner[rows["out"][loads]].tolist())
     late = {*owner[rows["out"][~loads]].tolist(), *owner[rows["out2"]].tolist()}
@@ -152,7 +152,7 @@ class _Memory:
 
     granule: int
     until: NDArray[np.int64]
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldBytes] = field(default_factory=list)
 
     def find(self, unit: _Unit, phase: int, step: int) -> int:
         """The granule where a unit goes: `phase` modulo `step`; -1 if there is no room."""
@@ -188,7 +188,7 @@ def _window_maximum(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return np.maximum(largest[: len(largest) - rest], largest[rest:]) if rest else largest
 
 
-def spread(draft: Draft, moving: Sequence[_Unit], held: Sequence[Held]) -> dict[int, int]:
+def spread(draft: Draft, moving: Sequence[_Unit], held: Sequence[HeldBytes]) -> dict[int, int]:
     """How far each tile moves (bytes), by allocation.
 
     Args:

@@ -20,7 +20,7 @@ from itertools import product
 
 import numpy as np
 
-from tilesmith.families.kit.programs.strides import Piece, cut, runs
+from tilesmith.families.kit.programs.strides import StridedRange, cut, runs
 from tilesmith.families.trainium.codegen.isa.instructions import DIMENSIONS
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile, from_reachable
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
@@ -236,7 +236,7 @@ class Copies:
         nest: CopyNest,
         env: Environment,
         sizes: dict[str, int],
-        cuts: list[tuple[Piece, ...]],
+        cuts: list[tuple[StridedRange, ...]],
     ) -> Iterator[tuple[Source, _Box]]:
         """Every combination of pieces, and what it copies."""
         for combination in product(*cuts):
@@ -258,7 +258,7 @@ class Copies:
 
     def _pieces(
         self, nest: CopyNest, env: Environment, sizes: dict[str, int], name: str, partition: bool
-    ) -> tuple[Piece, ...]:
+    ) -> tuple[StridedRange, ...]:
         """The pieces of one loop, every other one at its start."""
         size = sizes[name]
         places = {**env, **dict.fromkeys(sizes, 0), name: np.arange(size)}

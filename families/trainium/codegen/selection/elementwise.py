@@ -19,8 +19,8 @@ from tilesmith.families.trainium.codegen.isa.memory import Tile
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
     Environment,
-    Nest,
     NestAccess,
+    PlannedNest,
 )
 from tilesmith.families.trainium.codegen.selection.loop_nests.patterns import (
     BINARY,
@@ -73,7 +73,7 @@ class Emission:
     def __init__(
         self,
         owner: Temporaries,
-        nest: Nest,
+        nest: PlannedNest,
         env: Environment,
         partition: str,
         dims: Dims,

@@ -27,7 +27,7 @@ from tilesmith.families.trainium.codegen.selection.gathers import GatherNest, Ga
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
     Environment,
     Evaluate,
-    Nest,
+    PlannedNest,
     compile_expression,
     integer,
     match_nest,
@@ -35,11 +35,11 @@ from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
 )
 from tilesmith.families.trainium.codegen.selection.loop_nests.operands import SPACES, Operands
 from tilesmith.families.trainium.codegen.selection.matching import AnyNest, Selected, select
-from tilesmith.families.trainium.codegen.selection.pointwise import Pointwise
-from tilesmith.families.trainium.codegen.selection.positions import Positions
+from tilesmith.families.trainium.codegen.selection.pointwise import PointwiseEmitter
+from tilesmith.families.trainium.codegen.selection.positions import PositionEmitter
 from tilesmith.families.trainium.codegen.selection.products import Products
 from tilesmith.families.trainium.codegen.selection.repetition import FEWEST, Iterations, alike
-from tilesmith.families.trainium.codegen.selection.transfers import Transfers
+from tilesmith.families.trainium.codegen.selection.transfers import TransferEmitter
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import const
 from tilesmith.search_space.expressions.scalar import Const, Select
@@ -126,12 +126,12 @@ class Generator:
 
     def __post_init__(self) -> None:
         self.operands = Operands(self.kernel)
-        self.transfers = Transfers(self.operands)
+        self.transfers = TransferEmitter(self.operands)
         self.products = Products(self.operands)
-        self.positions = Positions(self.operands)
+        self.positions = PositionEmitter(self.operands)
         self.copies = Copies(self.kernel, self.operands.tiles, self.operands.views)
         self.gathers = Gathers(self.kernel, self.operands.tiles, self.operands.views)
-        self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
+        self.pointwise = PointwiseEmitter(self.kernel, self.operands.tile_view, self.operands.views)
 
     def walk(self, program: Program) -> None:
         """Give parameters a place in HBM, and emit all statements."""
@@ -215,7 +215,7 @@ class Generator:
         key = id(statement)
         if key not in self.nests:
             selected = self.plans.nest(statement, self.buffers)
-            if selected is not None and isinstance(selected.nest, Nest | CopyNest):
+            if selected is not None and isinstance(selected.nest, PlannedNest | CopyNest):
                 place = open_engine(selected.nest.block.engine)
                 if place is not None:
                     block = replace(selected.nest.block, engine=str(self.settings[place]))
@@ -259,7 +259,7 @@ class Generator:
             case nest:
                 EMITTERS[selected.spec.name](self, nest, env)
 
-    def fill(self, nest: Nest, env: Environment) -> None:
+    def fill(self, nest: PlannedNest, env: Environment) -> None:
         """A tile of one number. What a sum in SBUF begins from is promised; in PSUM, the first
         matmul adds nothing."""
         assert isinstance(nest.block.value, Const)
@@ -272,12 +272,12 @@ class Generator:
             elif not reduced or number != 0.0:
                 self.kernel.memset(view, number)
 
-    def choose(self, nest: Nest, env: Environment) -> None:
+    def choose(self, nest: PlannedNest, env: Environment) -> None:
         """One number or another, by position."""
         for inner, sizes in self.boxes(nest, env):
             self.positions.emit(nest, inner, sizes)
 
-    def move(self, nest: Nest, env: Environment) -> None:
+    def move(self, nest: PlannedNest, env: Environment) -> None:
         """Between HBM and SBUF; frames wait for nothing, so they come before all else."""
         pieces = list(self.pieces(nest, env))
         for inner, sizes in pieces:
@@ -285,15 +285,15 @@ class Generator:
         for inner, sizes in pieces:
             self.transfers.move(nest, inner, sizes)
 
-    def matmul(self, nest: Nest, env: Environment) -> None:
+    def matmul(self, nest: PlannedNest, env: Environment) -> None:
         for inner, sizes in self.pieces(nest, env):
             self.products.matmul(nest, inner, sizes)
 
-    def transpose(self, nest: Nest, env: Environment) -> None:
+    def transpose(self, nest: PlannedNest, env: Environment) -> None:
         for inner, sizes in self.pieces(nest, env):
             self.products.transpose(nest, inner, sizes)
 
-    def compute(self, nest: Nest, env: Environment) -> None:
+    def compute(self, nest: PlannedNest, env: Environment) -> None:
         """An expression, or a reduction of one."""
         for inner, sizes in self.pieces(nest, env):
             partition = self.operands.partition(nest.write, sizes)
@@ -314,7 +314,9 @@ class Generator:
             if all(size > 0 for size in sizes.values()):
                 yield inner, sizes
 
-    def pieces(self, nest: Nest, env: Environment) -> Iterator[tuple[Environment, dict[str, int]]]:
+    def pieces(
+        self, nest: PlannedNest, env: Environment
+    ) -> Iterator[tuple[Environment, dict[str, int]]]:
         """The boxes in the parts that single instructions can run over."""
         for inner, sizes in self.boxes(nest, env):
             apart = self.apart(nest, sizes)
@@ -332,7 +334,7 @@ class Generator:
             for rest in self.points(nest, names[1:], {**env, names[0]: value}):
                 yield {names[0]: value, **rest}
 
-    def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
+    def apart(self, nest: PlannedNest, sizes: dict[str, int]) -> list[str]:
         """Loops that no single instruction runs over: those the schedule unrolls, those that skip
         partitions, and, where a border depends on several loops, all but the innermost of them."""
         outside = {loop.variable for loop in nest.loops if loop.kind == "unroll"}
@@ -345,7 +347,7 @@ class Generator:
         return [name for name in sizes if name in outside and sizes[name] > 1]
 
 
-EMITTERS: Mapping[str, Callable[[Generator, Nest, Environment], None]] = {
+EMITTERS: Mapping[str, Callable[[Generator, PlannedNest, Environment], None]] = {
     "memset": Generator.fill,
     "select": Generator.choose,
     "tensor.matmul": Generator.matmul,

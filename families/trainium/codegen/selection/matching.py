@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from tilesmith.families.trainium.codegen.selection.copies import CopyNest, plan_copy
 from tilesmith.families.trainium.codegen.selection.gathers import GatherNest, plan_gather
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
-    Nest,
     NestAccess,
+    PlannedNest,
     match_nest,
     plan_nest,
 )
@@ -28,7 +28,7 @@ from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, fits, operands
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Statement
 from tilesmith.search_space.support.errors import CodegenError
 
-AnyNest = Nest | CopyNest | GatherNest
+AnyNest = PlannedNest | CopyNest | GatherNest
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _stands(spec: IntrinsicSpec, nest: AnyNest) -> bool:
     """Whether operands on chip have the same loops on their partitions where the specification has
     the same dimension there, and other loops where it has another.
     """
-    if not isinstance(nest, Nest):
+    if not isinstance(nest, PlannedNest):
         return True
     places: dict[str, frozenset[str]] = {}
     for _, pattern, access in operands(spec, nest.block) or ():

@@ -20,8 +20,8 @@ from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.selection.elementwise import Dims, Emission, Value
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
     Environment,
-    Nest,
     NestAccess,
+    PlannedNest,
 )
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.scalar import Call
@@ -44,7 +44,7 @@ STAGED = 8
 """Pieces of one HBM tensor kept staged in SBUF."""
 
 
-class Pointwise:
+class PointwiseEmitter:
     """Emits elementwise nests into a kernel.
 
     Args:
@@ -62,7 +62,9 @@ class Pointwise:
         self.promised: dict[int, list[tuple[Tile, float]]] = {}
         self.begun: dict[int, set[Tile]] = {}
 
-    def emit(self, nest: Nest, env: Environment, sizes: dict[str, int], partition: str) -> None:
+    def emit(
+        self, nest: PlannedNest, env: Environment, sizes: dict[str, int], partition: str
+    ) -> None:
         """A nest of one block: a map, or a reduction with `partition` kept."""
         reduced = [n for n in sizes if n not in nest.write.strides and n != partition]
         kept = [n for n in sizes if n in nest.write.strides and n != partition]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
     Environment,
-    Nest,
+    PlannedNest,
     compile_expression,
 )
 from tilesmith.families.trainium.codegen.selection.loop_nests.operands import Operands
@@ -19,12 +19,12 @@ from tilesmith.search_space.support.errors import CodegenError
 
 
 @dataclass
-class Positions:
+class PositionEmitter:
     """Emits nests that choose between two numbers (specification `select`)."""
 
     operands: Operands
 
-    def emit(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def emit(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """One tile of at most one free axis.
 
         Raises:

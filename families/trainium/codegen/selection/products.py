@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from tilesmith.families.trainium.codegen.selection.loop_nests.nests import Environment, Nest
+from tilesmith.families.trainium.codegen.selection.loop_nests.nests import Environment, PlannedNest
 from tilesmith.families.trainium.codegen.selection.loop_nests.operands import Operands
 from tilesmith.search_space.support.errors import CodegenError
 
@@ -16,7 +16,7 @@ class Products:
 
     operands: Operands
 
-    def matmul(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def matmul(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """MATMULs: reduction on partitions, one operand's loop on the result's partitions."""
         first, second = nest.reads.values()
         depth = self.operands.partition(first, sizes)
@@ -45,7 +45,7 @@ class Products:
             )
             begun.add(key)
 
-    def transpose(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def transpose(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """TRANSPOSEs of one tile each."""
         (source,) = nest.reads.values()
         out_rows, in_rows = (

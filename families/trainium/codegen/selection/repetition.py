@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sized
 from tilesmith.families.trainium.codegen.isa.memory import Tile
 from tilesmith.families.trainium.codegen.kernel.repetition import Mark, Period
 from tilesmith.families.trainium.codegen.selection.loop_nests.operands import Operands
-from tilesmith.families.trainium.codegen.selection.pointwise import Pointwise
+from tilesmith.families.trainium.codegen.selection.pointwise import PointwiseEmitter
 from tilesmith.search_space.expressions.expression import Expr, const
 from tilesmith.search_space.expressions.ranges import upper
 from tilesmith.search_space.expressions.scalar import Call, Index, Load, Scalar, Select
@@ -114,7 +114,7 @@ class Iterations:
     def __init__(
         self,
         operands: Operands,
-        pointwise: Pointwise,
+        pointwise: PointwiseEmitter,
         framed: Mapping[tuple[int, int], object],
         pools: Sized,
     ) -> None:

@@ -24,7 +24,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     HbmTensor,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.search_space.ir.program import Program
@@ -79,7 +79,7 @@ def stage(stream: InstructionStream, constants: Collection[str]) -> Staged:
     """The same kernel with the tensors `constants` staged, as far as that is worth it."""
     table = {name: column.copy() for name, column in stream.accesses.items()}
     tensors, blocks = list(stream.tensors), {}
-    loads = np.unique(stream.rows["in0"][stream.rows["op"] == Op.LOAD])
+    loads = np.unique(stream.rows["in0"][stream.rows["op"] == Opcode.LOAD])
     for number, tensor in enumerate(stream.tensors):
         mine = loads[(table["space"][loads] == Space.HBM) & (table["tensor"][loads] == number)]
         if tensor.name not in constants or not len(mine) or _is_long(table, mine):

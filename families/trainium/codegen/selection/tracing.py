@@ -26,7 +26,7 @@ from tilesmith.search_space.ir.program import Buffer, Loop, Program, Statement
 
 
 @dataclass(frozen=True, eq=False)
-class Instance:
+class NestInstance:
     """A nest, at one point of the loops around it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Instance:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class TracedStream:
     """A stream, and what its instructions are of.
 
     Attributes:
@@ -57,7 +57,7 @@ class Traced:
     """
 
     stream: InstructionStream
-    instances: tuple[Instance, ...]
+    instances: tuple[NestInstance, ...]
     owners: tuple[int, ...]
 
     def is_nest(self, statement: Statement) -> bool:
@@ -93,7 +93,7 @@ class _Plans(Plans):
 
 @dataclass
 class _Generator(Generator):
-    instances: list[Instance] = field(default_factory=list)
+    instances: list[NestInstance] = field(default_factory=list)
 
     def run(self, statement: Statement, env: Environment) -> None:
         kernel, nest = self.kernel, nest_of(statement)
@@ -107,12 +107,12 @@ class _Generator(Generator):
         block = nest[1]
         stands: dict[str, Tile | HbmView] = {**self.operands.views, **self.operands.tiles}
         read = {load.buffer: stands[load.buffer] for load in loads(block.value)}
-        self.instances.append(Instance(statement, dict(env), stands[block.buffer], read))
+        self.instances.append(NestInstance(statement, dict(env), stands[block.buffer], read))
 
 
-def trace(program: Program, core: Core) -> Traced:
+def trace(program: Program, core: Core) -> TracedStream:
     """The stream of a bound program once more; errors as `from_program.generate`."""
     kernel = _Kernel(program.name, core)
     generator = _Generator(kernel, _Plans(program, core.target))
     generator.walk(program)
-    return Traced(kernel.draft(), tuple(generator.instances), tuple(kernel.owners))
+    return TracedStream(kernel.draft(), tuple(generator.instances), tuple(kernel.owners))

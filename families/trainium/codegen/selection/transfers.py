@@ -15,7 +15,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import DIMENSIONS
 from tilesmith.families.trainium.codegen.isa.memory import Tile, from_reachable
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
     Environment,
-    Nest,
+    PlannedNest,
     compile_expression,
     narrow,
 )
@@ -33,7 +33,7 @@ COPY_ELEMENTS = 128
 
 
 @dataclass
-class Transfers:
+class TransferEmitter:
     """Emits LOAD and STORE.
 
     Attributes:
@@ -45,7 +45,7 @@ class Transfers:
         default_factory=dict
     )
 
-    def begun(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> Tile:
+    def begun(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> Tile:
         """The part of a tile that a nest of numbers fills, nothing of which counts as written."""
         partition = self.operands.partition(nest.write, sizes)
         dims = [(n, s) for n, s in sizes.items() if n != partition]
@@ -53,7 +53,7 @@ class Transfers:
         self.operands.restart(view)
         return view
 
-    def move(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def move(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """A load or store of a rectangular nest, framed or not; copies of a stack on its engine."""
         repeat = self.repeat(nest, env)
         if repeat and nest.block.engine:
@@ -65,13 +65,15 @@ class Transfers:
         else:
             self.dma(nest, env, sizes)
 
-    def repeat(self, nest: Nest, env: Environment) -> str:
+    def repeat(self, nest: PlannedNest, env: Environment) -> str:
         """The loop that skips partitions, where it is not at its beginning; else ""."""
         steps = nest.write.row_strides
         names = [n for n, step in steps.items() if step != 1 and env.get(n, 0) > 0]
         return names[0] if len(names) == 1 else ""
 
-    def stacked(self, nest: Nest, env: Environment, sizes: dict[str, int], repeat: str) -> bool:
+    def stacked(
+        self, nest: PlannedNest, env: Environment, sizes: dict[str, int], repeat: str
+    ) -> bool:
         """Copy rows that the first of the stack has; load what it lacks. False if rows differ.
 
         Element (repeat=r, row=y) of the source must be element (0, y + r*shift), which its address
@@ -104,7 +106,7 @@ class Transfers:
             self.move(replace(nest, block=replace(nest.block, engine="")), inside, rest)
         return True
 
-    def last(self, nest: Nest, env: Environment, names: Set[str]) -> bool:
+    def last(self, nest: PlannedNest, env: Environment, names: Set[str]) -> bool:
         """Whether the nest's loops among `names` are in their last iteration."""
         return all(
             env[loop.variable] == extent(env) - 1
@@ -113,7 +115,7 @@ class Transfers:
         )
 
     def shift(
-        self, nest: Nest, strides: Mapping[str, int], sizes: dict[str, int], repeat: str
+        self, nest: PlannedNest, strides: Mapping[str, int], sizes: dict[str, int], repeat: str
     ) -> tuple[str, int] | None:
         """(the loop over rows, rows that one repetition moves by), or None."""
         rows = [n for n in sizes if n in nest.write.strides and strides.get(n, 0) > 1]
@@ -127,7 +129,7 @@ class Transfers:
                 return None
         return row, shift
 
-    def dma(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def dma(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """LOAD or STORE, outer free loops run while a transfer would be too large, the innermost of
         them in steps as long as one may be."""
         (source,) = nest.reads.values()
@@ -162,7 +164,7 @@ class Transfers:
             else:
                 self.operands.kernel.store(view, tile)
 
-    def padded(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def padded(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """A transfer into a frame of a constant: the frame is filled, the inside loaded."""
         self.frame(nest, env, sizes)
         low, high = self.inside(nest, env, sizes)
@@ -172,7 +174,7 @@ class Transfers:
             self.dma(nest, {**env, **moved}, inside)
 
     def inside(
-        self, nest: Nest, env: Environment, sizes: dict[str, int]
+        self, nest: PlannedNest, env: Environment, sizes: dict[str, int]
     ) -> tuple[dict[str, int], dict[str, int]]:
         """First and one past the last iteration of each loop inside the frame."""
         value = nest.block.value
@@ -185,7 +187,7 @@ class Transfers:
             narrow(expression, env, low, high)
         return low, high
 
-    def frame(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+    def frame(self, nest: PlannedNest, env: Environment, sizes: dict[str, int]) -> None:
         """Fill the frame, if this is one whose rows are loaded and not copied.
 
         A place that rotates keeps its frame: it is filled once for each box.
@@ -209,7 +211,7 @@ class Transfers:
 
     def sides(
         self,
-        nest: Nest,
+        nest: PlannedNest,
         env: Environment,
         sizes: dict[str, int],
         name: str,
@@ -231,7 +233,9 @@ class Transfers:
             at = {**env, name: env.get(name, 0) + start}
             self.fill(nest, at, {**sizes, name: stop - start}, number)
 
-    def fill(self, nest: Nest, env: Environment, sizes: dict[str, int], number: float) -> None:
+    def fill(
+        self, nest: PlannedNest, env: Environment, sizes: dict[str, int], number: float
+    ) -> None:
         """One side of a frame, from a partition that engines begin at: frames of a nest come before
         its loads, so what lies below may be filled, too, as far as the nest goes."""
         view = self.begun(nest, env, sizes)

@@ -35,7 +35,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Floats,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
 )
 from tilesmith.families.trainium.codegen.timing.engine_costs import (
     dtype_of,
@@ -47,7 +47,7 @@ TENSOR = ENGINES.index("tensor")
 
 
 @dataclass(frozen=True)
-class Costs:
+class InstructionCosts:
     """Costs of each instruction of a stream; ns unless said otherwise, shape (n,).
 
     Attributes:
@@ -76,12 +76,12 @@ class Costs:
         return int(self.bytes.sum())
 
 
-def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
+def costs(stream: InstructionStream, core: Core | None = None) -> InstructionCosts:
     """Costs of every instruction, on the stream's own core or on `core` (a what-if)."""
     core = core or stream.core
     rows = stream.rows
     n = len(stream)
-    collective = rows["op"] == Op.COLLECTIVE
+    collective = rows["op"] == Opcode.COLLECTIVE
     is_dma = (rows["queue"] >= FIRST_DMA_QUEUE) & ~collective
     engines, work, moved = _dma(stream, core, is_dma)
     clocks = np.array([*core.clocks, 1.0])
@@ -91,7 +91,7 @@ def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
     work = np.where(collective, stream.immediates[:, 1], work)
     latency = np.array([*core.latencies, 0.0])[lanes] / clocks[lanes]
     stationary, flops = _tensor(stream, core)
-    return Costs(
+    return InstructionCosts(
         issue=cycles / clocks[lanes],
         latency=np.where(
             collective, stream.immediates[:, 0], np.where(is_dma, core.dma_start_ns, latency)
@@ -108,7 +108,7 @@ def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
 def _cycles(stream: InstructionStream, core: Core) -> Floats:
     """Issue cycles of every row, as if it ran on its compute engine."""
     op = stream.rows["op"]
-    turns = op == Op.TRANSPOSE
+    turns = op == Opcode.TRANSPOSE
     columns = elements(stream, "in1") // values_a_row(stream)
     moving = np.where(turns, _partitions(stream, "in0"), columns)
     tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
@@ -120,7 +120,7 @@ def _cycles(stream: InstructionStream, core: Core) -> Floats:
 
 def values_a_row(stream: InstructionStream) -> Ints:
     """2 for matmuls of two fp8 values in each row of the array, else 1."""
-    double = (stream.rows["op"] == Op.MATMUL) & (stream.rows["function"] == 1)
+    double = (stream.rows["op"] == Opcode.MATMUL) & (stream.rows["function"] == 1)
     return np.where(double, 2, 1)
 
 
@@ -146,7 +146,7 @@ def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
     stationary[mine] = np.where(fresh, load, 0.0)
     product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
     product = product / values_a_row(stream)
-    return stationary, np.where(rows["op"] == Op.MATMUL, product, 0.0)
+    return stationary, np.where(rows["op"] == Opcode.MATMUL, product, 0.0)
 
 
 def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Ints, Floats, Ints]:
@@ -157,7 +157,7 @@ def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Int
     mine = np.flatnonzero(is_dma)
     if not len(mine):
         return engines, work, moved
-    store = rows["op"][mine] == Op.STORE
+    store = rows["op"][mine] == Opcode.STORE
     hbm = np.where(store, rows["out"][mine], rows["in0"][mine])
     chip = np.where(store, rows["in0"][mine], rows["out"][mine])
     scattered = _scattered(stream, chip)

@@ -24,7 +24,7 @@ import numpy as np
 from tilesmith.codegen.compiled import Ints, compiled
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, QUEUES
 from tilesmith.families.trainium.codegen.isa.footprints import Footprints, footprints
-from tilesmith.families.trainium.codegen.isa.instructions import OPERANDS, InstructionStream, Op
+from tilesmith.families.trainium.codegen.isa.instructions import OPERANDS, InstructionStream, Opcode
 
 TOUCHED = len(OPERANDS)
 """Accesses of a row: those read, then those written."""
@@ -285,8 +285,8 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
     reads, writes = operand_tables(stream)
     touched = np.concatenate([reads, writes], axis=1).reshape(-1)
     stored = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
-    ordered = stream.rows["op"] == Op.COLLECTIVE
-    writes = (stream.rows["op"] == Op.STORE) | (ordered & (stream.rows["out"] >= 0))
+    ordered = stream.rows["op"] == Opcode.COLLECTIVE
+    writes = (stream.rows["op"] == Opcode.STORE) | (ordered & (stream.rows["out"] >= 0))
     stored[stream.accesses["tensor"][stream.rows["out"][writes]]] = 1
     spans = np.where(feet.tensor >= 0, 0, (feet.stop - feet.first) * (feet.group_stop - feet.group))
     entries = int(spans[reads[reads >= 0]].sum()) + 2 * n * TOUCHED

@@ -27,14 +27,19 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Floats,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 
 Mask = np.ndarray
 TENSOR, VECTOR, SCALAR, GPSIMD = range(len(ENGINES))
 
-TWO_INPUTS = (Op.TENSOR_TENSOR, Op.SCALAR_TENSOR_TENSOR, Op.COPY_PREDICATED, Op.SELECT_REDUCE)
+TWO_INPUTS = (
+    Opcode.TENSOR_TENSOR,
+    Opcode.SCALAR_TENSOR_TENSOR,
+    Opcode.COPY_PREDICATED,
+    Opcode.SELECT_REDUCE,
+)
 AGGREGATION = 13 / 3
 """Cycles an element of `bn_aggr` (ISA)."""
 
@@ -64,23 +69,23 @@ def engine_cycles(stream: InstructionStream, core: Core) -> Floats:
     size = np.maximum(elements(stream, "out"), elements(stream, "in0")).astype(np.float64)
     longest = np.where(rows["out"] >= 0, DTYPE_BYTES[dtype_of(stream, "out")], 0)
     size = np.where(longest > 4, 2 * size, size)  # as pairs of four bytes
-    size = np.where(op == Op.LOCAL_GATHER, _gathered(stream), size)
+    size = np.where(op == Opcode.LOCAL_GATHER, _gathered(stream), size)
     bf16, apart = _all_of(stream, "bfloat16"), _apart(stream)
     half = _all_of(stream, "bfloat16", "float16")
     spaces = [_space(stream, operand) == Space.PSUM for operand in ("in0", "in1", "out")]
     factor = np.ones(len(stream))
     factor[np.isin(op, TWO_INPUTS)] = number("vector.tensor_tensor_factor")
     factor[_single_rate(stream, bf16, apart, spaces)] = 1.0
-    factor[op == Op.SCAN] = number("vector.scan_factor")
-    factor[op == Op.RECIPROCAL] = number("vector.reciprocal_factor")
-    factor[op == Op.BN_AGGR] = AGGREGATION
+    factor[op == Opcode.SCAN] = number("vector.scan_factor")
+    factor[op == Opcode.RECIPROCAL] = number("vector.reciprocal_factor")
+    factor[op == Opcode.BN_AGGR] = AGGREGATION
     factor[_double_rate(stream, bf16)] = number("vector.bf16_reduce_factor")
     factor[apart] *= 2.0
     size = size * factor
     size = np.where(queue == VECTOR, size / _lanes(stream, core, half, spaces), size)
     minimum = np.array([*core.minimums, 0.0])[np.minimum(queue, len(ENGINES))]
     cycles = np.where(queue == GPSIMD, minimum + size, np.maximum(minimum, size))
-    written_too = (rows["out2"] >= 0) & (op != Op.RANGE_SELECT)
+    written_too = (rows["out2"] >= 0) & (op != Opcode.RANGE_SELECT)
     return cycles + np.where(written_too, minimum, 0.0)
 
 
@@ -95,9 +100,9 @@ def _single_rate(stream: InstructionStream, bf16: Mask, apart: Mask, psum: list[
     add, subtract, multiply = map(OPERATIONS.index, ("add", "subtract", "multiply"))
     mixed = psum[0] != psum[1]
     simple = np.isin(function, (add, subtract, multiply)) & ~psum[0] & ~psum[1] & ~apart
-    pair = (op == Op.TENSOR_TENSOR) & (mixed | bf16 & simple)
-    chain = (op == Op.SCALAR_TENSOR_TENSOR) & bf16 & (function == subtract)
-    predicated = (op == Op.COPY_PREDICATED) & mixed
+    pair = (op == Opcode.TENSOR_TENSOR) & (mixed | bf16 & simple)
+    chain = (op == Opcode.SCALAR_TENSOR_TENSOR) & bf16 & (function == subtract)
+    predicated = (op == Opcode.COPY_PREDICATED) & mixed
     single: Mask = pair | chain & (function2 == multiply) | predicated
     return single
 
@@ -107,8 +112,8 @@ def _double_rate(stream: InstructionStream, bf16: Mask) -> Mask:
     op, function = stream.rows["op"], stream.rows["function"]
     quick = (function == OPERATIONS.index("add")) | (function == OPERATIONS.index("max"))
     narrow = dtype_of(stream, "out") == DTYPES.index("bfloat16")
-    zero = (op == Op.MEMSET) & (stream.immediates[:, 0] == 0.0)
-    double: Mask = bf16 & narrow & ((op == Op.REDUCE) & quick | zero)
+    zero = (op == Opcode.MEMSET) & (stream.immediates[:, 0] == 0.0)
+    double: Mask = bf16 & narrow & ((op == Opcode.REDUCE) & quick | zero)
     return double
 
 
@@ -119,12 +124,12 @@ def _lanes(stream: InstructionStream, core: Core, half: Mask, psum: list[Mask]) 
     lanes = np.ones(len(stream))
     if bf16 == other == 1:
         return lanes
-    copies = (op == Op.COPY) | (op == Op.TENSOR_SCALAR)
+    copies = (op == Opcode.COPY) | (op == Opcode.TENSOR_SCALAR)
     chip, adjacent = ~(psum[0] | psum[2]), ~_strided(stream)
     lanes[copies & ~half & chip & adjacent] = other
     lanes[copies & half & (chip | adjacent)] = max(bf16 / 2, 1.0)
     lanes[copies & half & chip & adjacent] = bf16
-    lanes[(op == Op.TENSOR_TENSOR) & half & ~psum[0] & ~psum[1]] = max(bf16 / 2, 1.0)
+    lanes[(op == Opcode.TENSOR_TENSOR) & half & ~psum[0] & ~psum[1]] = max(bf16 / 2, 1.0)
     return lanes
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from tilesmith.codegen.compiled import Floats, Ints, compiled
 from tilesmith.families.trainium.codegen.isa.core import COLLECTIVE_QUEUE, FIRST_DMA_QUEUE, QUEUES
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Issue
-from tilesmith.families.trainium.codegen.timing.costs import Costs, costs
+from tilesmith.families.trainium.codegen.timing.costs import InstructionCosts, costs
 
 
 class Grants(NamedTuple):
@@ -81,7 +81,7 @@ def _ready(i: int, semaphore: float, issue: Issue, grants: Grants) -> float:
 
 
 @compiled
-def _on_engine(i: int, time: float, issue: Issue, costs: Costs, grants: Grants) -> None:
+def _on_engine(i: int, time: float, issue: Issue, costs: InstructionCosts, grants: Grants) -> None:
     """Grant row `i` its engine and ports from `time` on."""
     done = time + costs.issue[i]
     grants.free[issue.queue[i]] = done
@@ -94,7 +94,13 @@ def _on_engine(i: int, time: float, issue: Issue, costs: Costs, grants: Grants) 
 
 @compiled
 def _on_dma(
-    i: int, time: float, turn: int, engines: int, issue: Issue, costs: Costs, grants: Grants
+    i: int,
+    time: float,
+    turn: int,
+    engines: int,
+    issue: Issue,
+    costs: InstructionCosts,
+    grants: Grants,
 ) -> int:
     """Grant row `i` the next DMA engines from `time` on; whose turn it is then."""
     grants.free[issue.queue[i]] = time
@@ -114,7 +120,7 @@ def _on_dma(
 
 
 @compiled
-def _start(q: int, turn: int, issue: Issue, costs: Costs, grants: Grants) -> float:
+def _start(q: int, turn: int, issue: Issue, costs: InstructionCosts, grants: Grants) -> float:
     """When the head of queue `q`, all it waits for being known, can start."""
     i = grants.head[q]
     time = max(grants.ready[q], grants.free[q])
@@ -137,7 +143,7 @@ def _goes_before(q: int, best: int, grants: Grants) -> int:
 
 @compiled
 def _grant(
-    n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, grants: Grants
+    n: int, engines: int, semaphore: float, issue: Issue, costs: InstructionCosts, grants: Grants
 ) -> int:
     """Fill `order` with the rows in grant order; the number granted (n unless waits are cyclic)."""
     turn = 0

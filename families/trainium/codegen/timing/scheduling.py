@@ -35,7 +35,7 @@ from tilesmith.families.trainium.codegen.timing.ordering import ending, in_grant
 from tilesmith.families.trainium.codegen.timing.ways import (
     WAYS,
     Choices,
-    Ways,
+    IssueWays,
     movable,
     no_choices,
     ways_of,
@@ -80,7 +80,7 @@ class _Machine(NamedTuple):
 
 
 @compiled
-def _begin(w: int, ways: Ways, machine: _Machine) -> float:
+def _begin(w: int, ways: IssueWays, machine: _Machine) -> float:
     """When an instruction can start in way `w` (row * WAYS + which)."""
     time = max(machine.ready_at[w], machine.free[min(ways.queue[w], FIRST_DMA_QUEUE)])
     if ways.lock[w] % 2 == 1:
@@ -91,7 +91,7 @@ def _begin(w: int, ways: Ways, machine: _Machine) -> float:
 
 
 @compiled
-def _way(i: int, ways: Ways, machine: _Machine) -> int:
+def _way(i: int, ways: IssueWays, machine: _Machine) -> int:
     """The way of row `i` that shows its result first."""
     fastest = i * WAYS
     best = _begin(fastest, ways, machine) + ways.shown[fastest]
@@ -105,7 +105,7 @@ def _way(i: int, ways: Ways, machine: _Machine) -> int:
 
 
 @compiled
-def _urgent(k: int, at: int, ways: Ways, graph: _Graph, machine: _Machine) -> int:
+def _urgent(k: int, at: int, ways: IssueWays, graph: _Graph, machine: _Machine) -> int:
     """Whether ready row number `k`, which could start later, had better go before number `at`: they
     need the same engine or port, and what waits for either ends sooner so."""
     w = machine.way[at]
@@ -124,7 +124,7 @@ def _urgent(k: int, at: int, ways: Ways, graph: _Graph, machine: _Machine) -> in
 
 
 @compiled
-def _choose(count: int, swaps: int, ways: Ways, graph: _Graph, machine: _Machine) -> int:
+def _choose(count: int, swaps: int, ways: IssueWays, graph: _Graph, machine: _Machine) -> int:
     """Which of `count` ready rows is issued next, by its number among them."""
     at = -1
     for k in range(min(count, LOOK_AHEAD)):
@@ -150,7 +150,7 @@ def _choose(count: int, swaps: int, ways: Ways, graph: _Graph, machine: _Machine
 
 
 @compiled
-def _occupy(w: int, time: float, ways: Ways, machine: _Machine) -> None:
+def _occupy(w: int, time: float, ways: IssueWays, machine: _Machine) -> None:
     """Issue way `w` at a time: its engine and ports are taken."""
     done = time + ways.busy[w]
     machine.free[min(ways.queue[w], FIRST_DMA_QUEUE)] = done
@@ -162,7 +162,7 @@ def _occupy(w: int, time: float, ways: Ways, machine: _Machine) -> None:
 
 
 @compiled
-def _delay(w: int, v: int, flow: int, semaphore: float, ways: Ways) -> float:
+def _delay(w: int, v: int, flow: int, semaphore: float, ways: IssueWays) -> float:
     """ns from the start of way `w` to the earliest start of way `v`, which follows it."""
     if flow == PLACE:
         return 0.0
@@ -177,7 +177,7 @@ def _delay(w: int, v: int, flow: int, semaphore: float, ways: Ways) -> float:
 
 @compiled
 def _issue(
-    n: int, swaps: int, semaphore: float, ways: Ways, graph: _Graph, machine: _Machine
+    n: int, swaps: int, semaphore: float, ways: IssueWays, graph: _Graph, machine: _Machine
 ) -> int:
     """Fill `machine.order` by greedy list scheduling; the number of rows issued."""
     count = 0
@@ -215,7 +215,13 @@ def _issue(
 
 @compiled
 def _longest(
-    m: int, semaphore: float, earlier: Ints, later: Ints, flow: Ints, ways: Ways, remaining: Floats
+    m: int,
+    semaphore: float,
+    earlier: Ints,
+    later: Ints,
+    flow: Ints,
+    ways: IssueWays,
+    remaining: Floats,
 ) -> None:
     """Raise `remaining` of each row by its way through later ones, all issued in their own way;
     pairs are sorted by the later, so that going backwards all ways from a row are known before it
@@ -266,7 +272,7 @@ class Order:
     end: float
 
 
-def order(stream: InstructionStream, known: Dependences, ways: Ways, rule: Rule) -> Order:
+def order(stream: InstructionStream, known: Dependences, ways: IssueWays, rule: Rule) -> Order:
     """The order in which a greedy machine issues the rows of a stream."""
     n, semaphore = len(stream), float(stream.core.semaphore_ns)
     remaining = ways.busy[::WAYS].copy()

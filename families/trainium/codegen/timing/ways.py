@@ -15,7 +15,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     LOCK_SBUF,
     OPERANDS,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.timing.costs import costs
@@ -23,7 +23,7 @@ from tilesmith.families.trainium.codegen.timing.costs import costs
 WAYS = 3
 """Engines that an instruction may go to, at most."""
 
-MOVABLE = (Op.COPY, Op.TENSOR_SCALAR)
+MOVABLE = (Opcode.COPY, Opcode.TENSOR_SCALAR)
 """Operations that any engine that has them may take."""
 
 
@@ -36,7 +36,7 @@ class Choices(NamedTuple):
     lock: Ints
 
 
-class Ways(NamedTuple):
+class IssueWays(NamedTuple):
     """How each row may be issued: engine or queue (-1: no such way), ports held, ns its engine is
     busy and until its result shows; each of shape (n * WAYS,), a row's own way first."""
 
@@ -46,7 +46,7 @@ class Ways(NamedTuple):
     shown: Floats
 
 
-def ways_of(stream: InstructionStream, choices: Choices) -> Ways:
+def ways_of(stream: InstructionStream, choices: Choices) -> IssueWays:
     """All ways to issue each row."""
     n, rows, core = len(stream), stream.rows, stream.core
     queue, lock = np.full((n, WAYS), -1, dtype=np.int64), np.zeros((n, WAYS), dtype=np.int64)
@@ -55,7 +55,7 @@ def ways_of(stream: InstructionStream, choices: Choices) -> Ways:
     cost = costs(stream)
     dma = rows["queue"] >= FIRST_DMA_QUEUE
     busy[:, 0] = np.where(dma, cost.dma_work * cost.dma_engines / core.dma_engines, cost.issue)
-    last = np.where(rows["op"] == Op.COLLECTIVE, 0.0, np.where(dma, cost.dma_work, cost.issue))
+    last = np.where(rows["op"] == Opcode.COLLECTIVE, 0.0, np.where(dma, cost.dma_work, cost.issue))
     shown[:, 0] = cost.latency + last
     used = np.ones(n, dtype=np.int64)
     for engine in np.unique(choices.engine):
@@ -70,7 +70,7 @@ def ways_of(stream: InstructionStream, choices: Choices) -> Ways:
         queue[row, place], lock[row, place] = engine, choices.lock[mine]
         busy[row, place], shown[row, place] = there.issue, there.issue + there.latency
         used[row] += 1
-    return Ways(queue.reshape(-1), lock.reshape(-1), busy.reshape(-1), shown.reshape(-1))
+    return IssueWays(queue.reshape(-1), lock.reshape(-1), busy.reshape(-1), shown.reshape(-1))
 
 
 def no_choices() -> Choices:

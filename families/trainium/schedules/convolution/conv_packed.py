@@ -11,7 +11,7 @@ That takes `taps` times the loads, of rows as long, and saves as many matmuls.
 from __future__ import annotations
 
 from tilesmith.families.trainium.schedules.convolution.conv_stacked import StackedSpace
-from tilesmith.families.trainium.schedules.convolution.conv_stacked_forms import Form
+from tilesmith.families.trainium.schedules.convolution.conv_stacked_forms import StackedForm
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.hardware.target import Target
 
@@ -39,9 +39,9 @@ class PackedSpace(StackedSpace):
     def columns_stacked(g: Geometry) -> tuple[int, ...]:
         return tuple(taps for taps in COLUMNS if taps < g.kernel[1])
 
-    def more(self, form: Form) -> tuple[tuple[str, int], ...]:
+    def more(self, form: StackedForm) -> tuple[tuple[str, int], ...]:
         return (("taps", form.taps),)
 
-    def work(self, form: Form) -> float:
+    def work(self, form: StackedForm) -> float:
         """ns of the tensor engine and DMA, whichever is longer, roughly."""
         return self.time(form)

@@ -24,7 +24,7 @@ import math
 from typing import ClassVar
 
 from tilesmith.families.trainium.schedules.convolution.conv import EVACUATION, ROW_TILES, ConvSpace
-from tilesmith.families.trainium.schedules.convolution.conv_stacked_forms import Form, forms
+from tilesmith.families.trainium.schedules.convolution.conv_stacked_forms import StackedForm, forms
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.expressions.expression import Expr, ceildiv, const, var
 from tilesmith.search_space.expressions.scalar import (
@@ -103,7 +103,9 @@ class StackedSpace(ConvSpace):
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
 
-    def _subspace(self, form: Form, keep: str, copies: int, engine: str, stacker: str) -> Subspace:
+    def _subspace(
+        self, form: StackedForm, keep: str, copies: int, engine: str, stacker: str
+    ) -> Subspace:
         most = min(max(1, self.wide // self.columns), form.height)
         rows = sorted({most, *range(1, min(most, 8) + 1)})
         blocks = sorted({min(form.height, b) for b in ROW_TILES})
@@ -128,11 +130,11 @@ class StackedSpace(ConvSpace):
         )
         return Subspace(fixed, tuple(knobs), (limit, whole))
 
-    def more(self, form: Form) -> tuple[tuple[str, int], ...]:
+    def more(self, form: StackedForm) -> tuple[tuple[str, int], ...]:
         """Fixed values beside those of every form."""
         return ()
 
-    def stacked_bytes(self, form: Form, keep: str, copies: int) -> Expr:
+    def stacked_bytes(self, form: StackedForm, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
         g = self.g
         weights = form.blocks * form.across * form.columns * self.size * 2
@@ -173,11 +175,11 @@ class StackedSpace(ConvSpace):
         """The first number of the rank of all configurations of a subspace."""
         return -self.work(self._form(Config.of(dict(subspace.fixed))))
 
-    def work(self, form: Form) -> float:
+    def work(self, form: StackedForm) -> float:
         """What a form takes most of: matmuls."""
         return form.blocks * form.height * form.across
 
-    def time(self, form: Form) -> float:
+    def time(self, form: StackedForm) -> float:
         """ns that a form takes of the tensor engine or of DMA, whichever is more, roughly."""
         number, g = self.target.number, self.g
         passes = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
@@ -191,7 +193,7 @@ class StackedSpace(ConvSpace):
         """ns of the form that takes least."""
         return min(map(self.time, self.forms))
 
-    def _rank(self, form: Form, config: Config) -> tuple[float, ...]:
+    def _rank(self, form: StackedForm, config: Config) -> tuple[float, ...]:
         parts = -(-form.tall // config.integer("load_rows")) if "load_rows" in config else 0
         rows = 4 if self.size == 4 else 2  # each pass of fp32 begins anew: longer ones pay
         return (
@@ -206,9 +208,9 @@ class StackedSpace(ConvSpace):
             -abs(config.integer("row_tiles") - BLOCK_ROWS // rows),
         )
 
-    def _form(self, config: Config) -> Form:
+    def _form(self, config: Config) -> StackedForm:
         stack, fold, step = (config.integer(name) for name in ("stack", "fold", "step"))
-        return Form(self.g, stack, fold, step, int(config.get("taps", 1)))
+        return StackedForm(self.g, stack, fold, step, int(config.get("taps", 1)))
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:
@@ -243,7 +245,7 @@ class StackedSpace(ConvSpace):
         schedule = schedule.pipeline("result", "yo", copies)
         return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
 
-    def _stack(self, schedule: Schedule, form: Form, keep: str) -> Schedule:
+    def _stack(self, schedule: Schedule, form: StackedForm, keep: str) -> Schedule:
         """The stacked image: kernel rows outside channels on partitions, loaded in parts."""
         loop = "yo" if keep == "rows" else "n"
         schedule = schedule.compute_at("stacked", "result", loop, "sbuf")
@@ -261,7 +263,7 @@ class StackedSpace(ConvSpace):
         return schedule.reorder("stacked", order).unroll("stacked", "stacked.p", *loops)
 
 
-def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefinition:
+def stacked(compute: ComputeDefinition, form: StackedForm, dtype: str) -> ComputeDefinition:
     """`stacked`, `weight.packed`, `conv`, `row` and `result` in place of the direct stages."""
     image, packed, conv = _image(form, dtype), _packed(form, dtype), _product(compute, form)
     last = compute.output
@@ -284,7 +286,7 @@ def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefini
     return ComputeDefinition(compute.name, compute.inputs, stages)
 
 
-def _image(form: Form, dtype: str) -> Stage:
+def _image(form: StackedForm, dtype: str) -> Stage:
     """`stacked`: rows of the image as kernel rows see them."""
     g = form.g
     n, q = axis("pn", g.batch), axis("pq", form.partitions)
@@ -299,7 +301,7 @@ def _image(form: Form, dtype: str) -> Stage:
     return Stage("stacked", (n, q, y, x), Select(inside, source, Const(0.0)), dtype=dtype)
 
 
-def _packed(form: Form, dtype: str) -> Stage:
+def _packed(form: StackedForm, dtype: str) -> Stage:
     """`weight.packed`: by block, tap, partition and column; zero where a row is not needed."""
     g = form.g
     b, s = axis("wb", form.blocks), axis("ws", form.across)
@@ -318,7 +320,7 @@ def _packed(form: Form, dtype: str) -> Stage:
     return Stage("weight.packed", (b, s, q, m), value, dtype=dtype)
 
 
-def _product(compute: ComputeDefinition, form: Form) -> Stage:
+def _product(compute: ComputeDefinition, form: StackedForm) -> Stage:
     """`conv`: output rows folded onto channels."""
     g = form.g
     old = compute.stage("conv")

@@ -18,7 +18,7 @@ from tilesmith.search_space.spaces.knobs import divisors
 
 
 @dataclass(frozen=True)
-class Form:
+class StackedForm:
     """One way to stack a convolution.
 
     Attributes:
@@ -95,10 +95,10 @@ class Form:
         return (outputs - 1) * self.advance + (self.blocks - 1) * self.skip + 1
 
 
-def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tuple[Form, ...]:
+def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tuple[StackedForm, ...]:
     """The forms worth trying, the one with the fewest matmuls first."""
     candidates = []
-    folds = [f for f in divisors(g.out_height, 8) if Form(g, 1, f, 1).columns <= cols]
+    folds = [f for f in divisors(g.out_height, 8) if StackedForm(g, 1, f, 1).columns <= cols]
     for fold in folds if g.dilation[0] == 1 else [1]:
         needed = g.kernel[0] + (fold - 1) * g.stride[0]
         stack = min(needed, rows // g.channels)
@@ -106,7 +106,7 @@ def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tupl
         move = fold * g.stride[0]
         most = move if stack == needed else math.gcd(move, stack * g.dilation[0])
         candidates += [
-            Form(g, stack, fold, step, across)
+            StackedForm(g, stack, fold, step, across)
             for across in taps
             for step in sorted({1, most})
             if across * stack * g.channels <= rows

@@ -21,7 +21,7 @@ from math import prod
 from tilesmith.families.kit.programs.strides import boxes
 from tilesmith.families.trainium.schedules.building_blocks.machine import memories
 from tilesmith.families.trainium.schedules.data_movement.movement_pieces import (
-    Piece,
+    CopyBox,
     contiguous_run,
     extent_of,
     longest,
@@ -100,14 +100,14 @@ class MovementSpace:
         steady = [i for i in outer if piece_of(stage, stage.axes, i, {}).affine(stage.axes[i].name)]
         return (*folding, *map(str, steady or ([] if folding else outer))) or ("0",)
 
-    def pieces(self, lead: str) -> tuple[Piece, ...]:
+    def pieces(self, lead: str) -> tuple[CopyBox, ...]:
         """The boxes of every stage; the last is called as the output."""
         boxes = [piece for stage in self.stages for piece in self._pieces(stage, lead)]
         last = self.compute.output.name
         names = [f"{last}.{i}" for i in range(len(boxes) - 1)] + [last]
         return tuple(replace(p, name=n) for p, n in zip(boxes, names, strict=True))
 
-    def _pieces(self, stage: Stage, lead: str) -> list[Piece]:
+    def _pieces(self, stage: Stage, lead: str) -> list[CopyBox]:
         partitions = self._folds(stage) if lead == FOLD else 0
         if not partitions:
             position = int(lead) if lead != FOLD else -1
@@ -150,7 +150,7 @@ class MovementSpace:
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
 
-    def _ways(self, pieces: tuple[Piece, ...]) -> tuple[str, ...]:
+    def _ways(self, pieces: tuple[CopyBox, ...]) -> tuple[str, ...]:
         """`direct`, and `chip` on each engine where that rearranges anything."""
         if self.size > CHIP_BYTES or any(p.partition_index() is None for p in pieces):
             return ("direct",)
@@ -158,7 +158,7 @@ class MovementSpace:
             return ("direct",)
         return ("direct", "vector", "scalar", "gpsimd")
 
-    def _steady(self, pieces: tuple[Piece, ...]) -> int:
+    def _steady(self, pieces: tuple[CopyBox, ...]) -> int:
         """Values of `at` on chip: rows are loaded in front of affine loops only."""
         counts = []
         for piece in pieces:
@@ -166,7 +166,7 @@ class MovementSpace:
             counts.append(min([*(i + 1 for i in odd), len(piece.free)]))
         return min(counts)
 
-    def _contiguous(self, piece: Piece) -> bool:
+    def _contiguous(self, piece: CopyBox) -> bool:
         """Whether the innermost run is the same in source and result, and long."""
         last = piece.axes[-1]
         factors = [load.indices[-1].coefficient(last.name) for load in piece.loads]
@@ -176,7 +176,7 @@ class MovementSpace:
         return together and extent_of(last) * self.size >= FOLDED_BYTES
 
     def _subspace(
-        self, pieces: tuple[Piece, ...], lead: str, way: str, at: int, copies: int
+        self, pieces: tuple[CopyBox, ...], lead: str, way: str, at: int, copies: int
     ) -> Subspace:
         extents = {extent_of(p.free[at]) for p in pieces if at < len(p.free)}
         top = max(extents, default=1)
@@ -190,14 +190,14 @@ class MovementSpace:
         fixed = (("algorithm", way), ("at", at), ("copies", copies), ("rows", lead))
         return Subspace(fixed, (tile("block", blocks),), (limit,))
 
-    def _blocked(self, piece: Piece, way: str, at: int) -> Axis | None:
+    def _blocked(self, piece: CopyBox, way: str, at: int) -> Axis | None:
         """The axis cut into blocks; on chip it must move the source by constant steps."""
         if at >= len(piece.free):
             return None
         free_axis = piece.free[at]
         return free_axis if way == "direct" or piece.affine(free_axis.name) else None
 
-    def _bytes(self, piece: Piece, way: str, at: int) -> Expr:
+    def _bytes(self, piece: CopyBox, way: str, at: int) -> Expr:
         """Bytes a partition of one piece's tiles."""
         blocked, result = self._blocked(piece, way, at), as_expr(1)
         sizes: dict[str, Expr] = {piece.lead.name: const(1)}
@@ -210,7 +210,7 @@ class MovementSpace:
             result = result + self._source_elements(piece, sizes)
         return result * self.size
 
-    def _source_elements(self, piece: Piece, sizes: dict[str, Expr]) -> Expr:
+    def _source_elements(self, piece: CopyBox, sizes: dict[str, Expr]) -> Expr:
         """Elements a partition of the rows loaded for one tile."""
         total = as_expr(1)
         skipped, access = piece.partition_index(), piece.loads[0]
@@ -247,7 +247,7 @@ class MovementSpace:
         }
         return min(near, key=lambda c: (-filled[c.text("rows")], costs[c], c.key))
 
-    def cost(self, pieces: tuple[Piece, ...], config: Config) -> float:
+    def cost(self, pieces: tuple[CopyBox, ...], config: Config) -> float:
         """ns, roughly: DMA rows over all engines, moves on chip, and starts left bare."""
         way, at, copies = config.text("algorithm"), config.integer("at"), config.integer("copies")
         number = self.target.number
@@ -284,12 +284,12 @@ class MovementSpace:
             total += tiles * 60.0 + 100.0 * (copies - 1)
         return total
 
-    def _stored_run(self, piece: Piece, inside: dict[str, int]) -> int:
+    def _stored_run(self, piece: CopyBox, inside: dict[str, int]) -> int:
         """Contiguous elements of the result in a tile."""
         shape = tuple(e.constant or 1 for e in piece.shape)
         return contiguous_run(piece.store, shape, inside, piece)
 
-    def _loaded_run(self, piece: Piece, inside: dict[str, int], way: str) -> int:
+    def _loaded_run(self, piece: CopyBox, inside: dict[str, int], way: str) -> int:
         """Contiguous elements of the source in a tile."""
         access = piece.loads[0]
         shape = self.shapes[access.buffer]
@@ -328,7 +328,7 @@ class MovementSpace:
             schedule = self._placed(schedule, piece, way, at, structure.integer("copies"))
         return schedule
 
-    def _stages(self, piece: Piece, way: str, output: str) -> list[Stage]:
+    def _stages(self, piece: CopyBox, way: str, output: str) -> list[Stage]:
         """(source rows,) the box in the result's order, and its store."""
         stages, value = [], piece.value
         if way != "direct":
@@ -347,7 +347,7 @@ class MovementSpace:
         )  # fmt: skip
         return stages
 
-    def _source(self, piece: Piece) -> Stage:
+    def _source(self, piece: CopyBox) -> Stage:
         """Rows of the source as they lie in HBM, one for each partition."""
         place, access = piece.partition_index(), piece.loads[0]
         assert place is not None
@@ -360,7 +360,7 @@ class MovementSpace:
         value = Load(access.buffer, tuple(indices))
         return Stage(name, (piece.lead, *others), value, dtype=piece.dtype)
 
-    def _moved(self, piece: Piece, load: Load) -> Load:
+    def _moved(self, piece: CopyBox, load: Load) -> Load:
         """The same element in the rows on chip; indices that a condition guards kept in range."""
         place = piece.partition_index()
         indices = []
@@ -374,7 +374,7 @@ class MovementSpace:
             indices.append(index)
         return Load(f"{piece.name}.source", (piece.lead.var, *indices))
 
-    def _whole(self, piece: Piece, load: Load) -> Scalar:
+    def _whole(self, piece: CopyBox, load: Load) -> Scalar:
         """A strided load of rows on chip, with a second one beside it that is never taken: rows are
         loaded as far as either reaches, so that they are whole where strides leave out their ends.
         """
@@ -387,7 +387,9 @@ class MovementSpace:
             return load
         return Select((piece.lead.var,), load, Load(load.buffer, tuple(reached)))
 
-    def _placed(self, schedule: Schedule, piece: Piece, way: str, at: int, copies: int) -> Schedule:
+    def _placed(
+        self, schedule: Schedule, piece: CopyBox, way: str, at: int, copies: int
+    ) -> Schedule:
         name, lead = piece.name, piece.lead.name
         schedule = schedule.split(name, lead, self.partitions, "po", "pi")
         outer = [*(a.name for a in piece.free[:at]), "po"]

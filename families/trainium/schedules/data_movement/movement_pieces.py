@@ -12,7 +12,7 @@ from tilesmith.search_space.scheduling.compute import Axis, Stage, axis
 
 
 @dataclass(frozen=True)
-class Piece:
+class CopyBox:
     """A box of the result and what is copied there.
 
     Attributes:
@@ -87,7 +87,7 @@ def longest(axes: tuple[Axis, ...]) -> int:
 
 def piece_of(
     stage: Stage, axes: tuple[Axis, ...], partition: int, values: dict[str, Expr]
-) -> Piece:
+) -> CopyBox:
     """A box of a stage over other axes; one of a single axis gets one partition."""
     if len(axes) == 1:
         axes, partition = (axis(f"{axes[0].name}.one", 1), *axes), 0
@@ -98,14 +98,14 @@ def piece_of(
     assert stage.store is not None and stage.shape is not None
     store = tuple(index(e) for e in stage.store)
     value = rewrite(stage.value, index)
-    return Piece(stage.name, axes, partition, value, store, stage.shape, stage.dtype)
+    return CopyBox(stage.name, axes, partition, value, store, stage.shape, stage.dtype)
 
 
 def contiguous_run(
     indices: tuple[Expr, ...],
     shape: tuple[int, ...],
     inside: dict[str, int],
-    piece: Piece,
+    piece: CopyBox,
 ) -> int:
     """Contiguous elements that a box of `inside` axes touches in a partition, walked from the
     innermost index."""

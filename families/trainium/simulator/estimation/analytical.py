@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import match_nest
-from tilesmith.families.trainium.simulator.estimation.chains import Chains
+from tilesmith.families.trainium.simulator.estimation.chains import LoopChains
 from tilesmith.families.trainium.simulator.estimation.estimate import (
     DMA,
     SCALAR,
@@ -33,7 +33,7 @@ from tilesmith.families.trainium.simulator.estimation.estimate import (
     TRANSFERS,
     VECTOR,
     Array,
-    Estimate,
+    StatementCosts,
 )
 from tilesmith.families.trainium.simulator.estimation.nest_costs import NestCost
 from tilesmith.families.trainium.simulator.estimation.structure import Structure, Values
@@ -77,7 +77,7 @@ class Analysis(Structure):
 
     def evaluate(
         self, tiles: Mapping[str, Any], n: int, settings: Sequence[Any] = ()
-    ) -> tuple[Estimate, Array]:
+    ) -> tuple[StatementCosts, Array]:
         """Estimate for `n` configurations, and the bytes of SBUF and PSUM a partition that their
         tiles take in all their places, shape (2, n).
 
@@ -86,13 +86,13 @@ class Analysis(Structure):
             settings: those that the program leaves open: each one for all, or an array of n.
         """
         self.n, self.settings = n, settings
-        self.memo: dict[tuple[Any, ...], Estimate] = {}
-        self.pairs: dict[tuple[Any, ...], tuple[Estimate, Estimate]] = {}
+        self.memo: dict[tuple[Any, ...], StatementCosts] = {}
+        self.pairs: dict[tuple[Any, ...], tuple[StatementCosts, StatementCosts]] = {}
         self.tiles = frozenset(tiles)
         whole = self.statement(self.program.body, dict(tiles))
         return replace(whole, span=self.shown(whole)), self.memory(tiles)
 
-    def shown(self, whole: Estimate) -> Array:
+    def shown(self, whole: StatementCosts) -> Array:
         """ns that all takes: its span, and never less than the longest occupancy between the first
         load's start and the last store's; more where the two are alike."""
         least = whole.step + ENDS * self.core.dma_start_ns
@@ -115,7 +115,7 @@ class Analysis(Structure):
         return taken
 
     # -- statements ---------------------------------------------------------------------------
-    def statement(self, statement: Statement, values: Values) -> Estimate:
+    def statement(self, statement: Statement, values: Values) -> StatementCosts:
         """Estimate of a statement; remembered for the values of the loops it depends on."""
         names = self.variables(statement)
         key = (
@@ -126,7 +126,7 @@ class Analysis(Structure):
             self.memo[key] = self.fresh(statement, values)
         return self.memo[key]
 
-    def fresh(self, statement: Statement, values: Values) -> Estimate:
+    def fresh(self, statement: Statement, values: Values) -> StatementCosts:
         if id(statement) not in self.nests:
             self.nests[id(statement)] = match_nest(statement)
         nest = self.nests[id(statement)]
@@ -145,14 +145,14 @@ class Analysis(Structure):
             case _:
                 raise AssertionError(type(statement))
 
-    def loop(self, loop: Loop, values: Values) -> Estimate:
+    def loop(self, loop: Loop, values: Values) -> StatementCosts:
         extent = self.value(loop.extent, values)
         usual = self.statement(loop.body, {**values, loop.variable: 0})
         last = usual
         if loop.variable in self.variables(loop.body) and np.any(extent > 1):
             last = self.statement(loop.body, {**values, loop.variable: extent - 1})
         many = np.maximum(extent - 1, 0)
-        total = Estimate.zero(self.n)
+        total = StatementCosts.zero(self.n)
         total.add(usual, many)
         total.add(last, extent > 0)
         total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
@@ -173,18 +173,18 @@ class Analysis(Structure):
             self.interleaved(total, loop, values)
         return total
 
-    def interleaved(self, total: Estimate, loop: Loop, values: Values) -> None:
+    def interleaved(self, total: StatementCosts, loop: Loop, values: Values) -> None:
         """Chains under way at once, as many as their tiles have places, instead of one by one.
 
         What they wait for shows in full (see `shown`).
         """
-        chains = Chains(self, self.statement, self.n, loop, values)
+        chains = LoopChains(self, self.statement, self.n, loop, values)
         least = total.step + ENDS * self.core.dma_start_ns
         beyond = np.maximum(chains.chain + chains.waiting - least, 0.0)
         total.span = np.minimum(chains.chain + chains.waiting, least) + beyond / SHOWN
         total.steady = total.span
 
-    def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
+    def further(self, loop: Loop, part: StatementCosts, values: Values) -> Array:
         """ns that one more iteration of a loop adds.
 
         Iterations that share no tile follow each other as fast as the engines allow. With d copies
@@ -205,7 +205,7 @@ class Analysis(Structure):
             return np.asarray(share)
         return np.where(stages > 1, share, self.in_turns(loop, part, values))
 
-    def in_turns(self, loop: Loop, part: Estimate, values: Values) -> Array:
+    def in_turns(self, loop: Loop, part: StatementCosts, values: Values) -> Array:
         """`further` where a loop's tiles have one place."""
         _, makers, users = self.split(loop.body)
         filling, used = self.halves(loop, values)
@@ -235,7 +235,7 @@ class Analysis(Structure):
         bare = np.where(filling.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
 
-    def halves(self, loop: Loop, values: Values) -> tuple[Estimate, Estimate]:
+    def halves(self, loop: Loop, values: Values) -> tuple[StatementCosts, StatementCosts]:
         """What makes a loop's tiles and what uses them; remembered as `statement` does."""
         names = self.variables(loop.body)
         known = (_key(values[n]) for n in names if n in values and n not in self.tiles)
@@ -288,7 +288,9 @@ class Analysis(Structure):
                 count = count * np.maximum(self.value(loop.extent, known), 1)
         return count
 
-    def alone(self, part: Estimate, filling: Estimate, used: Estimate, tiles: Any) -> Array:
+    def alone(
+        self, part: StatementCosts, filling: StatementCosts, used: StatementCosts, tiles: Any
+    ) -> Array:
         """ns an iteration adds whose tiles have one place each: results are not written before the
         last are stored, nor inputs loaded before all is made. Products run ahead into PSUM, as far
         as `AHEAD_IN_PSUM` of their `tiles`."""
@@ -300,8 +302,8 @@ class Analysis(Structure):
         shown = used.span + np.maximum(carried, behind) + self.core.semaphore_ns
         return np.asarray(np.maximum(part.step, np.maximum(shown, loaded)))
 
-    def total(self, statements: list[Statement], values: Values) -> Estimate:
-        total, steady = Estimate.zero(self.n), np.zeros(self.n)
+    def total(self, statements: list[Statement], values: Values) -> StatementCosts:
+        total, steady = StatementCosts.zero(self.n), np.zeros(self.n)
         for statement in statements:
             cost = self.statement(statement, values)
             total.add(cost)
@@ -311,7 +313,7 @@ class Analysis(Structure):
         return total
 
     # -- nests --------------------------------------------------------------------------------
-    def nest(self, loops: tuple[Loop, ...], block: Block, values: Values) -> Estimate:
+    def nest(self, loops: tuple[Loop, ...], block: Block, values: Values) -> StatementCosts:
         """One block in its loops; loops that extents depend on are run."""
         outer = self.outer(loops, block)
         if outer is not None:
@@ -343,7 +345,7 @@ class Analysis(Structure):
         sizes: dict[str, Any],
         apart: dict[str, Any],
         values: Values,
-    ) -> Estimate:
+    ) -> StatementCosts:
         """A rectangular nest, `apart` its unrolled loops, on the engines of each configuration."""
         engines = self.engines(block)
         ways = [engines] if isinstance(engines, str) else sorted(set(engines.tolist()))
@@ -359,7 +361,7 @@ class Analysis(Structure):
         sizes: dict[str, Any],
         apart: dict[str, Any],
         values: Values,
-    ) -> Estimate:
+    ) -> StatementCosts:
         """A rectangular nest on one engine; kept for other batches where no size is an array."""
         cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants, self.begun)
         cost.instruction = self.instruction(block)

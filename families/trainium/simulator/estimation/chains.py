@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.families.trainium.simulator.estimation.estimate import Array, Estimate
+from tilesmith.families.trainium.simulator.estimation.estimate import Array, StatementCosts
 from tilesmith.families.trainium.simulator.estimation.structure import Structure, Values
 from tilesmith.search_space.ir.program import Allocate, Loop, Sequence, Statement
 
-Judge = Callable[[Statement, Values], Estimate]
+Judge = Callable[[Statement, Values], StatementCosts]
 """What a statement takes by itself, for a batch."""
 
 
@@ -44,7 +44,7 @@ class _Tile:
         return self.writing + np.maximum(self.last - np.minimum(self.first, self.last), 0.0)
 
 
-class Chains:
+class LoopChains:
     """The chains of one interleaved loop, for a batch of `n` configurations.
 
     Attributes:

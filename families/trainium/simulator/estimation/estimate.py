@@ -1,4 +1,4 @@
-"""`Estimate`: what the analytical model says of a statement, for a batch of configurations.
+"""`StatementCosts`: what the analytical model says of a statement, for a batch of configurations.
 
 Rows of `data` add up from a program's parts; the span does not (`analytical` composes it).
 """
@@ -31,7 +31,7 @@ BALANCE = 4
 
 
 @dataclass
-class Estimate:
+class StatementCosts:
     """Cost of a statement for each configuration of a batch.
 
     Attributes:
@@ -55,19 +55,19 @@ class Estimate:
         return self.span if self.steady is None else self.steady
 
     @classmethod
-    def zero(cls, n: int) -> Estimate:
+    def zero(cls, n: int) -> StatementCosts:
         return cls(np.zeros((len(SHARES) + len(COUNTS), n)), np.zeros(n))
 
-    def add(self, other: Estimate, times: Any = 1.0) -> None:
+    def add(self, other: StatementCosts, times: Any = 1.0) -> None:
         """Add `times` runs of another; its span is left to the caller."""
         self.data += other.data * times
         self.combined = None
 
-    def times(self, n: int) -> Estimate:
+    def times(self, n: int) -> StatementCosts:
         """The estimate of one configuration, for each of `n`."""
-        return Estimate(np.repeat(self.data, n, axis=1), np.repeat(self.span, n))
+        return StatementCosts(np.repeat(self.data, n, axis=1), np.repeat(self.span, n))
 
-    def replace(self, which: NDArray[np.bool_], other: Estimate) -> None:
+    def replace(self, which: NDArray[np.bool_], other: StatementCosts) -> None:
         """Take another's estimate for some configurations; neither has a `steady` of its own."""
         self.data[:, which] = other.data[:, which]
         self.span = np.where(which, other.span, self.span)

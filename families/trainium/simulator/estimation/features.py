@@ -16,7 +16,7 @@ from tilesmith.families.trainium.simulator.estimation.estimate import (
     SHARES,
     TRANSFERS,
     Array,
-    Estimate,
+    StatementCosts,
 )
 
 COLUMNS = (
@@ -29,7 +29,7 @@ VERDICT = tuple(COLUMNS.index(n) for n in ("latency", "latency over roofline", "
 """Columns that are the estimate, or tell it: `exposed` is what no engine is busy in."""
 
 
-def features(estimate: Estimate, memory: Array, roofline: float) -> NDArray[np.float32]:
+def features(estimate: StatementCosts, memory: Array, roofline: float) -> NDArray[np.float32]:
     """Columns `COLUMNS` of a batch, shape (n, len(COLUMNS)).
 
     Args:

@@ -32,7 +32,7 @@ from tilesmith.families.trainium.simulator.estimation.estimate import (
     TENSOR,
     TRANSPOSES,
     VECTOR,
-    Estimate,
+    StatementCosts,
 )
 from tilesmith.families.trainium.simulator.estimation.transfer_costs import TransferCost
 from tilesmith.search_space.expressions.dtypes import size_of
@@ -44,26 +44,26 @@ _ENGINES = {"scalar": SCALAR, "gpsimd": GPSIMD}
 class NestCost(TransferCost):
     """A rectangular nest: which instructions it becomes, at what cost (as the generator)."""
 
-    def estimate(self) -> Estimate:
-        return COSTS[self.instruction](self, Estimate.zero(self.n))
+    def estimate(self) -> StatementCosts:
+        return COSTS[self.instruction](self, StatementCosts.zero(self.n))
 
-    def filled(self, total: Estimate) -> Estimate:
+    def filled(self, total: StatementCosts) -> StatementCosts:
         """Nothing, where the first step of a reduction writes instead."""
         value, psum = self.block.value, self.scope(self.block.buffer) == "psum"
         zero = isinstance(value, Const) and value.value == 0.0
         free = self.block.stage in self.begun or (psum and zero)
         return total if free else self.pointwise(total)
 
-    def chosen(self, total: Estimate) -> Estimate:
+    def chosen(self, total: StatementCosts) -> StatementCosts:
         """Numbers by position: a memset, and a selection for each condition."""
         assert isinstance(self.block.value, Select)
         cycles = self.core.minimums[GPSIMD] + self.elements()
         return self.engine(total, GPSIMD, 1.0 + len(self.block.value.condition), cycles)
 
-    def moved(self, total: Estimate) -> Estimate:
+    def moved(self, total: StatementCosts) -> StatementCosts:
         return self.dma(total, next(loads(self.block.value)))
 
-    def framed(self, total: Estimate) -> Estimate:
+    def framed(self, total: StatementCosts) -> StatementCosts:
         """Both sides of each row are filled at once, the inside is loaded; or copied, on chip."""
         source = next(loads(self.block.value))
         if self.scope(source.buffer) != "hbm":
@@ -71,13 +71,13 @@ class NestCost(TransferCost):
         self.engine(total, VECTOR, 1.0, self.core.minimums[VECTOR])
         return self.dma(total, source)
 
-    def reduced(self, total: Estimate) -> Estimate:
+    def reduced(self, total: StatementCosts) -> StatementCosts:
         """What is reduced straight from HBM costs its load."""
         source = self.block.value
         loaded = isinstance(source, Load) and self.scope(source.buffer) == "hbm"
         return self.moved(total) if loaded else self.pointwise(total)
 
-    def repeated(self, apart: Mapping[str, Any]) -> Estimate:
+    def repeated(self, apart: Mapping[str, Any]) -> StatementCosts:
         """The nest for every point of the unrolled loops `apart`, which it runs over one by one.
 
         What skips partitions is a stack: an engine that the schedule assigns to it copies all but
@@ -95,7 +95,7 @@ class NestCost(TransferCost):
             rest = rest * apart[name]
         sources = {self.scope(load.buffer) for load in loads(self.block.value)}
         copied = bool(self.block.engine and stack and self.is_dma(sources))
-        total = Estimate.zero(self.n)
+        total = StatementCosts.zero(self.n)
         total.add(one, rest if copied else rest * high)
         total.span = one.span + (0.0 if copied else one.occupied[DMA] * (high - 1))
         if copied:
@@ -104,14 +104,14 @@ class NestCost(TransferCost):
             each = np.minimum(elements, COPY_ELEMENTS)
             start = core.minimums[engine]
             cycles = each + start if engine == GPSIMD else np.maximum(start, each)
-            first = Estimate.zero(self.n)
+            first = StatementCosts.zero(self.n)
             self.engine(first, engine, (high - 1) * elements / np.maximum(each, 1), cycles)
             total.add(first, rest)
             total.span = total.span + first.span * each / np.maximum(elements, 1)
             total.span = total.span + core.semaphore_ns + core.latencies[engine]
         return total
 
-    def matmul(self, total: Estimate) -> Estimate:
+    def matmul(self, total: StatementCosts) -> StatementCosts:
         core, written = self.core, self.block.write
         columns = self.partition(written)
         first = next(iter(loads(self.block.value)))
@@ -126,7 +126,7 @@ class NestCost(TransferCost):
         total.data[MATMULS] += count
         return self.engine(total, TENSOR, count, cycles)
 
-    def transpose(self, total: Estimate) -> Estimate:
+    def transpose(self, total: StatementCosts) -> StatementCosts:
         core, source = self.core, next(loads(self.block.value))
         rows = self.partition(source)
         rest = set(self.sizes) - rows - self.partition(self.block.write)
@@ -138,7 +138,7 @@ class NestCost(TransferCost):
         total.data[TRANSPOSES] += count
         return self.engine(total, TENSOR, count, cycles)
 
-    def pointwise(self, total: Estimate) -> Estimate:
+    def pointwise(self, total: StatementCosts) -> StatementCosts:
         """Instructions of an expression, in the generator's order of cuts."""
         core, block = self.core, self.block
         rows = self.partition(block.write)
@@ -247,7 +247,7 @@ class NestCost(TransferCost):
         return True
 
 
-COSTS: Mapping[str, Callable[[NestCost, Estimate], Estimate]] = {
+COSTS: Mapping[str, Callable[[NestCost, StatementCosts], StatementCosts]] = {
     "memset": NestCost.filled,
     "select": NestCost.chosen,
     "tensor.matmul": NestCost.matmul,

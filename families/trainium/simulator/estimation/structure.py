@@ -22,7 +22,7 @@ from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
     split_pipeline,
 )
 from tilesmith.families.trainium.codegen.selection.matching import specification
-from tilesmith.families.trainium.simulator.estimation.estimate import Estimate
+from tilesmith.families.trainium.simulator.estimation.estimate import StatementCosts
 from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.expressions.scalar import loads
 from tilesmith.search_space.ir.program import (
@@ -57,7 +57,7 @@ class Structure:
     mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     rebuilt: dict[tuple[int | str, ...], Loop | None] = field(default_factory=dict)
-    costs: dict[tuple[int, ...], Estimate] = field(default_factory=dict)
+    costs: dict[tuple[int, ...], StatementCosts] = field(default_factory=dict)
     blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
     instructions: dict[int, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ from tilesmith.families.trainium.simulator.estimation.estimate import (
     STORED,
     TRANSFERS,
     VECTOR,
-    Estimate,
+    StatementCosts,
 )
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import Expr
@@ -89,13 +89,13 @@ class TransferCost:
 
     def engine(
         self,
-        total: Estimate,
+        total: StatementCosts,
         engine: int,
         count: Any,
         cycles: Any,
         part: float = 1.0,
         psum: bool = False,
-    ) -> Estimate:
+    ) -> StatementCosts:
         """Add `count` instructions, of which this engine takes a `part` where several share.
 
         Engines that exclude each other on a memory hold its port meanwhile (`psum`: on PSUM, too).
@@ -112,7 +112,7 @@ class TransferCost:
         total.data[COUNT] += count * part
         return total
 
-    def dma(self, total: Estimate, source: Load) -> Estimate:
+    def dma(self, total: StatementCosts, source: Load) -> StatementCosts:
         """Transfers: contiguous runs in HBM follow from the innermost index."""
         core, written = self.core, self.block.write
         if any(atom.kind == "element" for index in source.indices for atom in index.atoms()):
@@ -136,14 +136,14 @@ class TransferCost:
             total.data[STORED] += whole * size
         return total
 
-    def transferred(self, total: Estimate, moved: Any, transfers: Any, rows: Any) -> None:
+    def transferred(self, total: StatementCosts, moved: Any, transfers: Any, rows: Any) -> None:
         """Count what DMA does."""
         total.data[MOVED] += moved
         total.data[COUNT] += transfers
         total.data[TRANSFERS] += transfers
         total.data[ROWS] += rows
 
-    def picked(self, total: Estimate) -> None:
+    def picked(self, total: StatementCosts) -> None:
         """What a gather does first: indices are loaded and brought into their range (`gathers`)."""
         for _ in range(5):
             self.engine(total, VECTOR, 1.0, self.core.minimums[VECTOR])
@@ -197,7 +197,7 @@ class TransferCost:
         known = [abs(step.constant or 0) for step in steps if step is not None]
         return bool(known) and len(known) == len(steps) and min(known) > 1
 
-    def staged(self, total: Estimate, value: Scalar, rows: set[str]) -> Estimate:
+    def staged(self, total: StatementCosts, value: Scalar, rows: set[str]) -> StatementCosts:
         """Operands that an epilogue reads straight from HBM."""
         core = self.core
         for load in dict.fromkeys(loads(value)):

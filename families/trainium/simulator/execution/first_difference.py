@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tilesmith.families.kit.programs.in_arrays import Written, differs, run
 from tilesmith.families.trainium.codegen.isa.instructions import Instruction, InstructionStream
-from tilesmith.families.trainium.codegen.selection.tracing import Instance, Traced
+from tilesmith.families.trainium.codegen.selection.tracing import NestInstance, TracedStream
 from tilesmith.families.trainium.simulator.execution.repairs import repairs
 from tilesmith.families.trainium.simulator.execution.replaying import RESULTS, Replay
 from tilesmith.search_space.ir.program import Program, Statement
@@ -33,7 +33,7 @@ Key = tuple[int, tuple[tuple[str, int], ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Difference:
+class InstructionDifference:
     """An instruction whose output differs.
 
     Attributes:
@@ -47,7 +47,7 @@ class Difference:
 
     row: int
     among: tuple[int, ...]
-    instance: Instance
+    instance: NestInstance
     buffer: str
     index: tuple[int, ...]
     computed: float
@@ -58,10 +58,10 @@ class Difference:
 def first_difference(
     stream: InstructionStream,
     hbm: Sequence[Array],
-    traced: Traced,
+    traced: TracedStream,
     program: Program,
     arrays: Mapping[str, Array],
-) -> Difference | None:
+) -> InstructionDifference | None:
     """The first row that differs; None if none does, or the stream is not the traced program's.
 
     Args:
@@ -81,7 +81,7 @@ class _Search:
         self,
         stream: InstructionStream,
         hbm: Sequence[Array],
-        traced: Traced,
+        traced: TracedStream,
         program: Program,
         arrays: Mapping[str, Array],
     ) -> None:
@@ -91,7 +91,7 @@ class _Search:
         self.owners = owners[stream.rows["position"]].tolist()
         self.rows = list(stream)
 
-    def first(self) -> Difference | None:
+    def first(self) -> InstructionDifference | None:
         """See `first_difference`."""
         wanted = self.meanings()
         replay, left = Replay(self.stream, self.hbm), Counter(self.owners)
@@ -119,7 +119,7 @@ class _Search:
         run(self.program, self.arrays, self.traced.is_nest, told)
         return meanings
 
-    def within(self, owner: int, known: Written) -> Difference:
+    def within(self, owner: int, known: Written) -> InstructionDifference:
         """The row of a wrong nest at which the error arises."""
         instance = self.traced.instances[owner]
         mine = [n for n, of in enumerate(self.owners) if of == owner]
@@ -153,7 +153,7 @@ class _Search:
         repaired = repairs(self.stream, stretch, among, known.block, (replay, right, gap))
         repair = repaired[0][1] if repaired else ""
         among = [number for number, _ in repaired] or among
-        return Difference(
+        return InstructionDifference(
             among[0], tuple(among), instance, known.block.buffer,
             tuple(int(place[at]) for place in known.places), float(values[at]),
             float(known.values[at]), repair,
@@ -175,7 +175,7 @@ class _Search:
             replay.step(row)
         return sources
 
-    def spoilt(self, instance: Instance, replay: Replay) -> Difference | None:
+    def spoilt(self, instance: NestInstance, replay: Replay) -> InstructionDifference | None:
         """Who wrote over what a nest reads, after it was right."""
         held: dict[str, Array] = {}
 
@@ -199,7 +199,7 @@ class _Search:
                 author = int(authors[at])
                 owner = self.owners[author]
                 block = self.traced.instances[owner]
-                return Difference(
+                return InstructionDifference(
                     author, (author,), block, name, tuple(int(place[at]) for place in places),
                     float(values[at]), float(wanted[at]),
                     "it writes over what is still to be read",

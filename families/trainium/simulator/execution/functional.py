@@ -19,15 +19,15 @@ from tilesmith.families.trainium.codegen.isa.footprints import extents
 from tilesmith.families.trainium.codegen.isa.instructions import (
     ACTIVATIONS,
     OPERATIONS,
-    Access,
+    AccessPattern,
     HbmTensor,
     Instruction,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
     shuffle_mask,
 )
-from tilesmith.families.trainium.codegen.isa.verification import Span, verify_dataflow
+from tilesmith.families.trainium.codegen.isa.verification import ByteSpan, verify_dataflow
 from tilesmith.families.trainium.codegen.isa.verification.report import told_of
 from tilesmith.families.trainium.simulator.execution import special
 from tilesmith.families.trainium.simulator.execution.arithmetic import BINARY, FUNCTIONS, REDUCERS
@@ -37,7 +37,7 @@ from tilesmith.search_space.support.errors import InputError
 Array = NDArray[Any]
 
 
-class Machine:
+class FunctionalCore:
     """The memories of one core, and one method for each instruction."""
 
     def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
@@ -45,7 +45,7 @@ class Machine:
         self.hbm = hbm
         self.chip = {space: _memory(stream, space) for space in (Space.SBUF, Space.PSUM)}
 
-    def view(self, access: Access) -> Array:
+    def view(self, access: AccessPattern) -> Array:
         """A numpy view of an operand, shape (partitions, free...)."""
         size = size_of(access.dtype)
         free = [(count, stride * size) for count, stride in access.dims[1:]]
@@ -64,12 +64,12 @@ class Machine:
             strides=(pitch, *(stride for _, stride in free)),
         )
 
-    def read(self, access: Access) -> Array:
+    def read(self, access: AccessPattern) -> Array:
         """An operand in fp32, shape (partitions, elements)."""
         view = self.view(access)
         return view.astype(np.float32).reshape(len(view), -1)
 
-    def write(self, access: Access, value: Array) -> None:
+    def write(self, access: AccessPattern, value: Array) -> None:
         view = self.view(access)
         view[...] = value.reshape(view.shape).astype(view.dtype)
 
@@ -275,7 +275,7 @@ def execute_in(stream: InstructionStream, hbm: Sequence[Array]) -> None:
     Raises:
         VerificationError: the stream reads, or sums into, memory on chip that nothing wrote.
     """
-    verify_dataflow(stream, [Span(n, 0, tensor.nbytes) for n, tensor in enumerate(hbm)], ())
+    verify_dataflow(stream, [ByteSpan(n, 0, tensor.nbytes) for n, tensor in enumerate(hbm)], ())
     _alone(stream, hbm)
 
 
@@ -289,17 +289,17 @@ def _alone(stream: InstructionStream, hbm: Sequence[Array]) -> None:
 
 def run(stream: InstructionStream, hbm: Sequence[Array]) -> Iterator[Instruction]:
     """Run a stream; it stops at each collective, which the caller takes part in for it."""
-    machine = Machine(stream, hbm)
-    methods = {op: getattr(machine, op.name.lower()) for op in Op if op != Op.COLLECTIVE}
+    machine = FunctionalCore(stream, hbm)
+    methods = {op: getattr(machine, op.name.lower()) for op in Opcode if op != Opcode.COLLECTIVE}
     for instruction in stream:
-        if instruction.op == Op.COLLECTIVE:
+        if instruction.op == Opcode.COLLECTIVE:
             yield instruction
         else:
             with np.errstate(all="ignore"):
                 methods[instruction.op](instruction)
 
 
-def view_in(hbm: Sequence[Array], access: Access) -> Array:
+def view_in(hbm: Sequence[Array], access: AccessPattern) -> Array:
     """A numpy view of an operand in HBM, one axis a dimension of the access."""
     size = size_of(access.dtype)
     return np.ndarray(

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from tilesmith.families.trainium.codegen.isa.instructions import (
     ACTIVATIONS,
     OPERATIONS,
-    Access,
+    AccessPattern,
     Instruction,
     InstructionStream,
-    Op,
+    Opcode,
 )
 from tilesmith.families.trainium.codegen.isa.text import access_text
 from tilesmith.families.trainium.simulator.execution.replaying import Replay
@@ -41,13 +41,15 @@ PLACES = 24
 """Other places of an operand that are tried."""
 
 _OPERATING = (
-    Op.TENSOR_TENSOR, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.REDUCE, Op.SCAN,
-    Op.TENSOR_SCALAR_REDUCE,
+    Opcode.TENSOR_TENSOR, Opcode.TENSOR_SCALAR, Opcode.SCALAR_TENSOR_TENSOR, Opcode.REDUCE,
+    Opcode.SCAN,
+    Opcode.TENSOR_SCALAR_REDUCE,
 )  # fmt: skip
-_TWO = (Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN, Op.TENSOR_SCALAR_REDUCE)
+_TWO = (Opcode.TENSOR_SCALAR, Opcode.SCALAR_TENSOR_TENSOR, Opcode.SCAN, Opcode.TENSOR_SCALAR_REDUCE)
 _NUMBERS = {
-    Op.ACTIVATION: 2, Op.TENSOR_SCALAR: 2, Op.SCALAR_TENSOR_TENSOR: 1, Op.MEMSET: 1, Op.SELECT: 1,
-    Op.TENSOR_SCALAR_REDUCE: 1,
+    Opcode.ACTIVATION: 2, Opcode.TENSOR_SCALAR: 2, Opcode.SCALAR_TENSOR_TENSOR: 1,
+    Opcode.MEMSET: 1, Opcode.SELECT: 1,
+    Opcode.TENSOR_SCALAR_REDUCE: 1,
 }  # fmt: skip
 _FITTED = 4
 """Steps of a secant."""
@@ -89,7 +91,7 @@ def _changes(
     context: tuple[int, Sequence[Instruction], Looks],
 ) -> Iterator[tuple[Instruction, str]]:
     """An instruction changed in one place, the likeliest first."""
-    if row.op == Op.ACTIVATION:
+    if row.op == Opcode.ACTIVATION:
         for code, name in enumerate(ACTIVATIONS):
             if code != row.function:
                 yield replace(row, function=code), f"right with '{name}'"
@@ -99,10 +101,10 @@ def _changes(
                 yield replace(row, function=code), f"right with '{name}'"
             if row.op in _TWO and code != row.function2:
                 yield replace(row, function2=code), f"right with '{name}' second"
-    if row.op in (Op.TENSOR_TENSOR, Op.SCALAR_TENSOR_TENSOR, Op.MATMUL, Op.SCAN):
+    if row.op in (Opcode.TENSOR_TENSOR, Opcode.SCALAR_TENSOR_TENSOR, Opcode.MATMUL, Opcode.SCAN):
         swapped = {**row.operands, "in0": row.operands["in1"], "in1": row.operands["in0"]}
         yield replace(row, operands=swapped), "right with its operands swapped"
-    if row.op == Op.MATMUL:
+    if row.op == Opcode.MATMUL:
         other = 0 if row.accumulate else 1
         words = "right if it adds to what is there" if other else "right if it adds to nothing"
         yield replace(row, accumulate=other), words
@@ -148,10 +150,12 @@ def _numbers(
         step = max(abs(move) * 0.1, 1e-6 * max(1.0, abs(value)))
 
 
-def _places(stream: InstructionStream, row: Instruction, access: Access) -> list[Access]:
+def _places(
+    stream: InstructionStream, row: Instruction, access: AccessPattern
+) -> list[AccessPattern]:
     """Operands of other instructions of the same shape, those nearest by first."""
     rows = stream.rows
-    known: dict[Access, None] = dict.fromkeys(_between(stream, row, access))
+    known: dict[AccessPattern, None] = dict.fromkeys(_between(stream, row, access))
     numbers = range(len(stream))
     for number in sorted(numbers, key=lambda n: abs(n - row.index))[: 40 * PLACES]:
         for name in ("in0", "in1", "in2", "out"):
@@ -167,7 +171,9 @@ def _places(stream: InstructionStream, row: Instruction, access: Access) -> list
     return list(known)[:PLACES]
 
 
-def _between(stream: InstructionStream, row: Instruction, access: Access) -> list[Access]:
+def _between(
+    stream: InstructionStream, row: Instruction, access: AccessPattern
+) -> list[AccessPattern]:
     """Where an operand would lie if it went on as in the instructions beside it."""
     name = next(name for name, operand in row.operands.items() if operand == access)
     column = stream.rows[name]

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.trainium.codegen.isa.instructions import (
-    Access,
+    AccessPattern,
     HbmTensor,
     Instruction,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
-from tilesmith.families.trainium.simulator.execution.functional import Machine
+from tilesmith.families.trainium.simulator.execution.functional import FunctionalCore
 from tilesmith.search_space.expressions.dtypes import size_of, to_numpy
 
 Array = NDArray[Any]
@@ -39,14 +39,14 @@ class Replay:
 
     def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
         self.stream = stream
-        self.machine = Machine(stream, [np.array(part) for part in hbm])
+        self.machine = FunctionalCore(stream, [np.array(part) for part in hbm])
         self.authors: list[Array] | None = None
         self._before: tuple[list[Array], list[Array]] | None = None
 
     # -- running ------------------------------------------------------------------------------
     def step(self, instruction: Instruction) -> None:
         """Execute one instruction."""
-        if instruction.op == Op.COLLECTIVE:
+        if instruction.op == Opcode.COLLECTIVE:
             return
         with np.errstate(all="ignore"):
             getattr(self.machine, instruction.op.name.lower())(instruction)
@@ -78,7 +78,7 @@ class Replay:
             self.step(row)
 
     # -- looking ------------------------------------------------------------------------------
-    def bytes_of(self, access: Access) -> Array:
+    def bytes_of(self, access: AccessPattern) -> Array:
         """Who wrote each byte of an access, (partitions, free..., bytes of an element)."""
         assert self.authors is not None, "sign() comes first"
         size = size_of(access.dtype)

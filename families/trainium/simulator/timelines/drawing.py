@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.kit.simulation.operator_lane import Span
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE
 from tilesmith.families.trainium.simulator.timelines.picture import write_picture
 from tilesmith.families.trainium.simulator.timelines.timeline import Timeline
@@ -18,7 +18,7 @@ from tilesmith.families.trainium.simulator.timelines.trace import write_trace
 
 def span_of(
     played: Timeline, mine: NDArray[np.bool_], name: str, arguments: Mapping[str, Any]
-) -> Span | None:
+) -> OperatorSpan | None:
     """When an operator is worked on: from its first instruction on an engine to its last result;
     where it only moves data, its transfers. Weights may be loaded long before.
 
@@ -32,10 +32,10 @@ def span_of(
     working = engines if engines.any() else mine
     begin, end = float(played.start[working].min()), float(played.end[mine].max())
     first = {"first_transfer_us": float(played.start[mine].min()) / 1e3}
-    return Span(name, begin / 1e3, end / 1e3, {**arguments, **first})
+    return OperatorSpan(name, begin / 1e3, end / 1e3, {**arguments, **first})
 
 
-def draw(played: Timeline, path: Path, operators: Sequence[Span]) -> tuple[str, ...]:
+def draw(played: Timeline, path: Path, operators: Sequence[OperatorSpan]) -> tuple[str, ...]:
     """Write a timeline: HTML where the path says so, else Perfetto JSON; a notice if it was cut.
 
     Raises:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.families.kit.simulation.operator_lane import Span, svg
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan, svg
 from tilesmith.families.kit.simulation.timeline_page import PAGE
 from tilesmith.families.trainium.codegen.isa.core import queue_name
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
 from tilesmith.families.trainium.simulator.timelines.timeline import Timeline
 from tilesmith.search_space.support.files import written
@@ -30,15 +30,16 @@ CLOSE_UP = 300
 """Instructions of the stretch shown apart; a program of no more needs none."""
 
 COLOURS = {
-    Op.LOAD: "#4c78a8", Op.STORE: "#72b7b2", Op.GATHER: "#9ecae9", Op.MATMUL: "#e45756",
-    Op.TRANSPOSE: "#f58518", Op.ACTIVATION: "#54a24b", Op.COPY: "#bab0ac",
-    Op.TENSOR_TENSOR: "#b279a2", Op.TENSOR_SCALAR: "#d6a5c9", Op.REDUCE: "#9d755d",
-    Op.COLLECTIVE: "#ff9da6",
+    Opcode.LOAD: "#4c78a8", Opcode.STORE: "#72b7b2", Opcode.GATHER: "#9ecae9",
+    Opcode.MATMUL: "#e45756",
+    Opcode.TRANSPOSE: "#f58518", Opcode.ACTIVATION: "#54a24b", Opcode.COPY: "#bab0ac",
+    Opcode.TENSOR_TENSOR: "#b279a2", Opcode.TENSOR_SCALAR: "#d6a5c9", Opcode.REDUCE: "#9d755d",
+    Opcode.COLLECTIVE: "#ff9da6",
 }  # fmt: skip
 OTHER = "#eeca3b"
 
 
-def write_picture(played: Timeline, path: Path, operators: Sequence[Span] = ()) -> None:
+def write_picture(played: Timeline, path: Path, operators: Sequence[OperatorSpan] = ()) -> None:
     """Write a timeline to `path` as HTML.
 
     Args:
@@ -51,7 +52,7 @@ def write_picture(played: Timeline, path: Path, operators: Sequence[Span] = ()) 
         file.write(page(played, operators).encode())
 
 
-def page(played: Timeline, operators: Sequence[Span] = ()) -> str:
+def page(played: Timeline, operators: Sequence[OperatorSpan] = ()) -> str:
     """The HTML text of a timeline."""
     stream = played.stream
     rows = "".join(
@@ -79,7 +80,7 @@ def page(played: Timeline, operators: Sequence[Span] = ()) -> str:
 
 
 def _legend(played: Timeline) -> str:
-    used = {Op(int(op)) for op in np.unique(played.stream.rows["op"])}
+    used = {Opcode(int(op)) for op in np.unique(played.stream.rows["op"])}
     shown = {op.name.lower(): colour for op, colour in COLOURS.items() if op in used}
     if used - set(COLOURS):
         shown["other"] = OTHER
@@ -93,7 +94,9 @@ def _middle(played: Timeline) -> tuple[float, float]:
     return float(starts[first]), float(starts[first + CLOSE_UP])
 
 
-def _with_operators(played: Timeline, begin: float, end: float, operators: Sequence[Span]) -> str:
+def _with_operators(
+    played: Timeline, begin: float, end: float, operators: Sequence[OperatorSpan]
+) -> str:
     lanes = svg(operators, (begin / 1e3, end / 1e3), WIDTH, LABEL, LANE)
     return f"<div>{lanes}</div>{_picture(played, begin, end)}"
 
@@ -133,7 +136,7 @@ def _lane(played: Timeline, queue: int, position: int, begin: float, end: float)
             continue
         left = max(left, reached)
         reached = max(right, left + 1.0)
-        colour = COLOURS.get(Op(int(stream.rows["op"][row])), OTHER)
+        colour = COLOURS.get(Opcode(int(stream.rows["op"][row])), OTHER)
         yield (
             f'<rect x="{LABEL + left:.1f}" y="{top + 2}" width="{reached - left:.1f}" '
             f'height="{LANE - 4}" fill="{colour}">'

@@ -30,7 +30,7 @@ from tilesmith.families.trainium.codegen.isa.core import (
     Core,
 )
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Issue
-from tilesmith.families.trainium.codegen.timing.costs import Costs, costs
+from tilesmith.families.trainium.codegen.timing.costs import InstructionCosts, costs
 from tilesmith.families.trainium.codegen.timing.scheduling import rescheduled
 
 SYNCHRONISATION_SHARE = 0.6
@@ -73,7 +73,7 @@ def _ready(i: int, across: float, issue: Issue, machine: _Machine) -> float:
 
 
 @compiled
-def _issue(i: int, time: float, issue: Issue, costs: Costs, machine: _Machine) -> float:
+def _issue(i: int, time: float, issue: Issue, costs: InstructionCosts, machine: _Machine) -> float:
     """Occupy an engine and the ports of row `i` from `time` on; when it really starts."""
     held = issue.lock[i]
     if held % 2 == 1:
@@ -91,7 +91,9 @@ def _issue(i: int, time: float, issue: Issue, costs: Costs, machine: _Machine) -
 
 
 @compiled
-def _transfer(i: int, time: float, engines: int, costs: Costs, machine: _Machine) -> float:
+def _transfer(
+    i: int, time: float, engines: int, costs: InstructionCosts, machine: _Machine
+) -> float:
     """Serve a transfer's data from `time` on, engines in turn; when the last of it is there."""
     machine.latest[1] = max(machine.latest[1], time) + costs.hbm[i]
     finish = machine.latest[1]
@@ -107,7 +109,7 @@ def _transfer(i: int, time: float, engines: int, costs: Costs, machine: _Machine
 
 
 @compiled
-def _meet(i: int, time: float, costs: Costs, machine: _Machine) -> float:
+def _meet(i: int, time: float, costs: InstructionCosts, machine: _Machine) -> float:
     """Take part in a collective from `time` on, DMA engines for a part of it; when it is done."""
     finish = time + costs.latency[i]
     for t in range(costs.dma_engines[i]):
@@ -118,7 +120,7 @@ def _meet(i: int, time: float, costs: Costs, machine: _Machine) -> float:
 
 @compiled
 def _run(
-    n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, machine: _Machine
+    n: int, engines: int, semaphore: float, issue: Issue, costs: InstructionCosts, machine: _Machine
 ) -> None:
     """Fill `start` and `end` of each row and `busy` of each queue."""
     for i in range(n):
@@ -158,7 +160,7 @@ class Timeline:
     start: Floats
     end: Floats
     active: Floats
-    costs: Costs
+    costs: InstructionCosts
 
     def replay(self) -> Timeline:
         """The same, played again (what the benchmarks time: the engine alone)."""
@@ -215,7 +217,7 @@ def timeline(
     return play(stream, core, costs(stream, core))
 
 
-def play(stream: InstructionStream, core: Core, cost: Costs) -> Timeline:
+def play(stream: InstructionStream, core: Core, cost: InstructionCosts) -> Timeline:
     """Play a stream whose costs are known."""
     n = len(stream)
     machine = _Machine(

@@ -21,14 +21,14 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tilesmith.families.kit.simulation.operator_lane import Span
+from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.kit.simulation.operator_lane import events as lane_events
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, queue_name
 from tilesmith.families.trainium.codegen.isa.instructions import (
     OPERANDS,
     Floats,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
@@ -50,7 +50,7 @@ def write_trace(
     played: Timeline,
     path: Path,
     maximum: int = MAXIMUM_INSTRUCTIONS,
-    operators: Sequence[Span] = (),
+    operators: Sequence[OperatorSpan] = (),
 ) -> str:
     """Write a timeline to `path` as JSON; the notice if it was cut, else "".
 
@@ -120,7 +120,7 @@ def _track(stream: InstructionStream, queue: int) -> str:
     if not name.startswith("dma"):
         return name
     row = int(np.flatnonzero(stream.rows["queue"] == queue)[0])
-    load = stream.rows["op"][row] != Op.STORE
+    load = stream.rows["op"][row] != Opcode.STORE
     access = int(stream.rows["in0" if load else "out"][row])
     tensor = stream.tensors[int(stream.accesses["tensor"][access])].name
     return f"{name} ({'load' if load else 'store'} {tensor})"
@@ -143,7 +143,7 @@ def _instruction(
     played: Timeline, row: int, begin: Floats, end: Floats
 ) -> Iterator[dict[str, Any]]:
     stream = played.stream
-    queue, op = int(stream.rows["queue"][row]), Op(int(stream.rows["op"][row]))
+    queue, op = int(stream.rows["queue"][row]), Opcode(int(stream.rows["op"][row]))
     start, stop = float(begin[row]) / 1e3, float(end[row]) / 1e3
     shown = {"row": row, "text": instruction_text(stream, row)}
     yield {

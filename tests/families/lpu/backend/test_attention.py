@@ -15,7 +15,13 @@ from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.program import HostStep, KernelStep
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.dataflow import ChainBuilder, Dataflow, Rows, Tensor, Transpose
+from tilesmith.families.lpu.codegen.dataflow import (
+    ChainBuilder,
+    Dataflow,
+    Rows,
+    Transpose,
+    VectorTensor,
+)
 from tilesmith.families.lpu.codegen.scheduling import residents
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board
 from tilesmith.families.lpu.simulator.family import selected
@@ -108,8 +114,10 @@ def test_largest_values_of_rows_are_taken_sixteen_at_a_time(shape: str) -> None:
 def test_constants_that_fill_mem_are_placed_first() -> None:
     chip = Chip.of(TARGET)
     rows = int(0.8 * chip.slices * 2 * chip.bank_words / 2 / 20) // 320 * 320
-    weights = {f"w{n}": Tensor(f"w{n}", rows, "float16", "constant", block=320) for n in range(20)}
-    x, y = Tensor("x", 8, "float16", "input"), Tensor("y", 8, "float16", "output")
+    weights = {
+        f"w{n}": VectorTensor(f"w{n}", rows, "float16", "constant", block=320) for n in range(20)
+    }
+    x, y = VectorTensor("x", 8, "float16", "input"), VectorTensor("y", 8, "float16", "output")
     chain = ChainBuilder("copy", 8)
     chain.write(chain.read(Rows.of("x", 0, (8, 1))), Rows.of("y", 0, (8, 1)))
     flow = Dataflow("full", {**weights, "x": x, "y": y}, (chain.chain(),))

@@ -20,9 +20,9 @@ from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.program import HostStep
 from tilesmith.compiler.runtime.executable import Executable
-from tilesmith.families.lpu.backend.programs.kernel_code import KernelCode
+from tilesmith.families.lpu.backend.programs.kernel_code import ChainKernelCode
 from tilesmith.families.lpu.backend.programs.model import shown_times, spans
-from tilesmith.families.lpu.backend.programs.program import Program, segments
+from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import ModelError
 
@@ -70,10 +70,10 @@ def test_a_saved_model_is_the_same_program(tmp_path: Path) -> None:
     again = Executable.load(tmp_path / "mlp.tsm")
     backend = backend_of(TARGET)
     assert backend.simulate(again.recipe).cycles == backend.simulate(executable.recipe).cycles
-    code = KernelCode.from_bytes(executable.recipe.codes[0].code)
-    assert KernelCode.from_bytes(code.to_bytes()).to_bytes() == code.to_bytes()
+    code = ChainKernelCode.from_bytes(executable.recipe.codes[0].code)
+    assert ChainKernelCode.from_bytes(code.to_bytes()).to_bytes() == code.to_bytes()
     with pytest.raises(ModelError, match="compile again"):
-        KernelCode.from_bytes(b"other")
+        ChainKernelCode.from_bytes(b"other")
 
 
 def test_images_go_from_block_to_block_and_are_turned_at_the_ends() -> None:
@@ -233,7 +233,7 @@ def test_reductions_run_whole_over_any_axes() -> None:
 
 def test_a_program_of_transfers_alone_takes_no_time() -> None:
     recipe = build(import_model(perceptron()), TARGET).recipe
-    program = next(part for part in segments(recipe) if isinstance(part, Program))
+    program = next(part for part in segments(recipe) if isinstance(part, ChipProgram))
     nothing = replace(program.schedule, table=program.schedule.table[:0])
     empty = replace(program, steps=(), joined=replace(program.joined, owners=()), schedule=nothing)
     assert shown_times(empty).shape == (0,)

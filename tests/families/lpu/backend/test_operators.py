@@ -13,7 +13,7 @@ from tests.compiler.model_builder import model_of, random
 from tests.families.lpu.backend.test_models import TARGET, compared, decode_step
 from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.families.lpu.backend.programs.program import Program, segments
+from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
 
 
 def convolutions() -> onnx.ModelProto:
@@ -145,7 +145,7 @@ def test_large_images_are_upsampled_in_few_chains() -> None:
     )
     executable = compared(model_of(text, w=random(6, 5, 2, 2) / 4), 4e-3, x=random(1, 6, 24, 24))
     (program,) = segments(executable.recipe)
-    assert isinstance(program, Program) and len(program.joined.flow.chains) < 40
+    assert isinstance(program, ChipProgram) and len(program.joined.flow.chains) < 40
 
 
 @pytest.mark.parametrize("at", [0.3, 999.0, 1e7])

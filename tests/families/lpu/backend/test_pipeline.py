@@ -19,18 +19,18 @@ from tilesmith.command_line import command_line
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.driver.build import BuildOptions, build, scheduled
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.recipe.areas import Memory
+from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import HostStep
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.families.kit.simulation.host_costs import host_time
 from tilesmith.families.lpu.backend import backend
 from tilesmith.families.lpu.backend.capacity import fewest_chips, needs
-from tilesmith.families.lpu.backend.chips.pipeline import Cutter, Pipeline, best_cuts
+from tilesmith.families.lpu.backend.chips.pipeline import ChipPipeline, Cutter, best_cuts
 from tilesmith.families.lpu.backend.programs import program as programs
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import LANES, Dataflow
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, ordered
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, ordered
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.meshes.mesh import load_mesh
 from tilesmith.search_space.support.errors import ModelError
@@ -77,9 +77,9 @@ def built() -> Executable:
 class Chained:
     """All stages of a pipeline, one after the other, in the place of a model's program."""
 
-    pipeline: Pipeline
+    pipeline: ChipPipeline
 
-    def run(self, memory: Memory) -> None:
+    def run(self, memory: RunMemory) -> None:
         for stage in self.pipeline.stages:
             for program in stage.programs:
                 program.run(memory)
@@ -106,7 +106,9 @@ def test_stages_that_are_alike_are_searched_for_once(
 ) -> None:
     searched: list[int] = []
 
-    def noted(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+    def noted(
+        flow: Dataflow, chip: Chip, options: SchedulerOptions
+    ) -> tuple[BurstSchedule, SchedulerOptions]:
         searched.append(not options.units)
         return ordered(flow, chip, options)
 

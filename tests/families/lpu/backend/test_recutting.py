@@ -7,9 +7,9 @@ import pytest
 
 from tilesmith.compiler.recipe.program import Place
 from tilesmith.families.lpu.backend.programs import recutting
-from tilesmith.families.lpu.backend.programs.recutting import Held, cut_anew
+from tilesmith.families.lpu.backend.programs.recutting import BoundaryTensor, cut_anew
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.dataflow import Dataflow, Tensor
+from tilesmith.families.lpu.codegen.dataflow import Dataflow, VectorTensor
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.selection.graphs.chains import Chains
 from tilesmith.families.lpu.codegen.selection.layout.images import content, in_rows
@@ -42,12 +42,14 @@ def cut(
         part = array[first : first + int(np.prod(extents))]
         rows = contents[f"x{first}"] = in_rows(extents, dtype, part)
         rows[in_rows(extents, dtype, np.ones_like(part)) == 0] = beside
-        chains.tensors[f"x{first}"] = Tensor(f"x{first}", len(rows), dtype, "input")
-        helds.append(Held(f"x{first}", Place("arena", 64 + first * kind.itemsize), extents, dtype))
-    wanted = Held("y", Place("arena", 64 + at * kind.itemsize), shape, dtype)
+        chains.tensors[f"x{first}"] = VectorTensor(f"x{first}", len(rows), dtype, "input")
+        helds.append(
+            BoundaryTensor(f"x{first}", Place("arena", 64 + first * kind.itemsize), extents, dtype)
+        )
+    wanted = BoundaryTensor("y", Place("arena", 64 + at * kind.itemsize), shape, dtype)
     want = array[at : at + int(np.prod(shape))].reshape(shape)
     count = len(in_rows(shape, dtype, want))
-    chains.tensors["y"] = tensor = Tensor("y", count, dtype, "output", block, stripes=stripes)
+    chains.tensors["y"] = tensor = VectorTensor("y", count, dtype, "output", block, stripes=stripes)
     cut_anew("reader", chains, helds, wanted, tensor)
     flow = chains.dataflow("cut")
     placed = schedule(flow, Chip.of(TARGET))
@@ -107,7 +109,7 @@ def test_what_cannot_be_cut_anew_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recutting, "MOST_MOVES", 20)
     with pytest.raises(ModelError, match="takes 37 moves of lanes; at most 20"):
         cut([(0, (37, 1))], 0, (1, 37), "float16")
-    wanted = Held("y", Place("arena", 0), (4,), "float16")
+    wanted = BoundaryTensor("y", Place("arena", 0), (4,), "float16")
     with pytest.raises(ModelError, match="reads float16 where int8 was written"):
-        held = Held("x", Place("arena", 0), (8,), "int8")
-        cut_anew("reader", Chains(), [held], wanted, Tensor("y", 1, "float16"))
+        held = BoundaryTensor("x", Place("arena", 0), (8,), "int8")
+        cut_anew("reader", Chains(), [held], wanted, VectorTensor("y", 1, "float16"))

@@ -11,11 +11,11 @@ from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.families.lpu.backend.programs import program as programs
-from tilesmith.families.lpu.backend.programs.program import Program, segments
+from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, ordered
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, ordered
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import CodegenError, ModelError, NoRoomError
 
@@ -31,9 +31,9 @@ def built() -> Executable:
     return build(import_model(MODEL), TARGET)
 
 
-def linked(executable: Executable) -> Program:
+def linked(executable: Executable) -> ChipProgram:
     (found,) = segments(executable.recipe)
-    assert isinstance(found, Program)
+    assert isinstance(found, ChipProgram)
     return found
 
 
@@ -43,7 +43,9 @@ def room_for(
     """Let only programs of so many chains have a schedule; notes how many others have."""
     asked: list[int] = []
 
-    def limited(flow: Dataflow, chip: Chip, options: Options) -> tuple[Schedule, Options]:
+    def limited(
+        flow: Dataflow, chip: Chip, options: SchedulerOptions
+    ) -> tuple[BurstSchedule, SchedulerOptions]:
         asked.append(len(flow.chains))
         if len(flow.chains) not in chains:
             raise error(f"nothing holds {len(flow.chains)} chains")

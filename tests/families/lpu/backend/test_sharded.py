@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import tilesmith as ts
 from tests.capabilities.sharding.sharded_models import ModelBuilder, graph_of, mlp, transformer
 from tests.compiler.model_builder import inputs_of
-from tilesmith.capabilities.sharding.cores.exchanges import Held, Seat, exchanges, needs_spare
+from tilesmith.capabilities.sharding.cores.exchanges import CoreTensor, Seat, exchanges, needs_spare
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape, parse, part
 from tilesmith.capabilities.sharding.partitioning.program import Move
@@ -26,7 +26,7 @@ from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.recipe.program import Place, TensorRef
 from tilesmith.families.lpu.backend.chips.cores import LinkedChips
-from tilesmith.families.lpu.codegen.fabric import Fabric
+from tilesmith.families.lpu.codegen.fabric import ChipFabric
 from tilesmith.search_space.meshes.mesh import load_mesh
 from tilesmith.search_space.support.errors import ModelError
 
@@ -38,7 +38,7 @@ PARTIAL = (("-,-,-", "ab"), ("b,-,-", "a"))
 
 @pytest.mark.parametrize("extents", [(8,), (2, 3), (2, 2, 2)])
 def test_ways_lead_there_and_back(extents: tuple[int, ...]) -> None:
-    fabric = Fabric(extents)
+    fabric = ChipFabric(extents)
     for chip in range(fabric.chips):
         ends = [fabric.there(chip, way) for way in range(1, fabric.chips)]
         assert sorted([chip, *ends]) == list(range(fabric.chips)), "one way to every other"
@@ -76,7 +76,7 @@ def moved(
             sizes = [local_shape(s, SHAPE, mesh.sizes) for s in (step.before, step.after)]
             counts = [*(int(np.prod(each)) for each in sizes), needs_spare(move, mesh)]
             places = [Place("arena", room * at) for at in (2 * n, 2 * n + 2, 2 * n + 1)]
-            here = [Held(p, dtype, c) for p, c in zip(places, counts, strict=True)]
+            here = [CoreTensor(p, dtype, c) for p, c in zip(places, counts, strict=True)]
             order += exchanges(move, Seat(mesh, number), *here)
         first = TensorRef(TensorInfo("x", dtype, held[number].shape), Place("arena", 0))
         arena = np.zeros(room * (2 * len(steps) + 1), np.uint8)

@@ -14,7 +14,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Dataflow,
     Operation,
     Rows,
-    Tensor,
+    VectorTensor,
 )
 from tilesmith.search_space.hardware.target import load_target
 
@@ -43,9 +43,9 @@ def matmul(m: int, n: int, k: int, dtype: str, seed: int = 0) -> tuple[Dataflow,
     x, w = x.astype(dtype), w.astype(dtype)
     steps, cuts = -(-k // 320), -(-n // 320)
     tensors = [
-        Tensor("x", steps * m, dtype, "input", m),
-        Tensor("w", steps * n, dtype, "constant", n),
-        Tensor("y", cuts * m, out, "output", m),
+        VectorTensor("x", steps * m, dtype, "input", m),
+        VectorTensor("w", steps * n, dtype, "constant", n),
+        VectorTensor("y", cuts * m, out, "output", m),
     ]
     chains = []
     for j in range(cuts):
@@ -58,7 +58,7 @@ def matmul(m: int, n: int, k: int, dtype: str, seed: int = 0) -> tuple[Dataflow,
             b.write(
                 b.product(moving, weights, min(320, k - 320 * t), add), Rows.of(name, 0, (m, 1))
             )
-            tensors.append(Tensor(name, m, out))
+            tensors.append(VectorTensor(name, m, out))
             sums[t % 2] = name
             chains.append(b.chain())
         b = ChainBuilder(f"end {j}", m)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule, depths
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule, depths
 
 Event = tuple[int, int, int, bool, int]  # cycle, place, stream key, last, chain
 
 
-def broken(schedule: Schedule) -> str:
+def broken(schedule: BurstSchedule) -> str:
     """What law is broken, or ""."""
     issued = [
         (row, turn, burst["cycle"] + turn * burst["interval"])
@@ -32,16 +32,16 @@ def broken(schedule: Schedule) -> str:
     )
 
 
-def _ports(schedule: Schedule, bursts: list[dict[str, int]], issued: list[Any]) -> str:
+def _ports(schedule: BurstSchedule, bursts: list[dict[str, int]], issued: list[Any]) -> str:
     seen: set[Any] = set()
     kinds = schedule.chip.mxm_queue(1, "load") - schedule.chip.mxm_queue(0, "load")
     for row, turn, cycle in issued:
         burst = bursts[row]
-        op, queue = Op(burst["op"]), burst["queue"]
-        keys: list[Any] = [("queue", queue, op == Op.WRITE, cycle)]
-        if op in (Op.READ, Op.WRITE, Op.GATHER):
+        op, queue = BurstOp(burst["op"]), burst["queue"]
+        keys: list[Any] = [("queue", queue, op == BurstOp.WRITE, cycle)]
+        if op in (BurstOp.READ, BurstOp.WRITE, BurstOp.GATHER):
             keys.append(("bank", queue, burst["bank"], cycle))
-            address = burst["address"] + (turn * burst["step"] if op != Op.GATHER else 0)
+            address = burst["address"] + (turn * burst["step"] if op != BurstOp.GATHER else 0)
             if not 0 <= address < schedule.chip.bank_words:
                 return "address"
         elif schedule.units[burst["unit"]].dtype == "float16":
@@ -53,39 +53,41 @@ def _ports(schedule: Schedule, bursts: list[dict[str, int]], issued: list[Any]) 
     return ""
 
 
-def _events(schedule: Schedule, bursts: list[dict[str, int]]) -> tuple[list[Event], list[Event]]:
+def _events(
+    schedule: BurstSchedule, bursts: list[dict[str, int]]
+) -> tuple[list[Event], list[Event]]:
     """Tokens given and taken: cycle at the cell, its position, stream and direction."""
     chip, given, taken = schedule.chip, list[Event](), list[Event]()
     for burst in bursts:
-        op, unit = Op(burst["op"]), burst["unit"]
-        if op == Op.INSTALL or (op in (Op.ALU, Op.TRANSPOSE) and burst["step"]):
+        op, unit = BurstOp(burst["op"]), burst["unit"]
+        if op == BurstOp.INSTALL or (op in (BurstOp.ALU, BurstOp.TRANSPOSE) and burst["step"]):
             continue
         chain = burst["chain"]
         for turn in range(burst["count"]):
             cycle = burst["cycle"] + turn * burst["interval"]
-            if op in (Op.READ, Op.WRITE, Op.GATHER):
+            if op in (BurstOp.READ, BurstOp.WRITE, BurstOp.GATHER):
                 place, key = chip.places[burst["queue"]], 2 * burst["stream"] + burst["east"]
-                if op == Op.WRITE:
+                if op == BurstOp.WRITE:
                     taken.append((cycle, place, key, bool(burst["last"]), chain))
                 else:
-                    after = chip.delay("read" if op == Op.READ else "gather")
+                    after = chip.delay("read" if op == BurstOp.READ else "gather")
                     given.append((cycle + after, place, key, False, chain))
             if unit < 0:
                 continue
             what = schedule.units[unit]
             for number, group in enumerate(what.inputs):
-                if op == Op.LOAD and turn * len(what.inputs) + number >= burst["step"]:
+                if op == BurstOp.LOAD and turn * len(what.inputs) + number >= burst["step"]:
                     continue
                 taken += [
                     (cycle, what.place, 2 * s + group.east, group.last, chain)
                     for s in group.streams
                 ]
             for number, group in enumerate(what.outputs):
-                if op == Op.ALU:
+                if op == BurstOp.ALU:
                     level = depths(len(what.inputs), what.operations)
                     deep = level[what.results[number] - len(what.inputs)] + 1
                     after = deep * chip.delay("alu")
-                elif op == Op.RECEIVE:
+                elif op == BurstOp.RECEIVE:
                     after = 0
                 else:
                     after = chip.delay(op.name.lower())
@@ -96,7 +98,7 @@ def _events(schedule: Schedule, bursts: list[dict[str, int]]) -> tuple[list[Even
     return given, taken
 
 
-def _streams(schedule: Schedule, bursts: list[dict[str, int]], issued: list[Any]) -> str:
+def _streams(schedule: BurstSchedule, bursts: list[dict[str, int]], issued: list[Any]) -> str:
     given, taken = _events(schedule, bursts)
     edge = schedule.chip.mxm_place
     arrivals: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -122,13 +124,13 @@ def _streams(schedule: Schedule, bursts: list[dict[str, int]], issued: list[Any]
     return ""
 
 
-def _planes(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
+def _planes(schedule: BurstSchedule, bursts: list[dict[str, int]]) -> str:
     """Loads end before their install, which ends before products, one after the other."""
     chip = schedule.chip
     sums = {
         (schedule.units[b["unit"]].plane, b["cycle"], b["count"], b["interval"])
         for b in bursts
-        if b["op"] == Op.ACCUMULATE
+        if b["op"] == BurstOp.ACCUMULATE
     }
     moves = {
         (
@@ -136,19 +138,19 @@ def _planes(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
             b["interval"],
         )
         for b in bursts
-        if b["op"] == Op.MOVE
+        if b["op"] == BurstOp.MOVE
     }  # fmt: skip
     if sums != moves:
         return "sums"
-    loads = {b["unit"]: b["cycle"] + b["count"] for b in bursts if b["op"] == Op.LOAD}
+    loads = {b["unit"]: b["cycle"] + b["count"] for b in bursts if b["op"] == BurstOp.LOAD}
     for b in bursts:
-        if b["op"] != Op.INSTALL:
+        if b["op"] != BurstOp.INSTALL:
             continue
         plane, end = schedule.units[b["unit"]].plane, b["cycle"] + chip.install
         if b["cycle"] < loads[b["unit"]]:
             return "installed before it is loaded"
         for other in bursts:
-            if other["op"] == Op.MOVE and schedule.units[other["unit"]].plane == plane:
+            if other["op"] == BurstOp.MOVE and schedule.units[other["unit"]].plane == plane:
                 stop = other["cycle"] + (other["count"] - 1) * other["interval"] + 1
                 if other["cycle"] < end and b["cycle"] < stop:
                     return "installed under a product"
@@ -159,7 +161,7 @@ Word = tuple[int, int, int]  # slice, bank, address
 Named = tuple[str, int, int]  # tensor, row, byte
 
 
-def _words(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
+def _words(schedule: BurstSchedule, bursts: list[dict[str, int]]) -> str:
     """MEM is played cycle by cycle: reads see the row they name, by the chain that is to write it,
     and so does who looks at outputs and states in the end."""
     order = schedule.order or tuple(range(len(schedule.chains)))
@@ -168,9 +170,9 @@ def _words(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
     writes: dict[int, list[tuple[Word, Named, int]]] = defaultdict(list)
     authors: dict[Named, set[int]] = defaultdict(set)
     for burst in bursts:
-        if burst["op"] not in (Op.READ, Op.WRITE, Op.GATHER):
+        if burst["op"] not in (BurstOp.READ, BurstOp.WRITE, BurstOp.GATHER):
             continue
-        gathered = schedule.units[burst["unit"]].k if burst["op"] == Op.GATHER else 0
+        gathered = schedule.units[burst["unit"]].k if burst["op"] == BurstOp.GATHER else 0
         tensor, turn_of = schedule.places[burst["tensor"]], order[burst["chain"]]
         for turn in range(burst["count"]):
             cycle = burst["cycle"] + turn * burst["interval"]
@@ -180,7 +182,7 @@ def _words(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
                     return "no such row"
                 address = burst["address"] + at * (1 if gathered else burst["step"])
                 access = (burst["queue"], burst["bank"], address), (tensor.name, row, burst["byte"])
-                if burst["op"] == Op.WRITE:
+                if burst["op"] == BurstOp.WRITE:
                     authors[access[1]].add(turn_of)
                     writes[cycle + schedule.chip.delay("write")].append((*access, turn_of))
                 else:
@@ -200,7 +202,7 @@ def _words(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
 
 
 def _laid_out(
-    schedule: Schedule,
+    schedule: BurstSchedule,
 ) -> tuple[dict[Word, tuple[Named, int]], list[tuple[Word, Named, str]]]:
     """What words hold before the first cycle, and which are looked at after the last."""
     held: dict[Word, tuple[Named, int]] = {}

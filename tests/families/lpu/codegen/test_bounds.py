@@ -6,7 +6,7 @@ import pytest
 
 from tests.families.lpu.codegen.chains import chip, matmul
 from tilesmith.families.lpu.codegen.scheduling.bounds import bounds
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, schedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, schedule
 from tilesmith.families.lpu.codegen.scheduling.windows import scheduled_by_windows
 from tilesmith.families.lpu.codegen.verification.checker import check
 
@@ -16,7 +16,7 @@ def test_no_order_is_shorter_than_the_bound(dtype: str) -> None:
     flow, _, _ = matmul(24, 330, 700, dtype)
     least = bounds(flow, chip()).least
     for ranks in itertools.islice(itertools.permutations(range(len(flow.chains))), 0, 5000, 600):
-        assert least <= schedule(flow, chip(), Options(ranks=ranks)).cycles
+        assert least <= schedule(flow, chip(), SchedulerOptions(ranks=ranks)).cycles
 
 
 def test_the_bound_of_a_long_product_is_that_of_its_planes() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import (
     ChainBuilder,
+    ChainValue,
     Operation,
     Rows,
-    Tensor,
-    Value,
+    VectorTensor,
     inputs_of,
     outputs_of,
     types_of,
@@ -22,10 +22,10 @@ def test_rows_of_nested_loops() -> None:
 
 def test_a_chain_is_typed_step_by_step() -> None:
     tensors = {
-        "x": Tensor("x", 8, "int8", "input"),
-        "w": Tensor("w", 320, "int8", "constant"),
-        "b": Tensor("b", 1, "int32", "constant"),
-        "y": Tensor("y", 8, "int8", "output"),
+        "x": VectorTensor("x", 8, "int8", "input"),
+        "w": VectorTensor("w", 320, "int8", "constant"),
+        "b": VectorTensor("b", 1, "int32", "constant"),
+        "y": VectorTensor("y", 8, "int8", "output"),
     }
     chain = ChainBuilder("fc", 8)
     x = chain.read(Rows.of("x", 0, (8, 1)))
@@ -37,7 +37,8 @@ def test_a_chain_is_typed_step_by_step() -> None:
     chain.write(y, Rows.of("y", 0, (8, 1)))
     built = chain.chain()
     assert types_of(built, tensors) == {
-        Value(0): "int8", Value(1): "int32", Value(2): "int32", Value(3): "int8",
+        ChainValue(0): "int8", ChainValue(1): "int32", ChainValue(2): "int32",
+        ChainValue(3): "int8",
     }  # fmt: skip
     assert [outputs_of(step) for step in built.steps] == [1, 1, 1, 1, 0]
-    assert inputs_of(built.steps[3]) == (Value(1), Value(2))
+    assert inputs_of(built.steps[3]) == (ChainValue(1), ChainValue(2))

@@ -14,25 +14,33 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Dataflow,
     Operation,
     Rows,
-    Tensor,
+    VectorTensor,
 )
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.verification.checker import check
 from tilesmith.search_space.support.errors import VerificationError
 
-MOVED = (Op.READ, Op.WRITE, Op.LOAD, Op.MOVE, Op.ACCUMULATE, Op.ALU, Op.SHUFFLE)
+MOVED = (
+    BurstOp.READ,
+    BurstOp.WRITE,
+    BurstOp.LOAD,
+    BurstOp.MOVE,
+    BurstOp.ACCUMULATE,
+    BurstOp.ALU,
+    BurstOp.SHUFFLE,
+)
 
 
 def mixed() -> Dataflow:
     """A product, an expression of its result and its shifted self, a copy."""
     tensors = [
-        Tensor("x", 12, "int8", "input"),
-        Tensor("w", 64, "int8", "constant"),
-        Tensor("s", 12, "int32"),
-        Tensor("b", 1, "int32", "constant"),
-        Tensor("t", 12, "int32"),
-        Tensor("y", 12, "int8", "output"),
+        VectorTensor("x", 12, "int8", "input"),
+        VectorTensor("w", 64, "int8", "constant"),
+        VectorTensor("s", 12, "int32"),
+        VectorTensor("b", 1, "int32", "constant"),
+        VectorTensor("t", 12, "int32"),
+        VectorTensor("y", 12, "int8", "output"),
     ]
     rows = {name: Rows.of(name, 0, (12, 1)) for name in "xsty"}
     first = ChainBuilder("product", 12)
@@ -54,12 +62,12 @@ def mixed() -> Dataflow:
     return Dataflow("mixed", {tensor.name: tensor for tensor in tensors}, chains)
 
 
-def placed(name: str) -> Schedule:
+def placed(name: str) -> BurstSchedule:
     flows = {"mixed": mixed, "matmul": lambda: matmul(9, 40, 400, "float16")[0]}
     return schedule(flows[name](), chip())
 
 
-def breaks(found: Schedule) -> bool:
+def breaks(found: BurstSchedule) -> bool:
     try:
         check(found)
     except VerificationError as error:
@@ -93,7 +101,7 @@ def test_mutants_are_judged_as_cell_by_cell() -> None:
         for _ in range(rng.integers(1, 3)):
             row = rng.integers(len(table))
             column = rng.choice(["cycle", "stream", "bank", "address", "east", "queue", "last"])
-            memory = table["op"][row] <= Op.WRITE
+            memory = table["op"][row] <= BurstOp.WRITE
             if column == "cycle" or not memory:
                 table["cycle"][row] += rng.integers(-3, 4)
             elif column in ("bank", "east", "last"):
@@ -110,7 +118,7 @@ def test_mutants_are_judged_as_cell_by_cell() -> None:
     assert sum(verdicts) > 20
 
 
-def _resident(mutant: Schedule) -> bool:
+def _resident(mutant: BurstSchedule) -> bool:
     """Whether something is written over what stays, which the look at cells does not know."""
     try:
         check(mutant)
@@ -122,7 +130,7 @@ def _resident(mutant: Schedule) -> bool:
 def test_breaches_name_instruction_cycle_slice_and_law() -> None:
     found = placed("mixed")
     table = found.table.copy()
-    row = int(np.flatnonzero(table["op"] == Op.READ)[0])
+    row = int(np.flatnonzero(table["op"] == BurstOp.READ)[0])
     table["cycle"][row] += 1
     with pytest.raises(VerificationError, match=r"instruction \d+ \(.*\), cycle \d+, slice .*: "):
         check(replace(found, table=table))
@@ -131,7 +139,7 @@ def test_breaches_name_instruction_cycle_slice_and_law() -> None:
 def test_a_bank_is_not_read_and_written_at_once() -> None:
     found = placed("mixed")
     table = found.table.copy()
-    reads, writes = (np.flatnonzero(table["op"] == op) for op in (Op.READ, Op.WRITE))
+    reads, writes = (np.flatnonzero(table["op"] == op) for op in (BurstOp.READ, BurstOp.WRITE))
     for name in ("queue", "bank", "cycle"):
         table[name][writes[0]] = table[name][reads[0]]
     with pytest.raises(VerificationError, match="a bank of a slice is read or written"):

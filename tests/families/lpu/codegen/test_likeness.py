@@ -14,11 +14,11 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Read,
     Rows,
     Step,
-    Tensor,
+    VectorTensor,
     Write,
 )
 from tilesmith.families.lpu.codegen.scheduling.rewriting.likeness import likeness
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, ordered, schedule
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, ordered, schedule
 from tilesmith.families.lpu.codegen.verification.checker import check
 
 
@@ -41,8 +41,10 @@ def other_names(flow: Dataflow) -> Dataflow:
     return Dataflow("other", tensors, chains)
 
 
-@pytest.mark.parametrize("options", [Options(), Options("program", 16)])
-def test_a_program_that_is_alike_is_placed_alike_without_a_search(options: Options) -> None:
+@pytest.mark.parametrize("options", [SchedulerOptions(), SchedulerOptions("program", 16)])
+def test_a_program_that_is_alike_is_placed_alike_without_a_search(
+    options: SchedulerOptions,
+) -> None:
     flow = matmul(40, 700, 960, "int8")[0]
     found, known = ordered(flow, chip(), options)
     like = other_names(flow)
@@ -60,7 +62,10 @@ def test_programs_are_alike_whatever_they_multiply_by_but_not_what_they_read() -
         value = builder.read(Rows.of("x", first, (4, 1)))
         made = builder.compute((value,), Operation("multiply", (0, -1), "float32", by))
         builder.write(made, Rows.of("y", 0, (4, 1)))
-        tensors = {"x": Tensor("x", 8, dtype, "input"), "y": Tensor("y", 4, "float32", "output")}
+        tensors = {
+            "x": VectorTensor("x", 8, dtype, "input"),
+            "y": VectorTensor("y", 4, "float32", "output"),
+        }
         return Dataflow("scaled", tensors, (builder.chain(),))
 
     assert likeness(scaled(2.0)) == likeness(scaled(3.0))

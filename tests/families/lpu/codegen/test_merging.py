@@ -13,7 +13,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Dataflow,
     Operation,
     Rows,
-    Tensor,
+    VectorTensor,
 )
 from tilesmith.families.lpu.codegen.scheduling.rewriting.simplifying import simplified
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
@@ -41,9 +41,9 @@ def whole(tensor: str) -> Rows:
 
 def program(*chains: Chain) -> Dataflow:
     tensors = [
-        Tensor("x", ROWS, "int32", "input"), Tensor("z", ROWS, "float32", "input"),
-        Tensor("t", ROWS, "float32"), Tensor("u", ROWS, "float32"),
-        Tensor("y", ROWS, "float16", "output"), Tensor("v", ROWS, "float32", "output"),
+        VectorTensor("x", ROWS, "int32", "input"), VectorTensor("z", ROWS, "float32", "input"),
+        VectorTensor("t", ROWS, "float32"), VectorTensor("u", ROWS, "float32"),
+        VectorTensor("y", ROWS, "float16", "output"), VectorTensor("v", ROWS, "float32", "output"),
     ]  # fmt: skip
     used = {
         name
@@ -137,7 +137,7 @@ def test_a_factor_that_several_take_goes_into_the_constants() -> None:
     builder.write(builder.compute(reads, *operations), whole("y"))
     plain = program(builder.chain())
     flow = Dataflow(
-        "program", {**plain.tensors, "s": Tensor("s", 1, "float32", "constant")}, plain.chains
+        "program", {**plain.tensors, "s": VectorTensor("s", 1, "float32", "constant")}, plain.chains
     )
     found = simplified(flow, {"s": scales}.get)
     (step,) = (s for s in found.flow.chains[0].steps if isinstance(s, Compute))

@@ -4,8 +4,8 @@ import pytest
 
 from tests.families.lpu.codegen.chains import chip
 from tilesmith.codegen.programs.structures import default_of
-from tilesmith.families.lpu.codegen.dataflow import Dataflow, Tensor
-from tilesmith.families.lpu.codegen.isa.bursts import Schedule
+from tilesmith.families.lpu.codegen.dataflow import Dataflow, VectorTensor
+from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board
 from tilesmith.families.lpu.codegen.scheduling.resources.memory import Words
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
@@ -14,7 +14,7 @@ from tilesmith.families.lpu.simulator.selected import selected
 from tilesmith.search_space.workloads.workload import Workload
 
 
-def _placed(text: str, **settings: int) -> Schedule:
+def _placed(text: str, **settings: int) -> BurstSchedule:
     machine = chip(**settings)
     workload = Workload.parse(text)
     config = default_of(workload, machine.target)
@@ -56,7 +56,7 @@ def test_a_product_whose_sums_do_not_fit_side_by_side_goes_tile_by_tile() -> Non
 
 def test_a_full_hemisphere_leaves_what_is_new_to_the_other() -> None:
     machine = chip()
-    new = Dataflow("new", {"new": Tensor("new", 1600, "float16")}, ())
+    new = Dataflow("new", {"new": VectorTensor("new", 1600, "float16")}, ())
     board = Board.of(new, machine)
     assert board.side("new", 0, False) == (False,)
     for number in range(machine.half):

@@ -10,16 +10,16 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Operation,
     Read,
     Rows,
-    Tensor,
+    VectorTensor,
 )
-from tilesmith.families.lpu.codegen.isa.bursts import Op, Schedule
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.isa.storage import from_bytes, to_bytes
 from tilesmith.families.lpu.codegen.isa.text import to_text
 from tilesmith.families.lpu.codegen.scheduling import scheduler
 from tilesmith.families.lpu.codegen.scheduling.copies import ClashError, with_copy
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board
-from tilesmith.families.lpu.codegen.scheduling.resources.memory import Memory
-from tilesmith.families.lpu.codegen.scheduling.scheduler import Options, ordered, schedule
+from tilesmith.families.lpu.codegen.scheduling.resources.memory import ChipMemory
+from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, ordered, schedule
 from tilesmith.families.lpu.codegen.verification.checker import check
 from tilesmith.families.lpu.simulator.execution.functional import execute
 from tilesmith.search_space.support.errors import ModelError, NoRoomError
@@ -37,7 +37,7 @@ def test_a_matmul_is_numpy_s(dtype: str, shape: tuple[int, int, int]) -> None:
 
 def test_chains_in_program_order() -> None:
     flow, contents, expected = matmul(40, 320, 960, "int8")
-    placed = schedule(flow, chip(), Options("program"))
+    placed = schedule(flow, chip(), SchedulerOptions("program"))
     check(placed)
     np.testing.assert_array_equal(execute(placed, contents).tensors["y"], expected["y"])
 
@@ -60,14 +60,16 @@ def test_rows_below_zero_are_a_frame_or_zeros() -> None:
     frame = np.full((1, 320), 7, np.int32)
     numbers = np.array([-1, 0, 1, 2, -1, -1, 10, 11, 19, -1])
     tensors = {
-        "x": Tensor("x", 20, "int32", "input"),
-        "f": Tensor("f", 1, "int32", "constant"),
-        "y": Tensor("y", 10, "int32", "output"),
+        "x": VectorTensor("x", 20, "int32", "input"),
+        "f": VectorTensor("f", 1, "int32", "constant"),
+        "y": VectorTensor("y", 10, "int32", "output"),
     }
     b = ChainBuilder("framed", 10)
     parts = b.read(Rows("x", numbers), "f"), b.read(Rows("x", numbers[::-1].copy()))
     b.write(b.compute(parts, Operation("add", (0, 1), "int32")), Rows.of("y", 0, (10, 1)))
-    flow = Dataflow("frames", tensors | {"x": Tensor("x", 20, "int32", "input", copies=2)}, ())
+    flow = Dataflow(
+        "frames", tensors | {"x": VectorTensor("x", 20, "int32", "input", copies=2)}, ()
+    )
     placed = schedule(Dataflow("frames", flow.tensors, (b.chain(),)), chip())
     found = execute(placed, {"x": x, "f": frame}, matching=check(placed)).tensors["y"]
     inside = (numbers >= 0)[:, None]
@@ -79,18 +81,18 @@ def test_rows_below_zero_are_a_frame_or_zeros() -> None:
 def test_bytes_that_several_chains_read_have_several_homes(readers: int, homes: int) -> None:
     x = np.random.default_rng(3).integers(-9, 9, (20, 320)).astype(np.int8)
     rows = (20, 1)
-    tensors = {"x": Tensor("x", 20, "int8", "input"), "t": Tensor("t", 20, "int8")}
+    tensors = {"x": VectorTensor("x", 20, "int8", "input"), "t": VectorTensor("t", 20, "int8")}
     chains = []
     for number in range(1 + readers):
         source, name = ("t", f"y{number}") if number else ("x", "t")
         b = ChainBuilder(f"copy {number}", 20)
         b.write(b.read(Rows.of(source, 0, rows)), Rows.of(name, 0, rows))
         chains.append(b.chain())
-        tensors.setdefault(name, Tensor(name, 20, "int8", "output"))
+        tensors.setdefault(name, VectorTensor(name, 20, "int8", "output"))
     placed = schedule(Dataflow("often", tensors, tuple(chains)), chip())
     found = execute(placed, {"x": x}, matching=check(placed)).tensors
     assert all((found[f"y{number}"] == x).all() for number in range(1, 1 + readers))
-    writes = placed.table[(placed.table["op"] == Op.WRITE) & (placed.table["chain"] == 0)]
+    writes = placed.table[(placed.table["op"] == BurstOp.WRITE) & (placed.table["chain"] == 0)]
     assert len({(row["queue"], row["bank"]) for row in writes}) == homes
 
 
@@ -100,9 +102,9 @@ def test_a_tensor_of_more_blocks_than_slices_is_read_in_any_order() -> None:
     x = np.random.default_rng(2).standard_normal((count, 320)).astype(np.float16)
     order = np.arange(count).reshape(-1, each).T.reshape(-1)
     tensors = {
-        "x": Tensor("x", count, "float16", "input"),
-        "t": Tensor("t", count, "float16", block=each),
-        "y": Tensor("y", count, "float16", "output"),
+        "x": VectorTensor("x", count, "float16", "input"),
+        "t": VectorTensor("t", count, "float16", block=each),
+        "y": VectorTensor("y", count, "float16", "output"),
     }
     first, second = ChainBuilder("blocks", count), ChainBuilder("turns", count)
     first.write(first.read(Rows.of("x", 0, (count, 1))), Rows.of("t", 0, (count, 1)))
@@ -115,7 +117,7 @@ def test_a_tensor_of_more_blocks_than_slices_is_read_in_any_order() -> None:
 
 def test_words_used_before_are_written_when_their_last_reader_is_done() -> None:
     """By each of the chains that write a block, not only by the one that it was placed for."""
-    memory = Memory(chip())
+    memory = ChipMemory(chip())
     (first,), _ = memory.choose([0], 1, 8, True, lambda *_: [(10, 8)], lambda _: 0)
     memory.take([first])
     memory.give([first], 100)
@@ -128,7 +130,9 @@ def test_large_tensors_are_copied_in_blocks_that_find_room() -> None:
     rows = chip().bank_words + 5
     b = ChainBuilder("pass", rows)
     b.write(b.read(Rows.of("x", 0, (rows, 1))), Rows.of("y", 0, (rows, 1)))
-    tensors = {n: Tensor(n, rows, "int8", r, 4096) for n, r in (("x", "input"), ("y", "output"))}
+    tensors = {
+        n: VectorTensor(n, rows, "int8", r, 4096) for n, r in (("x", "input"), ("y", "output"))
+    }
     chain = b.chain()
     board = Board.of(Dataflow("large", tensors, (chain,)), chip())
     copying, reading, name = with_copy(board, chain, ClashError("pass", "x", 0, False), 0)
@@ -143,9 +147,9 @@ def test_constants_come_first_where_temporaries_leave_them_no_room(
 ) -> None:
     """Words that a temporary had are no use to a constant, which is there from the start."""
     flow, contents, expected = matmul(40, 320, 960, "int8")
-    run, tried = scheduler._Scheduler.run, list[Options]()
+    run, tried = scheduler._Scheduler.run, list[SchedulerOptions]()
 
-    def limited(self: scheduler._Scheduler) -> Schedule:
+    def limited(self: scheduler._Scheduler) -> BurstSchedule:
         tried.append(self.options)
         placed = {name for name, _, _ in self.board.homes}
         if "w" not in placed:
@@ -153,7 +157,7 @@ def test_constants_come_first_where_temporaries_leave_them_no_room(
         return run(self)
 
     monkeypatch.setattr(scheduler._Scheduler, "run", limited)
-    placed, again = ordered(flow, chip(), Options())
+    placed, again = ordered(flow, chip(), SchedulerOptions())
     assert [way.constants_first for way in tried] == [False, True]
     np.testing.assert_array_equal(execute(placed, contents).tensors["y"], expected["y"])
     assert to_bytes(ordered(flow, chip(), again)[0]) == to_bytes(placed) and len(tried) == 3
@@ -166,7 +170,7 @@ def test_what_no_order_has_room_for_is_refused_before_any_is_tried(
     small = chip(mem__words=12)
     monkeypatch.setattr(scheduler, "_Scheduler", None)
     with pytest.raises(NoRoomError, match=r"take 1240 words, .* 160 more, and there are 1056"):
-        ordered(flow, small, Options())
+        ordered(flow, small, SchedulerOptions())
 
 
 def test_a_sum_is_read_where_it_lies() -> None:

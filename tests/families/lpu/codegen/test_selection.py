@@ -15,7 +15,7 @@ import pytest
 from tests.families.lpu.codegen.selection_checks import TARGET, check
 from tilesmith.codegen.programs.structures import default_of, lowered, space_of
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.isa.bursts import Op
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.verification.checker import check as prove
 from tilesmith.families.lpu.simulator.selected import selected
@@ -180,7 +180,7 @@ def test_a_chain_reads_the_frame_from_one_home() -> None:
     frame = next(n for n, place in enumerate(made.places) if place.name == "frame")
     homes = defaultdict(set)
     for burst in made:
-        if burst["op"] == Op.READ and burst["tensor"] == frame:
+        if burst["op"] == BurstOp.READ and burst["tensor"] == frame:
             homes[burst["chain"]].add((burst["queue"], burst["bank"], burst["address"]))
     known = {(home,) for r in made.regions if r.tensor == "frame" for (home,) in r.homes}
     assert len(homes) > 100 and all(tuple(used) in known for used in homes.values())

@@ -13,7 +13,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Operation,
     Read,
     Rows,
-    Tensor,
+    VectorTensor,
 )
 from tilesmith.families.lpu.codegen.scheduling.rewriting.simplifying import simplified
 from tilesmith.families.lpu.simulator.execution.arithmetic import computed
@@ -34,10 +34,10 @@ def contents() -> dict[str, np.ndarray]:
 def program(*operations: Operation) -> Dataflow:
     """Three operands (whole sums, bytes, a row of scales), and an expression of them."""
     tensors = {
-        "sums": Tensor("sums", ROWS, "int32", "input"),
-        "other": Tensor("other", ROWS, "uint8", "input"),
-        "scales": Tensor("scales", 1, "float32", "constant"),
-        "out": Tensor("out", ROWS, operations[-1].dtype, "output"),
+        "sums": VectorTensor("sums", ROWS, "int32", "input"),
+        "other": VectorTensor("other", ROWS, "uint8", "input"),
+        "scales": VectorTensor("scales", 1, "float32", "constant"),
+        "out": VectorTensor("out", ROWS, operations[-1].dtype, "output"),
     }
     builder = ChainBuilder("expression", ROWS)
     inputs = [

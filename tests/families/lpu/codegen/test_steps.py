@@ -17,22 +17,22 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Operation,
     Receive,
     Rows,
-    Tensor,
+    VectorTensor,
 )
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.verification.checker import check
-from tilesmith.families.lpu.simulator.execution.functional import Played, execute
+from tilesmith.families.lpu.simulator.execution.functional import ChipRun, execute
 from tilesmith.search_space.support.errors import InputError, NoRoomError, VerificationError
 
 RNG = np.random.default_rng(3)
 
 
 def played(
-    tensors: Sequence[Tensor],
+    tensors: Sequence[VectorTensor],
     chains: Sequence[Chain],
     received: dict[int, list[Any]] | None = None,
     **contents: NDArray[Any],
-) -> Played:
+) -> ChipRun:
     flow = Dataflow("steps", {tensor.name: tensor for tensor in tensors}, tuple(chains))
     placed = schedule(flow, chip())
     return execute(placed, contents, received, check(placed))
@@ -50,9 +50,9 @@ def test_lanes_are_moved() -> None:
         moved = builder.shuffle(kind, builder.read(Rows.of("x", 0, (20, 1))), how.tolist())  # type: ignore[arg-type]
         builder.write(moved, Rows.of(out, 0, (20, 1)))
     tensors = [
-        Tensor("x", 20, "float16", "input"),
-        Tensor("y", 20, "float16", "output"),
-        Tensor("z", 20, "float16", "output"),
+        VectorTensor("x", 20, "float16", "input"),
+        VectorTensor("y", 20, "float16", "output"),
+        VectorTensor("z", 20, "float16", "output"),
     ]
     found = played(tensors, [b.chain(), c.chain()], x=x).tensors
     np.testing.assert_array_equal(found["y"], x[:, lanes])
@@ -67,8 +67,8 @@ def test_sixteen_rows_are_transposed(dtype: str) -> None:
     for j, value in enumerate(b.transpose(rows)):
         b.write(value, Rows.of("y", j, (3, 16)))
     tensors = [
-        Tensor("x", 48, dtype, "input", stripes=16),
-        Tensor("y", 48, dtype, "output", stripes=16),
+        VectorTensor("x", 48, dtype, "input", stripes=16),
+        VectorTensor("y", 48, dtype, "output", stripes=16),
     ]
     found = played(tensors, [b.chain()], x=x).tensors["y"]
     blocks = x.reshape(3, 16, 20, 16)
@@ -81,9 +81,9 @@ def test_rows_are_gathered() -> None:
     picked = b.gather("t", b.read(Rows.of("i", 0, (9, 1))), 40, 10)
     b.write(b.compute((picked,), Operation("negate", (0,), "float16")), Rows.of("y", 0, (9, 1)))
     tensors = [
-        Tensor("t", 50, "float16", "constant"),
-        Tensor("i", 9, "int32", "input"),
-        Tensor("y", 9, "float16", "output"),
+        VectorTensor("t", 50, "float16", "constant"),
+        VectorTensor("i", 9, "int32", "input"),
+        VectorTensor("y", 9, "float16", "output"),
     ]
     found = played(tensors, [b.chain()], t=table, i=index).tensors["y"]
     np.testing.assert_array_equal(found, -table[10 + index[:, 0]])
@@ -106,10 +106,10 @@ def test_products_in_series_and_weights_made_on_the_chip() -> None:
     twice = second.product(second.read(whole), Rows.of("w", 10, (50, 1)), 100, once)
     second.write(twice, Rows.of("y", 0, (12, 1)))
     tensors = [
-        Tensor("x", 12, "int8", "input"),
-        Tensor("w", 64, "int8", "constant"),
-        Tensor("v", 64, "int8"),
-        Tensor("y", 12, "int32", "output"),
+        VectorTensor("x", 12, "int8", "input"),
+        VectorTensor("w", 64, "int8", "constant"),
+        VectorTensor("v", 64, "int8"),
+        VectorTensor("y", 12, "int32", "output"),
     ]
     found = played(tensors, [first.chain(), second.chain()], x=x, w=w).tensors["y"]
     wide = x.astype(np.int64)
@@ -127,9 +127,9 @@ def test_two_products_tap_one_stream() -> None:
         value = b.product(moving, Rows.of("w", 320 * half, (320, 1)), 320)
         b.write(value, Rows.of("y", 30 * half, (30, 1)))
     tensors = [
-        Tensor("x", 30, "int8", "input"),
-        Tensor("w", 640, "int8", "constant"),
-        Tensor("y", 60, "int32", "output", 30),
+        VectorTensor("x", 30, "int8", "input"),
+        VectorTensor("w", 640, "int8", "constant"),
+        VectorTensor("y", 60, "int32", "output", 30),
     ]
     found = played(tensors, [b.chain()], x=x, w=w).tensors["y"]
     expected = x.astype(np.int64) @ w.astype(np.int64).T
@@ -148,9 +148,9 @@ def test_states_change_in_program_order() -> None:
         c.write(c.read(Rows.of("cache", 0, (20, 1))), Rows.of("y", 20 * turn, (20, 1)))
         chains += [b.chain(), c.chain()]
     tensors = [
-        Tensor("x", 4, "float32", "input"),
-        Tensor("cache", 40, "float32", "state"),
-        Tensor("y", 60, "float32", "output", 20),
+        VectorTensor("x", 4, "float32", "input"),
+        VectorTensor("cache", 40, "float32", "state"),
+        VectorTensor("y", 60, "float32", "output", 20),
     ]
     found = played(tensors, chains, x=x, cache=cache).tensors
     expected, parts = cache.copy(), []
@@ -169,9 +169,9 @@ def test_results_go_both_ways() -> None:
     both = c.read(Rows.of("t", 0, (25, 1))), c.read(Rows.of("t", 24, (25, -1)))
     c.write(c.compute(both, Operation("add", (0, 1), "int32")), Rows.of("y", 0, (25, 1)))
     tensors = [
-        Tensor("x", 25, "int32", "input"),
-        Tensor("t", 25, "int32", copies=2),
-        Tensor("y", 25, "int32", "output"),
+        VectorTensor("x", 25, "int32", "input"),
+        VectorTensor("t", 25, "int32", copies=2),
+        VectorTensor("y", 25, "int32", "output"),
     ]
     found = played(tensors, [b.chain(), c.chain()], x=x).tensors["y"]
     np.testing.assert_array_equal(found, np.abs(x) + np.abs(x)[::-1])
@@ -182,7 +182,7 @@ def test_vectors_cross_links() -> None:
     sends, takes = ChainBuilder("send", 6), ChainBuilder("receive", 6, not_before=300)
     sends.send(sends.read(Rows.of("x", 0, (6, 1))), 3)
     takes.write(takes.add(Receive("float16", 12)), Rows.of("y", 0, (6, 1)))
-    tensors = [Tensor("x", 6, "float16", "input"), Tensor("y", 6, "float16", "output")]
+    tensors = [VectorTensor("x", 6, "float16", "input"), VectorTensor("y", 6, "float16", "output")]
     chains = [sends.chain(), takes.chain()]
     found = played(tensors, chains, {12: [x[::-1].copy()]}, x=x)
     np.testing.assert_array_equal(found.sent[3][0], x)
@@ -195,9 +195,12 @@ def test_what_does_not_fit_is_said() -> None:
     b = ChainBuilder("copy", 1)
     b.write(b.read(Rows.of("x", 0, (1, 1))), Rows.of("y", 0, (1, 1)))
     small = chip(mem__words=64)
-    tensors = {"x": Tensor("x", 6000, "int32", "input", 30), "y": Tensor("y", 1, "int32", "output")}
+    tensors = {
+        "x": VectorTensor("x", 6000, "int32", "input", 30),
+        "y": VectorTensor("y", 1, "int32", "output"),
+    }
     schedule(Dataflow("fits", tensors, (b.chain(),)), small)
-    tensors["x"] = Tensor("x", 60, "int32", "input", 60)
+    tensors["x"] = VectorTensor("x", 60, "int32", "input", 60)
     with pytest.raises(NoRoomError, match="a block of 60 rows does not fit a bank of 32 words"):
         schedule(Dataflow("block", tensors, (b.chain(),)), small)
     chains = []
@@ -206,8 +209,8 @@ def test_what_does_not_fit_is_said() -> None:
         c.write(c.read(Rows.of("x", 30 * block, (30, 1))), Rows.of("y", 30 * block, (30, 1)))
         chains.append(c.chain())
     tensors = {
-        "x": Tensor("x", 1800, "int32", "input", 30),
-        "y": Tensor("y", 1800, "int32", "output", 30),
+        "x": VectorTensor("x", 1800, "int32", "input", 30),
+        "y": VectorTensor("y", 1800, "int32", "output", 30),
     }
     with pytest.raises(NoRoomError, match="on several chips") as full:
         schedule(Dataflow("full", tensors, tuple(chains)), small)
@@ -224,9 +227,9 @@ def test_rows_on_one_slice_are_copied_where_a_chain_needs_both() -> None:
     pair = c.read(Rows.of("t", 0, (20, 2))), c.read(Rows.of("t", 1, (20, 2)))
     c.write(c.compute(pair, Operation("add", (0, 1), "int32")), Rows.of("y", 0, (20, 1)))
     tensors = [
-        Tensor("x", 40, "int32", "input"),
-        Tensor("t", 40, "int32"),
-        Tensor("y", 20, "int32", "output"),
+        VectorTensor("x", 40, "int32", "input"),
+        VectorTensor("t", 40, "int32"),
+        VectorTensor("y", 20, "int32", "output"),
     ]
     found = played(tensors, [b.chain(), c.chain()], x=x).tensors["y"]
     np.testing.assert_array_equal(found, np.abs(x)[::2] + np.abs(x)[1::2])

@@ -11,10 +11,16 @@ import pytest
 
 from tests.families.lpu.codegen.chains import chip, matmul
 from tests.families.lpu.codegen.oracle import broken
-from tilesmith.families.lpu.codegen.dataflow import ChainBuilder, Dataflow, Operation, Rows, Tensor
-from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, Op, Schedule
+from tilesmith.families.lpu.codegen.dataflow import (
+    ChainBuilder,
+    Dataflow,
+    Operation,
+    Rows,
+    VectorTensor,
+)
+from tilesmith.families.lpu.codegen.isa.bursts import MEMORY_OPS, BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import reads_of, writes_of
-from tilesmith.families.lpu.codegen.scheduling.resources.memory import Memory, Words
+from tilesmith.families.lpu.codegen.scheduling.resources.memory import ChipMemory, Words
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.codegen.verification.checker import check
 from tilesmith.search_space.support.errors import VerificationError
@@ -22,7 +28,7 @@ from tilesmith.search_space.support.errors import VerificationError
 
 def ways(*lengths: int, rows: int = 30) -> Dataflow:
     """Chains one after another, several such ways beside each other; and a state changed twice."""
-    tensors, chains = [Tensor("s", rows, "int8", "state")], []
+    tensors, chains = [VectorTensor("s", rows, "int8", "state")], []
 
     def step(name: str, source: str, target: str) -> None:
         builder = ChainBuilder(name, rows)
@@ -34,10 +40,10 @@ def ways(*lengths: int, rows: int = 30) -> Dataflow:
     for way, length in enumerate(lengths):
         roles = ("input", *["temporary"] * (length - 1), "output")
         names = [f"{way}.{number}" for number in range(length + 1)]
-        tensors += [Tensor(n, rows, "int8", r) for n, r in zip(names, roles, strict=True)]  # type: ignore[arg-type]
+        tensors += [VectorTensor(n, rows, "int8", r) for n, r in zip(names, roles, strict=True)]  # type: ignore[arg-type]
         for source, target in pairwise(names):
             step(f"to {target}", source, target)
-    tensors += [Tensor(name, rows, "int8", "output") for name in ("before", "after")]
+    tensors += [VectorTensor(name, rows, "int8", "output") for name in ("before", "after")]
     step("first look", "s", "before")
     step("first change", "0.0", "s")
     step("second look", "s", "after")
@@ -54,7 +60,7 @@ def test_bursts_name_the_rows_of_their_chains(flow: Dataflow) -> None:
     for burst in placed:
         if burst["op"] in MEMORY_OPS:
             rows = burst["row"] + np.arange(burst["count"]) * burst["pitch"]
-            key = burst["chain"], placed.places[burst["tensor"]].name, burst["op"] == Op.WRITE
+            key = burst["chain"], placed.places[burst["tensor"]].name, burst["op"] == BurstOp.WRITE
             named[key].update(rows.tolist())
     meant: dict[tuple[int, str, bool], set[int]] = defaultdict(set)
     for number, chain in enumerate(flow.chains):
@@ -67,7 +73,7 @@ def test_bursts_name_the_rows_of_their_chains(flow: Dataflow) -> None:
     assert named == {key: rows for key, rows in meant.items() if key in named}
 
 
-def refusal(found: Schedule) -> str:
+def refusal(found: BurstSchedule) -> str:
     """What the checker says, or ""."""
     try:
         check(found)
@@ -116,13 +122,13 @@ def test_words_given_to_another_chain_while_they_are_read_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By a scheduler that forgets until when words are read, and breaks no other law."""
-    flow, real = ways(24, *[3] * 24), Memory.give
+    flow, real = ways(24, *[3] * 24), ChipMemory.give
     assert refusal(schedule(flow, chip())) == ""
 
-    def early(self: Memory, places: list[Words], cycle: int, sums: bool = False) -> None:
+    def early(self: ChipMemory, places: list[Words], cycle: int, sums: bool = False) -> None:
         real(self, places, 1, sums)
 
-    monkeypatch.setattr(Memory, "give", early)
+    monkeypatch.setattr(ChipMemory, "give", early)
     found = schedule(flow, chip())
     assert "another value" in broken(found)
     sentence = (

@@ -6,7 +6,13 @@ import pytest
 
 from tests.families.lpu.codegen.chains import chip, matmul
 from tilesmith.codegen.programs.structures import default_of
-from tilesmith.families.lpu.codegen.dataflow import ChainBuilder, Dataflow, Operation, Rows, Tensor
+from tilesmith.families.lpu.codegen.dataflow import (
+    ChainBuilder,
+    Dataflow,
+    Operation,
+    Rows,
+    VectorTensor,
+)
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
 from tilesmith.families.lpu.simulator.analytical import estimate
 from tilesmith.families.lpu.simulator.selected import selected
@@ -38,9 +44,9 @@ def test_a_follower_reads_a_block_behind_and_weights_wait_for_all_rows() -> None
 
     def flow(block: int, multiplied: bool) -> Dataflow:
         tensors = [
-            Tensor("x", rows, "int8", "input"),
-            Tensor("t", rows, "int8", block=block),
-            Tensor("y", rows, "int32" if multiplied else "int8", "output"),
+            VectorTensor("x", rows, "int8", "input"),
+            VectorTensor("t", rows, "int8", block=block),
+            VectorTensor("y", rows, "int32" if multiplied else "int8", "output"),
         ]
         every = {name: Rows.of(name, 0, (rows, 1)) for name in "xty"}
         first, second = ChainBuilder("first", rows), ChainBuilder("second", rows)

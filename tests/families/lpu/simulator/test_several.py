@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from tilesmith.command_line import command_line as main
 from tilesmith.families.lpu.codegen.exchange import Kind
-from tilesmith.families.lpu.codegen.fabric import Fabric, check_links
-from tilesmith.families.lpu.codegen.isa.bursts import Op
+from tilesmith.families.lpu.codegen.fabric import ChipFabric, check_links
+from tilesmith.families.lpu.codegen.isa.bursts import BurstOp
 from tilesmith.families.lpu.codegen.selection.layout.images import in_rows
 from tilesmith.families.lpu.codegen.verification.together import Together, check_together
 from tilesmith.families.lpu.simulator.execution.several import collective, execute_together, node_of
@@ -83,9 +83,9 @@ def test_what_comes_is_received_in_that_very_cycle() -> None:
     with pytest.raises(VerificationError, match=r"is received in cycle 5..; it comes in cycle 5.."):
         check_together(replace(made, flight=FLIGHT - 1))
     table = made.schedule.table
-    fewer = replace(made.schedule, table=table[table["op"] != Op.SEND])
+    fewer = replace(made.schedule, table=table[table["op"] != BurstOp.SEND])
     with pytest.raises(VerificationError, match="0 vectors are sent to link 0 and 2 received"):
-        check_together(Together(fewer, Fabric((4,)), FLIGHT))
+        check_together(Together(fewer, ChipFabric((4,)), FLIGHT))
 
 
 @pytest.mark.parametrize(("split", "chips"), [("columns", 2), ("columns", 8), ("rows", 4)])
@@ -152,7 +152,7 @@ def test_chips_with_all_weights_and_some_rows_send_nothing() -> None:
         np.testing.assert_array_equal(
             left.tensors[names[-1]], in_rows((16, 640), "float16", wanted.astype(np.float16))
         )
-    assert not (made.schedule.table["op"] == Op.SEND).any()
+    assert not (made.schedule.table["op"] == BurstOp.SEND).any()
 
 
 def test_what_is_not_linked_or_does_not_divide_is_said() -> None:

@@ -12,7 +12,7 @@ from tests.conformance.template_checks import random_inputs
 from tests.families.trainium.codegen.random_kernels import F, P, unfinished
 from tilesmith.codegen.programs.structures import default_of, inside_of, space_of
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.simulator.estimation.roofline import compulsory_bytes
 from tilesmith.families.trainium.simulator.execution.functional import execute
 from tilesmith.families.trainium.simulator.family import instruction_stream
@@ -79,7 +79,7 @@ def test_pairs_of_heads_are_turned_at_once():
         config = Config.of({**default, "turn": turn, "pair": pair, **more})
         assert config in space
         stream = instruction_stream(HEADS, TARGET, config)
-        turned[turn, pair] = int((stream.rows["op"] == Op.TRANSPOSE).sum())
+        turned[turn, pair] = int((stream.rows["op"] == Opcode.TRANSPOSE).sum())
     assert turned == {("scores", 2): 12, ("scores", 1): 24, ("powers", 2): 12 + 12}
 
 
@@ -87,11 +87,11 @@ def test_any_engine_named_may_take_a_copy():
     default = default_of(HEADS, TARGET)
     assert "|" in default.text("keys")
     stream = instruction_stream(HEADS, TARGET, Config.of({**default, "keys": "scalar|vector"}))
-    copies = stream.rows["queue"][stream.rows["op"] == Op.COPY]
+    copies = stream.rows["queue"][stream.rows["op"] == Opcode.COPY]
     assert set(copies.tolist()) <= {ENGINES.index("scalar"), ENGINES.index("vector")}
     for engine in ("scalar", "vector"):
         stream = instruction_stream(HEADS, TARGET, Config.of({**default, "keys": engine}))
-        copies = stream.rows["queue"][stream.rows["op"] == Op.COPY]
+        copies = stream.rows["queue"][stream.rows["op"] == Opcode.COPY]
         assert set(copies.tolist()) == {ENGINES.index(engine)}
 
 

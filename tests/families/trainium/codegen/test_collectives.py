@@ -10,11 +10,11 @@ import pytest
 
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Opcode
 from tilesmith.families.trainium.codegen.isa.storage import from_bytes, to_bytes
 from tilesmith.families.trainium.codegen.isa.text import to_text
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
-from tilesmith.families.trainium.codegen.linking.draft import Part, Range
+from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range
 from tilesmith.families.trainium.codegen.linking.linker import link
 from tilesmith.families.trainium.codegen.linking.residency import Policy
 from tilesmith.families.trainium.codegen.timing.dependences import with_semaphores
@@ -199,7 +199,7 @@ def test_a_perceptron_in_columns_and_rows_over_four_cores() -> None:
     together = timeline_many(found, MESH).makespan
     alone = timeline(kernels((0,), lambda k, _: mlp(k, 0, blocks))[0].finish())
     assert alone.makespan == pytest.approx(together), "all cores do the same: none waits"
-    rows = found[0].rows["op"] == Op.COLLECTIVE
+    rows = found[0].rows["op"] == Opcode.COLLECTIVE
     computing = alone.end[~rows].max()
     hidden = computing + blocks * reduce - together
     assert hidden > 0.6 * computing, "the next block is computed while this one is summed"
@@ -227,7 +227,7 @@ def test_data_orders_collectives_and_the_rest() -> None:
         kernel.store(y, tile)
 
     stream = streams(FOUR, write)[0]
-    row = int(np.flatnonzero(stream.rows["op"] == Op.COLLECTIVE)[0])
+    row = int(np.flatnonzero(stream.rows["op"] == Opcode.COLLECTIVE)[0])
     assert stream[row].waits and any(row in i.waits for i in stream)
     played = timeline(stream)
     assert played.start[row] >= played.end[row - 1]
@@ -237,7 +237,7 @@ def test_data_orders_collectives_and_the_rest() -> None:
     kernel.all_reduce(first, kernel._tensor("i", (8, 4), "float32", "input"), FOUR)
     kernel.all_reduce(second, kernel._tensor("j", (8, 4), "float32", "input"), (0, 1))
     moved = kernel.finish(schedule=True)
-    mine = moved.rows["op"] == Op.COLLECTIVE
+    mine = moved.rows["op"] == Opcode.COLLECTIVE
     assert list(moved.rows["function2"][mine]) == [0, 0, 1]
 
 
@@ -250,7 +250,7 @@ def test_loads_wait_for_the_dma_engines_that_a_collective_takes() -> None:
 
     def loaded(size: int) -> float:
         stream = streams((0,), lambda kernel, core: write(kernel, core, size))[0]
-        return float(timeline(stream).end[stream.rows["op"] == Op.LOAD].max())
+        return float(timeline(stream).end[stream.rows["op"] == Opcode.LOAD].max())
 
     taken = collective_cost(MESH, "all_reduce", 128 * 4096 * 4, FOUR).engine_s * 1e9
     little = collective_cost(MESH, "all_reduce", 128 * 4, FOUR).engine_s * 1e9
@@ -334,9 +334,9 @@ def test_linked_programs_keep_their_collectives() -> None:
             kernel.all_reduce(y, x, (2, 3))
 
         parts = [
-            Part("product", kernel_of[product], (places["a"], places["b"], places["part"])),
-            Part("sum", streams((core,), middle)[core], (places["part"], places["sum"])),
-            Part("after", kernel_of[after], (places["sum"], places["y"])),
+            KernelDraft("product", kernel_of[product], (places["a"], places["b"], places["part"])),
+            KernelDraft("sum", streams((core,), middle)[core], (places["part"], places["sum"])),
+            KernelDraft("after", kernel_of[after], (places["sum"], places["y"])),
         ]
         linked = link("whole", parts, Core.of(MESH.target), (places["y"],), Policy())
         memory = np.zeros(offset, dtype=np.uint8)

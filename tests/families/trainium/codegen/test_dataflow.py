@@ -288,18 +288,18 @@ def test_results_may_move_to_another_quarter(kernel):
 
 
 def test_what_is_given_and_wanted_by_bytes(kernel):
-    from tilesmith.families.trainium.codegen.isa.verification import Span
+    from tilesmith.families.trainium.codegen.isa.verification import ByteSpan
 
     spill, tile = kernel.temporary("spill", (256, 64)), kernel.sbuf((128, 64))
     kernel.load(tile, spill[:128])
     kernel.store(spill[128:], tile)
     draft, half = kernel.draft(), 128 * 64 * 4
-    verify_dataflow(draft, [Span(0, 0, half)], [Span(0, half, 2 * half)])
+    verify_dataflow(draft, [ByteSpan(0, 0, half)], [ByteSpan(0, half, 2 * half)])
     with pytest.raises(VerificationError, match="reads 'spill' at byte 4, which nothing has sto"):
-        verify_dataflow(draft, [Span(0, 0, 4), Span(0, 8, half)])
-    late = [Span(0, half - 256, 2 * half)]
+        verify_dataflow(draft, [ByteSpan(0, 0, 4), ByteSpan(0, 8, half)])
+    late = [ByteSpan(0, half - 256, 2 * half)]
     with pytest.raises(VerificationError, match=r"stored element \[127, 0\] of 'spill'"):
-        verify_dataflow(draft, [Span(0, 0, half)], late)
+        verify_dataflow(draft, [ByteSpan(0, 0, half)], late)
 
 
 # -- execution ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilesmith.codegen.programs.structures import default_of, space_of, structure_program
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.selection.from_program import generate
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import split_pipeline
 from tilesmith.families.trainium.codegen.selection.prologue import prepare
@@ -207,8 +207,8 @@ def test_repeated_parts_of_an_epilogue_are_computed_once():
     default = default_of(workload, TARGET)
     stream = instruction_stream(workload, TARGET, Config.of({**default, "bias": "vector"}))
     ops = [instruction.op for instruction in stream]
-    assert ops.count(Op.TENSOR_TENSOR) == 1  # the bias, though gelu reads its sum twice
-    assert ops.count(Op.ACTIVATION) == 1
+    assert ops.count(Opcode.TENSOR_TENSOR) == 1  # the bias, though gelu reads its sum twice
+    assert ops.count(Opcode.ACTIVATION) == 1
 
 
 def test_configuration_that_overflows_sbuf_is_refused():
@@ -330,7 +330,13 @@ def functions_of(text: str) -> list[str]:
     workload = Workload.parse(text)
     config = default_of(workload, TARGET)
     stream = instruction_stream(workload, TARGET, config)
-    kinds = (Op.ACTIVATION, Op.TENSOR_TENSOR, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.REDUCE)
+    kinds = (
+        Opcode.ACTIVATION,
+        Opcode.TENSOR_TENSOR,
+        Opcode.TENSOR_SCALAR,
+        Opcode.SCALAR_TENSOR_TENSOR,
+        Opcode.REDUCE,
+    )
     return [i.op.name for i in stream if i.op in kinds]
 
 

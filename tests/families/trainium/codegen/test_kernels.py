@@ -12,7 +12,7 @@ import published
 import pytest
 from subjects import kernels
 
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.simulator.execution.functional import execute
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.search_space.hardware.target import load_target
@@ -58,7 +58,7 @@ def test_bmm_turns_its_left_operand_once(trn1, normal):
     lhs, rhs = normal(1, 2048, 64), normal(1, 64, 2048)
     stream = kernels.bmm(trn1, 1, 2048, 64, 2048, block=512)
     close(execute(stream, {"lhs": lhs, "rhs": rhs})["out"], lhs @ rhs)
-    assert (stream.rows["op"] == Op.TRANSPOSE).sum() == 2048 // 128
+    assert (stream.rows["op"] == Opcode.TRANSPOSE).sum() == 2048 // 128
     read, _ = published.traffic(stream)
     assert read * 1e6 == rhs.nbytes + lhs.nbytes * (1 + 8 / 4)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tilesmith.codegen.programs.structures import default_of, inside_of, lowered
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Op, Space
+from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Opcode, Space
 from tilesmith.families.trainium.codegen.isa.storage import from_bytes, to_bytes
 from tilesmith.families.trainium.codegen.isa.verification import verify_dataflow
 from tilesmith.families.trainium.codegen.linking import addresses
-from tilesmith.families.trainium.codegen.linking.draft import Part, Range
+from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range
 from tilesmith.families.trainium.codegen.linking.linker import Linked, link
 from tilesmith.families.trainium.codegen.linking.outside import given_spans, wanted_spans
 from tilesmith.families.trainium.codegen.linking.residency import Policy
@@ -77,7 +77,7 @@ class Chain:
                         self.array(place)[:] = rng.standard_normal(tensor.elements) / 5
                 places.append(place)
             last = places[-1]
-            self.parts.append(Part(f"k{number}", stream, tuple(places)))
+            self.parts.append(KernelDraft(f"k{number}", stream, tuple(places)))
         self.result = last
 
     def place(self, elements: int) -> Range:
@@ -141,7 +141,7 @@ def test_a_resident_that_repeats_another_is_no_tensor_of_its_own() -> None:
                     values = rng.standard_normal(tensor.elements).astype(np.float32)
                     memory[last.offset : last.stop] = values.view(np.uint8)
             places.append(last)
-        parts.append(Part(f"k{number}", stream, tuple(places)))
+        parts.append(KernelDraft(f"k{number}", stream, tuple(places)))
     results = {}
     for policy in (None, Policy()):
         program = link("heads", parts, Core.of(TARGET), (last,), policy)
@@ -168,15 +168,17 @@ def test_what_two_kernels_prepare_alike_is_prepared_once() -> None:
                 memory[home.offset : home.stop] = values.view(np.uint8)
             places.append(home)
         results.append(places[-1])
-        parts.append(Part(f"k{number}", stream, tuple(places)))
+        parts.append(KernelDraft(f"k{number}", stream, tuple(places)))
     wanted, found = memory.copy(), memory.copy()
     for part in parts:
         execute_in(part.stream, [wanted[p.offset : p.stop] for p in part.places if p])
     program = link("three", parts, Core.of(TARGET), results, Policy())
     execute_in(program.stream, [found[r.offset : r.stop] for r in program.ranges])
     np.testing.assert_array_equal(found, wanted)
-    counts = {op: int((program.stream.rows["op"] == op).sum()) for op in (Op.TRANSPOSE, Op.MEMSET)}
-    assert counts == {Op.TRANSPOSE: 1, Op.MEMSET: 1}
+    counts = {
+        op: int((program.stream.rows["op"] == op).sum()) for op in (Opcode.TRANSPOSE, Opcode.MEMSET)
+    }
+    assert counts == {Opcode.TRANSPOSE: 1, Opcode.MEMSET: 1}
 
 
 def test_residents_save_exactly_the_traffic_that_is_gone(chain: Chain) -> None:
@@ -326,7 +328,7 @@ def test_tiles_of_neighbours_are_apart(chain: Chain) -> None:
     program = chain.linked(None)
     stream = program.stream
     spans: dict[int, list[tuple[int, int]]] = {}
-    for row in np.flatnonzero(stream.rows["op"] == Op.LOAD):
+    for row in np.flatnonzero(stream.rows["op"] == Opcode.LOAD):
         tile = stream.allocations[stream.accesses["allocation"][stream.rows["out"][row]]]
         assert tile.space == Space.SBUF
         spans.setdefault(int(program.owners[row]), []).append(
@@ -347,7 +349,7 @@ def test_every_store_of_a_linked_program_is_missed(policy):
         wanted_spans(chain.parts, program.ranges, [chain.result]),
     )
     verify_dataflow(program.stream, *spans)
-    stores = np.flatnonzero(program.stream.rows["op"] == Op.STORE)
+    stores = np.flatnonzero(program.stream.rows["op"] == Opcode.STORE)
     assert len(stores)
     for row in stores.tolist():
         rows = {name: np.delete(column, row) for name, column in program.stream.rows.items()}
@@ -367,7 +369,7 @@ def test_tiles_that_fit_nowhere_else_stay_where_the_kernel_alone_has_them(
             nbytes = tensor.elements * to_numpy(tensor.dtype).itemsize
             places.append(Range("arena", offset, nbytes))
             offset += nbytes
-        parts.append(Part(text, stream, tuple(places)))
+        parts.append(KernelDraft(text, stream, tuple(places)))
 
     def full(*_: object) -> dict[int, int]:
         raise CodegenError("no room")

@@ -11,7 +11,7 @@ from tests.conformance.accelerator_checks import TARGET, check
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.families.kit.programs.strides import boxes, cut
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.timing.costs import contiguous_runs, costs
 from tilesmith.families.trainium.simulator.family import instruction_stream, staged_stream
@@ -77,7 +77,7 @@ def test_the_default_transpose_turns_on_the_tensor_engine():
     workload = Workload.parse("transpose shape=512x768 perm=1x0")
     config = default_of(workload, TARGET)
     stream = instruction_stream(workload, TARGET, config)
-    assert int((stream.rows["op"] == Op.TRANSPOSE).sum()) == 4 * 6
+    assert int((stream.rows["op"] == Opcode.TRANSPOSE).sum()) == 4 * 6
     result = simulate(workload, TARGET, config, "timeline")
     assert result.latency_us <= 2 * result.details["roofline_us"]
 
@@ -173,7 +173,7 @@ def test_strided_slices_load_whole_rows(text):
     default = default_of(workload, TARGET)
     assert default["algorithm"] != "direct"
     stream = instruction_stream(workload, TARGET, default)
-    loads = stream.rows["op"] == Op.LOAD
+    loads = stream.rows["op"] == Opcode.LOAD
     assert costs(stream).bytes[loads].sum() >= 0.95 * 4 * np.prod(workload.shape("shape"))
     found = simulate(workload, TARGET, None, "timeline")
     assert found.latency_us <= 3 * found.details["roofline_us"]
@@ -193,5 +193,5 @@ def test_a_large_transfer_is_cut_into_pieces_not_into_rows():
     workload = Workload.parse("pool2d kind=max c=64 h=111 w=111 kh=3 kw=3 stride=2 dtype=bfloat16")
     config = Config.of({"algorithm": "windows", "copies": 2, "rows": 55})
     stream = staged_stream(workload, target, config)
-    loads = stream.rows["op"] == Op.LOAD
+    loads = stream.rows["op"] == Opcode.LOAD
     assert loads.sum() == 2

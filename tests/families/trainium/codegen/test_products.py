@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.conformance.accelerator_checks import check
 from tests.conformance.template_checks import expected, random_inputs
 from tilesmith.codegen.programs.structures import default_of, space_of
-from tilesmith.families.trainium.codegen.isa.instructions import Op, Space
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode, Space
 from tilesmith.families.trainium.codegen.timing.costs import costs
 from tilesmith.families.trainium.simulator.execution.functional import execute
 from tilesmith.families.trainium.simulator.family import instruction_stream
@@ -58,7 +58,7 @@ def test_the_other_operand_moves(stationary, longest):
     workload = Workload.parse("matmul m=300 n=600 k=256 ta=1")
     (config,) = some(workload, TARGET, 0, stationary=stationary, algorithm="tiled")
     stream = instruction_stream(workload, TARGET, config)
-    products = stream.rows["op"] == Op.MATMUL
+    products = stream.rows["op"] == Opcode.MATMUL
     moved = stream.access_elements[stream.rows["in1"][products]]
     held = stream.access_elements[stream.rows["in0"][products]]
     assert moved.max() == min(longest, 512) and held.max() <= 128
@@ -107,7 +107,7 @@ def test_a_bias_that_sums_begin_with_is_loaded_once():
     for engine in ("tensor", "vector"):
         stream = instruction_stream(workload, TARGET, type(usual).of({**usual, "bias": engine}))
         moved[engine] = costs(stream).total_bytes
-        added[engine] = int((stream.rows["op"] == Op.TENSOR_TENSOR).sum())
+        added[engine] = int((stream.rows["op"] == Opcode.TENSOR_TENSOR).sum())
     assert moved["vector"] - moved["tensor"] == 127 * 384 * 2
     assert added == {"tensor": 0, "vector": 1} and usual["bias"] == "tensor"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance.accelerator_checks import check
 from tilesmith.codegen.programs.structures import default_of, space_of
-from tilesmith.families.trainium.codegen.isa.instructions import Op, Space
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode, Space
 from tilesmith.families.trainium.simulator.family import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.config import Config
@@ -55,7 +55,7 @@ def test_no_two_operands_are_in_sbuf_where_one_is_computed(
         names = [
             stream.allocations[n].name if n >= 0 else "" for n in stream.accesses["allocation"]
         ]
-        rows = np.flatnonzero(stream.rows["op"] == Op.TENSOR_TENSOR)
+        rows = np.flatnonzero(stream.rows["op"] == Opcode.TENSOR_TENSOR)
         for a, b in zip(stream.rows["in0"][rows], stream.rows["in1"][rows], strict=True):
             if stream.accesses["count"][a, 1:].prod() > 1 and "temporary" in names[a] + names[b]:
                 assert Space.PSUM in (space[a], space[b])
@@ -99,6 +99,6 @@ def test_powers_are_summed_by_the_engine_that_makes_them(text: str) -> None:
     default = default_of(workload, TARGET)
     check(workload, default, np.random.default_rng(0))
     rows = instruction_stream(workload, TARGET, default).rows
-    summed = (rows["op"] == Op.ACTIVATION) & (rows["out2"] >= 0)
-    reduced = rows["op"] == Op.REDUCE
+    summed = (rows["op"] == Opcode.ACTIVATION) & (rows["out2"] >= 0)
+    reduced = rows["op"] == Opcode.REDUCE
     assert summed.sum() == reduced.sum() > 0

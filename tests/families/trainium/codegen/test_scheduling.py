@@ -17,14 +17,14 @@ from tilesmith.families.trainium.codegen.isa.footprints import footprints
 from tilesmith.families.trainium.codegen.isa.instructions import (
     OPERANDS,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification import verify_synchronisation
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel, pipelined
-from tilesmith.families.trainium.codegen.linking.draft import Draft, Part, Range, concatenate
+from tilesmith.families.trainium.codegen.linking.draft import Draft, KernelDraft, Range, concatenate
 from tilesmith.families.trainium.codegen.linking.spreading import (
-    Held,
+    HeldBytes,
     life,
     spread,
     stands_alone,
@@ -272,7 +272,7 @@ def test_a_copy_goes_to_an_engine_that_is_free() -> None:
     engines, ends = {}, {}
     for movable in (False, True):
         moved = scheduled(stream, Rule(movable=movable))
-        copies = moved.rows["queue"][moved.rows["op"] == Op.COPY]
+        copies = moved.rows["queue"][moved.rows["op"] == Opcode.COPY]
         engines[movable] = {ENGINES[queue] for queue in copies}
         ends[movable] = ending(with_semaphores(moved))
     assert engines[False] == {"vector"} and len(engines[True]) > 1
@@ -327,7 +327,7 @@ def drafted(stream: InstructionStream) -> Draft:
     for tensor in stream.tensors:
         ranges.append(Range("arena", offset, 4 * tensor.elements))
         offset += 4 * tensor.elements
-    return concatenate("draft", [Part("k", stream, tuple(ranges))], CORE)
+    return concatenate("draft", [KernelDraft("k", stream, tuple(ranges))], CORE)
 
 
 def test_engines_take_turns_and_spread_tiles_let_them() -> None:
@@ -357,7 +357,10 @@ def test_engines_take_turns_and_spread_tiles_let_them() -> None:
 def test_tiles_alive_together_are_apart(seed: int) -> None:
     draft = drafted(unfinished(CORE, seed, 40).draft())
     first, last = life(draft)
-    held = [Held(0, 1 << 12, 0, 30), Held(CORE.sbuf_bytes - 4096, CORE.sbuf_bytes, 10, 10**6)]
+    held = [
+        HeldBytes(0, 1 << 12, 0, 30),
+        HeldBytes(CORE.sbuf_bytes - 4096, CORE.sbuf_bytes, 10, 10**6),
+    ]
     shifts = spread(draft, units(draft, placed(draft)), held)
     spans = {t: (a.offset + shifts[t], a.offset + shifts[t] + a.bytes, a.space)
              for t, a in enumerate(draft.allocations) if t in shifts}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.isa.text import to_text
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.timing.costs import costs
@@ -284,7 +284,7 @@ def test_text_names_what_each_instruction_does(trn1, x):
 
 def test_every_instruction_has_an_engine_and_an_execution(trn1):
     from tilesmith.families.trainium.codegen.isa.instructions import ENGINES_OF
-    from tilesmith.families.trainium.simulator.execution.functional import Machine
+    from tilesmith.families.trainium.simulator.execution.functional import FunctionalCore
 
-    assert set(ENGINES_OF) == set(Op)
-    assert all(hasattr(Machine, op.name.lower()) for op in Op if op != Op.COLLECTIVE)
+    assert set(ENGINES_OF) == set(Opcode)
+    assert all(hasattr(FunctionalCore, op.name.lower()) for op in Opcode if op != Opcode.COLLECTIVE)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.selection.from_program import EMITTERS, generate
 from tilesmith.families.trainium.schedules.building_blocks.machine import INTRINSICS
 from tilesmith.families.trainium.simulator.execution.functional import execute
@@ -52,9 +52,9 @@ ROWS = 16
 """Of a tensor that is picked from, as the specification has it."""
 
 OPERATION = {
-    "memset": Op.MEMSET, "select": Op.SELECT, "tensor.matmul": Op.MATMUL,
-    "tensor.transpose": Op.TRANSPOSE, "dma.gather": Op.GATHER, "dma.load": Op.LOAD,
-    "dma.store": Op.STORE,
+    "memset": Opcode.MEMSET, "select": Opcode.SELECT, "tensor.matmul": Opcode.MATMUL,
+    "tensor.transpose": Opcode.TRANSPOSE, "dma.gather": Opcode.GATHER, "dma.load": Opcode.LOAD,
+    "dma.store": Opcode.STORE,
 }  # fmt: skip
 """What a specification becomes, where it is one operation always."""
 

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from tilesmith.codegen.programs.structures import default_of, space_of, structure_program
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.simulator.estimation.analytical import Analysis
-from tilesmith.families.trainium.simulator.estimation.chains import Chains
+from tilesmith.families.trainium.simulator.estimation.chains import LoopChains
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.program import Loop, walk
 from tilesmith.search_space.spaces.config import Config
@@ -19,7 +19,7 @@ from tilesmith.simulator import judge, measure
 TARGET = load_target("trn1")
 
 
-def chains_of(text: str, **knobs: int) -> Chains:
+def chains_of(text: str, **knobs: int) -> LoopChains:
     """The chains of a workload's default configuration, some knobs changed."""
     workload = Workload.parse(text)
     space = space_of(workload, TARGET)
@@ -29,7 +29,7 @@ def chains_of(text: str, **knobs: int) -> Chains:
     tiles = {name: np.array([n]) for name, n in space.tiles(config).items()}
     analysis.evaluate(tiles, 1)
     loops = [s for s in walk(program.body) if isinstance(s, Loop) and s.kind == "interleaved"]
-    return Chains(analysis, analysis.statement, 1, loops[0], dict(tiles))
+    return LoopChains(analysis, analysis.statement, 1, loops[0], dict(tiles))
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.codegen.programs.structures import space_of
-from tilesmith.families.trainium.codegen.isa.instructions import Op, Space
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode, Space
 from tilesmith.families.trainium.codegen.timing.costs import costs
 from tilesmith.families.trainium.simulator.estimation.features import COLUMNS
 from tilesmith.families.trainium.simulator.family import instruction_stream
@@ -104,9 +104,11 @@ def test_features_count_what_the_stream_does(text):
         stream = instruction_stream(workload, TRN1, config)
         op, moved = stream.rows["op"], costs(stream).bytes
         assert column["bytes"][index] == pytest.approx(moved.sum(), rel=1e-3)
-        assert column["stored"][index] == pytest.approx(moved[op == Op.STORE].sum(), rel=1e-3)
-        assert column["matmuls"][index] == pytest.approx((op == Op.MATMUL).sum(), rel=1e-3)
-        assert column["transposes"][index] == pytest.approx((op == Op.TRANSPOSE).sum(), rel=1e-3)
+        assert column["stored"][index] == pytest.approx(moved[op == Opcode.STORE].sum(), rel=1e-3)
+        assert column["matmuls"][index] == pytest.approx((op == Opcode.MATMUL).sum(), rel=1e-3)
+        assert column["transposes"][index] == pytest.approx(
+            (op == Opcode.TRANSPOSE).sum(), rel=1e-3
+        )
         tensor = costs(stream).issue[stream.rows["queue"] == 0].sum()
         assert column["tensor"][index] == pytest.approx(tensor, rel=1e-3)
         space = {s: [a for a in stream.allocations if a.space == s] for s in Space}

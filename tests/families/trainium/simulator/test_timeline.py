@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.families.trainium.codegen.random_kernels import random_kernel
 from tilesmith.families.trainium.codegen.isa.core import DMA_QUEUES, ENGINES, Core
-from tilesmith.families.trainium.codegen.isa.instructions import Op
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.isa.verification import verify_synchronisation
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.timing import dependences, ordering
@@ -70,7 +70,7 @@ def test_grant_order_keeps_queues_in_order_and_the_program_correct(seed):
         assert (np.diff(positions) > 0).all()
     verify_synchronisation(stream)
     moved = timeline(stream).costs.bytes
-    assert moved[stream.rows["op"] == Op.STORE].sum() >= 8 * 128 * 256 * 4
+    assert moved[stream.rows["op"] == Opcode.STORE].sum() >= 8 * 128 * 256 * 4
 
 
 @given(seeds)
@@ -119,7 +119,7 @@ def test_one_matmul_tile_takes_512_cycles(trn1):
     for i in range(8):
         kernel.matmul(total, tile[:, :128], tile[:, 128:], accumulate=i > 0)
     played = timeline(kernel.finish())
-    starts = played.start[played.stream.rows["op"] == Op.MATMUL]
+    starts = played.start[played.stream.rows["op"] == Opcode.MATMUL]
     assert np.diff(starts) == pytest.approx(512 / 2.8)
     assert pytest.approx(91.75, abs=0.01) == 2 * 128 * 128 * 512 / (512 / 2.8) / 1e3
 
@@ -132,7 +132,7 @@ def test_two_fp8_values_a_row_double_the_peak_of_trainium2(trn2):
     for i in range(8):
         kernel.matmul_double_row(total, tile[:, :, :128], tile[:, :, 128:], accumulate=i > 0)
     played = timeline(kernel.finish())
-    steps = np.diff(played.start[played.stream.rows["op"] == Op.MATMUL])
+    steps = np.diff(played.start[played.stream.rows["op"] == Opcode.MATMUL])
     assert played.costs.flops[-1] / steps[-1] / 1e3 == pytest.approx(158, rel=0.01)
 
 

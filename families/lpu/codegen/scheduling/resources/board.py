@@ -21,12 +21,12 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Product,
     Read,
     Rows,
-    Tensor,
+    VectorTensor,
     Write,
 )
-from tilesmith.families.lpu.codegen.scheduling.resources.calendars import Line, Streams
+from tilesmith.families.lpu.codegen.scheduling.resources.calendars import BusyIntervals, Streams
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import read_parts
-from tilesmith.families.lpu.codegen.scheduling.resources.memory import Memory, Words
+from tilesmith.families.lpu.codegen.scheduling.resources.memory import ChipMemory, Words
 from tilesmith.search_space.support.errors import NoRoomError
 
 Block = tuple[str, int]
@@ -49,7 +49,7 @@ class _Layout:
         loaded: constants that are loaded into MXM: a few cycles at a time, of many slices at once.
     """
 
-    tensor: Tensor
+    tensor: VectorTensor
     block: int
     stripes: int
     multiplied: bool
@@ -88,13 +88,15 @@ class Board:
 
     chip: Chip
     layouts: dict[str, _Layout]
-    memory: Memory
+    memory: ChipMemory
     streams: Streams
     partners: dict[Block, set[Block]]
     planes: list[Plane] = field(default_factory=lambda: [Plane() for _ in range(4)])
-    alus: list[Line] = field(default_factory=list)
-    sxm: dict[tuple[bool, str], list[Line]] = field(default_factory=dict)
-    links: dict[tuple[int, bool], Line] = field(default_factory=lambda: defaultdict(Line))
+    alus: list[BusyIntervals] = field(default_factory=list)
+    sxm: dict[tuple[bool, str], list[BusyIntervals]] = field(default_factory=dict)
+    links: dict[tuple[int, bool], BusyIntervals] = field(
+        default_factory=lambda: defaultdict(BusyIntervals)
+    )
     homes: dict[tuple[str, int, bool], list[Homes]] = field(default_factory=dict)
     homes_held: list[int] = field(default_factory=lambda: [0, 0])
     sides: dict[Block, bool] = field(default_factory=dict)
@@ -109,11 +111,11 @@ class Board:
             NoRoomError: a block is larger than a bank.
         """
         layouts = layouts_of(flow, chip)
-        board = cls(chip, layouts, Memory(chip), Streams(chip.streams, chip.mxm_place), {})
-        board.alus = [Line() for _ in range(chip.alus)]
+        board = cls(chip, layouts, ChipMemory(chip), Streams(chip.streams, chip.mxm_place), {})
+        board.alus = [BusyIntervals() for _ in range(chip.alus)]
         for east in (False, True):
             for kind, count in zip(SXM_KINDS, chip.sxm, strict=True):
-                board.sxm[east, kind] = [Line() for _ in range(count)]
+                board.sxm[east, kind] = [BusyIntervals() for _ in range(count)]
         board.partners = _partners(flow, layouts)
         for name in _written(flow):
             board.ready[name] = np.zeros(layouts[name].tensor.rows, np.int64)
@@ -233,7 +235,7 @@ LEAST_ROWS, SLICES_A_TENSOR, MOST_CUTS = 32, 8, 4
 """Temporaries are cut into blocks of so many rows at least, on so many slices at most."""
 
 
-def cut_for_chasing(tensor: Tensor, stripes: int) -> int:
+def cut_for_chasing(tensor: VectorTensor, stripes: int) -> int:
     """Rows a block of a tensor that says nothing of it: a bank is not read while it is written, so
     that who reads a temporary follows its writer by one block."""
     if tensor.role != "temporary" or stripes > 1:

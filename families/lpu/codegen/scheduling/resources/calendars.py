@@ -1,9 +1,9 @@
 """When resources are taken: intervals of cycles, kept sorted and apart.
 
-A port, an ALU or a queue is a `Line`. A stream is one line for every stretch of positions between
-`BOUNDS`: a token at position p in cycle t stands for all its way by tau = t - p (eastward) or t + p
-(westward), so that a burst takes an interval of tau on the stretches it passes. (The laws are
-finer: they look at every cell.)
+A port, an ALU or a queue is a `BusyIntervals`. A stream is one line for every stretch of positions
+between `BOUNDS`: a token at position p in cycle t stands for all its way by tau = t - p (eastward)
+or t + p (westward), so that a burst takes an interval of tau on the stretches it passes. (The laws
+are finer: they look at every cell.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STRETCHES = 5
 """West outer, west inner, the middle (VXM), east inner, east outer."""
 
 
-class Line:
+class BusyIntervals:
     """Intervals [start, end) in which one thing is taken."""
 
     __slots__ = ("ends", "starts")
@@ -64,7 +64,7 @@ class Line:
 
 
 def any_of(
-    lines: Sequence[Line], start: int, length: int, count: int, without: Iterable[int] = ()
+    lines: Sequence[BusyIntervals], start: int, length: int, count: int, without: Iterable[int] = ()
 ) -> tuple[list[int], int]:
     """The first `count` lines that are free, and `start`; or none, and a later start to try."""
     numbers: list[int] = []
@@ -96,7 +96,7 @@ class Streams:
         self.each_way, self.edge = each_way, edge
         self.middle = (edge + 1) // 2
         self.lines = [
-            [[Line() for _ in range(STRETCHES)] for _ in range(each_way)] for _ in range(2)
+            [[BusyIntervals() for _ in range(STRETCHES)] for _ in range(each_way)] for _ in range(2)
         ]
 
     def stretch(self, place: int) -> int:

@@ -15,7 +15,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Read,
     Receive,
     Rows,
-    Tensor,
+    VectorTensor,
     Write,
 )
 
@@ -52,7 +52,7 @@ def writes_of(chain: Chain) -> list[tuple[str, Ints]]:
     return [(s.rows.tensor, s.rows.numbers) for s in chain.steps if isinstance(s, Write)]
 
 
-def groups_of(tensor: Tensor, rows: Ints) -> Ints:
+def groups_of(tensor: VectorTensor, rows: Ints) -> Ints:
     """Rows with those that turned chains take in their place on other chips."""
     if tensor.parts == 1:
         return rows

@@ -2,7 +2,7 @@
 
 A slice reads one word and writes one word a cycle, of different banks: an access takes the slice's
 port of its kind and the bank. Blocks of tensors are placed when the first chain that touches them
-is (`Memory.choose`), on slices whose ports are free at that time; words of a temporary that was
+is (`ChipMemory.choose`), on slices whose ports are free at that time; words of a temporary that was
 read for the last time are used again by writes after that.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.scheduling.resources.calendars import Line
+from tilesmith.families.lpu.codegen.scheduling.resources.calendars import BusyIntervals
 
 NEVER = 1 << 60
 
@@ -35,7 +35,7 @@ class _Bank:
     """Free stretches of a bank: (address, words, cycle from which they may be written)."""
 
     free: list[tuple[int, int, int]]
-    line: Line = field(default_factory=Line)
+    line: BusyIntervals = field(default_factory=BusyIntervals)
 
     def fits(self, words: int, cycle: int) -> int:
         """Which stretch takes so many words at a cycle, rather one used before; -1 for none.
@@ -87,7 +87,7 @@ def _joined(free: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return stretches
 
 
-def _both_free(port: Line, bank: Line, start: int, length: int) -> int:
+def _both_free(port: BusyIntervals, bank: BusyIntervals, start: int, length: int) -> int:
     """The first cycle from `start` on from which a port and a bank are free."""
     while True:
         free = bank.next_free(port.next_free(start, length), length)
@@ -96,12 +96,12 @@ def _both_free(port: Line, bank: Line, start: int, length: int) -> int:
         start = free
 
 
-class Memory:
+class ChipMemory:
     """See the module's docstring."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
-        self.ports = [[Line() for _ in range(chip.slices)] for _ in range(2)]
+        self.ports = [[BusyIntervals() for _ in range(chip.slices)] for _ in range(2)]
         self.banks = [
             [_Bank([(0, chip.bank_words, 0)]) for _ in range(2)] for _ in range(chip.slices)
         ]

@@ -14,7 +14,7 @@ import numpy as np
 from tilesmith.families.lpu.codegen.dataflow import Ints
 
 
-class Piece(NamedTuple):
+class WordPiece(NamedTuple):
     """Vectors first, first + every, ... of a chain are words `word`, `word + step`, ... ."""
 
     first: int
@@ -31,7 +31,9 @@ class Piece(NamedTuple):
         return (self.length - 1) * self.every + 1
 
 
-def pieces(rows: Ints, block: int, stripes: int, vectors: Ints | None = None) -> tuple[Piece, ...]:
+def pieces(
+    rows: Ints, block: int, stripes: int, vectors: Ints | None = None
+) -> tuple[WordPiece, ...]:
     """Cut rows into pieces. (Chains of equal layers, and a chain that is looked at several times,
     have the same rows: what was cut is kept.)
 
@@ -46,13 +48,15 @@ def pieces(rows: Ints, block: int, stripes: int, vectors: Ints | None = None) ->
 
 
 @lru_cache(maxsize=1 << 14)
-def _pieces(numbers: bytes, block: int, stripes: int, vectors: bytes | None) -> tuple[Piece, ...]:
+def _pieces(
+    numbers: bytes, block: int, stripes: int, vectors: bytes | None
+) -> tuple[WordPiece, ...]:
     rows: Ints = np.frombuffer(numbers, np.int64)
     turns: Ints = np.arange(len(rows)) if vectors is None else np.frombuffer(vectors, np.int64)
     blocks, inside = np.divmod(rows, block)
     words, lanes = np.divmod(inside, stripes)
     keys = blocks * stripes + lanes
-    pieces: list[Piece] = []
+    pieces: list[WordPiece] = []
     first = keys[0]
     groups = [np.arange(len(rows))]
     if (keys != first).any():
@@ -61,7 +65,9 @@ def _pieces(numbers: bytes, block: int, stripes: int, vectors: bytes | None) -> 
     for group in groups:
         key = int(keys[group[0]])
         at = divmod(key, stripes)
-        pieces += [Piece(w, n, e, *at, a, s) for w, n, e, a, s in runs(turns[group], words[group])]
+        pieces += [
+            WordPiece(w, n, e, *at, a, s) for w, n, e, a, s in runs(turns[group], words[group])
+        ]
     return tuple(sorted(pieces))
 
 

@@ -24,6 +24,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     DTYPES,
     MOST_OPERATIONS,
     Chain,
+    ChainValue,
     Compute,
     Operation,
     Product,
@@ -31,8 +32,7 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Receive,
     Send,
     Step,
-    Tensor,
-    Value,
+    VectorTensor,
     Write,
     inputs_of,
     types_of,
@@ -49,7 +49,7 @@ MORE = 4
 
 
 def merged(
-    tensors: Mapping[str, Tensor], chains: Sequence[Chain], shorten: Callable[[Chain], Chain]
+    tensors: Mapping[str, VectorTensor], chains: Sequence[Chain], shorten: Callable[[Chain], Chain]
 ) -> list[tuple[int, Chain]]:
     """A program's chains, some joined with one before them.
 
@@ -123,7 +123,9 @@ def _pairs(name: str, chains: Mapping[int, Chain]) -> list[tuple[int, int]]:
     return [(first, second) for first, second in pairs if first < second]
 
 
-def _joined(tensors: Mapping[str, Tensor], name: str, first: Chain, second: Chain) -> Chain | None:
+def _joined(
+    tensors: Mapping[str, VectorTensor], name: str, first: Chain, second: Chain
+) -> Chain | None:
     """Two chains as one; None if the second is more than an expression and what it writes, or the
     expression would have too many operations or operands."""
     *before, write = first.steps
@@ -137,12 +139,12 @@ def _joined(tensors: Mapping[str, Tensor], name: str, first: Chain, second: Chai
         return None
     (expression,) = computes
     own = [n for n, s in enumerate(second.steps) if isinstance(s, Read) and s.rows.tensor == name]
-    whole = Value(own[0])
+    whole = ChainValue(own[0])
     takers = [s for s in second.steps if whole in inputs_of(s)]
     if len(own) != 1 or takers != [expression] or not _of_a_unit(before, write.value):
         return None
     shift = len(before)
-    moved = {v: Value(v.step + shift, v.output) for s in second.steps for v in inputs_of(s)}
+    moved = {v: ChainValue(v.step + shift, v.output) for s in second.steps for v in inputs_of(s)}
     moved[whole] = write.value
     steps = [*before, *(renamed(step, moved) for step in second.steps)]
     return _expression(tensors, replace(first, steps=tuple(steps)), write.value)
@@ -152,14 +154,16 @@ def _writes(chain: Chain) -> int:
     return sum(isinstance(step, Write) for step in chain.steps)
 
 
-def _of_a_unit(steps: Sequence[Step], value: Value) -> bool:
+def _of_a_unit(steps: Sequence[Step], value: ChainValue) -> bool:
     """Whether a value comes from MXM, or from an expression that nobody else reads."""
     step = steps[value.step]
     alone = not any(value in inputs_of(other) for other in steps)
     return alone and isinstance(step, Product | Compute)
 
 
-def _expression(tensors: Mapping[str, Tensor], chain: Chain, value: Value) -> Chain | None:
+def _expression(
+    tensors: Mapping[str, VectorTensor], chain: Chain, value: ChainValue
+) -> Chain | None:
     """A chain whose expression takes `value` from another expression, as one expression."""
     place, step = next((n, s) for n, s in enumerate(chain.steps) if value in inputs_of(s))
     before = chain.steps[value.step]
@@ -203,6 +207,8 @@ def _without(steps: Sequence[Step], number: int) -> list[Step]:
     """Steps but for one that nothing reads."""
     kept = [*steps[:number], *steps[number + 1 :]]
     moved = {
-        v: Value(v.step - (v.step > number), v.output) for step in kept for v in inputs_of(step)
+        v: ChainValue(v.step - (v.step > number), v.output)
+        for step in kept
+        for v in inputs_of(step)
     }
     return [renamed(step, moved) for step in kept]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tilesmith.families.lpu.codegen.dataflow import (
     SUPERLANE,
     Chain,
+    ChainValue,
     Compute,
     Gather,
     Operation,
@@ -17,9 +18,8 @@ from tilesmith.families.lpu.codegen.dataflow import (
     Send,
     Shuffle,
     Step,
-    Tensor,
     Transpose,
-    Value,
+    VectorTensor,
     Write,
     inputs_of,
 )
@@ -28,34 +28,39 @@ ZEROS = "zeros."
 """Tensors, one a type, that rows below zero are read from where nothing else is named."""
 
 
-def zeros_of(chains: tuple[Chain, ...]) -> dict[str, Tensor]:
+def zeros_of(chains: tuple[Chain, ...]) -> dict[str, VectorTensor]:
     """Rows of zeros that chains read."""
     reads = (step for chain in chains for step in chain.steps if isinstance(step, Read))
     names = sorted({step.frame for step in reads if step.frame.startswith(ZEROS)})
-    return {name: Tensor(name, 1, name.removeprefix(ZEROS), copies=2, zeros=True) for name in names}
+    return {
+        name: VectorTensor(name, 1, name.removeprefix(ZEROS), copies=2, zeros=True)
+        for name in names
+    }
 
 
-def normalised(chain: Chain, types: dict[Value, str]) -> Chain:
+def normalised(chain: Chain, types: dict[ChainValue, str]) -> Chain:
     """Rows that are only copied go through VXM, and so does an operand that it gives back."""
     steps: list[Step] = []
-    moved: dict[Value, Value] = {}
+    moved: dict[ChainValue, ChainValue] = {}
     for number, step in enumerate(chain.steps):
         step = renamed(step, moved)
         if isinstance(step, Write) and isinstance(steps[step.value.step], Read | Gather):
             copy = Operation("copy", (0,), types[step_value(chain, number)])
             steps.append(Compute((step.value,), (copy,), (1,)))
-            step = Write(Value(len(steps) - 1), step.rows)
+            step = Write(ChainValue(len(steps) - 1), step.rows)
         elif isinstance(step, Read) and not step.frame and step.rows.numbers.min() < 0:
-            step = replace(step, frame=ZEROS + types[Value(number)])
+            step = replace(step, frame=ZEROS + types[ChainValue(number)])
         elif isinstance(step, Compute):
             step = _given_back(step, [types[value] for value in inputs_of(chain.steps[number])])
         steps.append(step)
         if len(steps) - 1 != number:
-            moved |= {Value(number, o): Value(len(steps) - 1, o) for o in range(SUPERLANE)}
+            moved |= {
+                ChainValue(number, o): ChainValue(len(steps) - 1, o) for o in range(SUPERLANE)
+            }
     return replace(chain, steps=tuple(steps))
 
 
-def step_value(chain: Chain, number: int) -> Value:
+def step_value(chain: Chain, number: int) -> ChainValue:
     """What a step with one operand takes."""
     return inputs_of(chain.steps[number])[0]
 
@@ -72,12 +77,12 @@ def _given_back(step: Compute, types: list[str]) -> Compute:
     return Compute(step.inputs, tuple(operations), tuple(outputs))
 
 
-def renamed(step: Step, moved: dict[Value, Value]) -> Step:
+def renamed(step: Step, moved: dict[ChainValue, ChainValue]) -> Step:
     """A step whose operands stand elsewhere now."""
     if not any(value in moved for value in inputs_of(step)):
         return step
 
-    def new(value: Value) -> Value:
+    def new(value: ChainValue) -> ChainValue:
         return moved.get(value, value)
 
     match step:

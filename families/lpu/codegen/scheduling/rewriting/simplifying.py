@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 
 from tilesmith.families.lpu.codegen.dataflow import (
     Chain,
+    ChainValue,
     Compute,
     Dataflow,
     Operation,
     Read,
     Rows,
     Step,
-    Tensor,
-    Value,
+    VectorTensor,
     inputs_of,
 )
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import reads_of, writes_of
@@ -90,9 +90,9 @@ def simplified(flow: Dataflow, content: Content, apart: bool = False) -> Simplif
 class _DerivedConstants:
     """Constants that are made of others."""
 
-    known: Mapping[str, Tensor]
+    known: Mapping[str, VectorTensor]
     content: Content
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: dict[str, VectorTensor] = field(default_factory=dict)
     contents: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def rows(self, tensor: str) -> NDArray[Any] | None:
@@ -131,7 +131,7 @@ def _chain(chain: Chain, derived: _DerivedConstants) -> Chain:
 def _behind(steps: list[Step], count: int) -> list[Step]:
     """Steps behind so many new ones, whose values are numbered below zero."""
     moved = {
-        v: Value(count + v.step if v.step >= 0 else -1 - v.step, v.output)
+        v: ChainValue(count + v.step if v.step >= 0 else -1 - v.step, v.output)
         for step in steps
         for v in inputs_of(step)
     }
@@ -144,7 +144,7 @@ def _without_unread(steps: list[Step]) -> tuple[Step, ...]:
     kept = [n for n, step in enumerate(steps) if n in taken or not isinstance(step, Read)]
     places = {old: new for new, old in enumerate(kept)}
     moved = {
-        value: Value(places[value.step], value.output)
+        value: ChainValue(places[value.step], value.output)
         for step in steps
         for value in inputs_of(step)
         if value.step in places
@@ -168,7 +168,7 @@ class _Expression:
     steps: tuple[Step, ...]
     derived: _DerivedConstants
     reads: list[Step]
-    inputs: dict[int, Value] = field(init=False)
+    inputs: dict[int, ChainValue] = field(init=False)
     operations: dict[int, Operation] = field(init=False)
     last: int = field(init=False)
 
@@ -364,7 +364,7 @@ class _Expression:
         assert name is not None, "its content is known"
         self.reads.append(replace(step, rows=Rows(name, step.rows.numbers)))
         operands[place] = NEW + len(self.inputs)
-        self.inputs[operands[place]] = Value(-len(self.reads))
+        self.inputs[operands[place]] = ChainValue(-len(self.reads))
         self.operations[number] = replace(operation, operands=tuple(operands))
 
     def step(self) -> Compute:

@@ -24,12 +24,12 @@ from tilesmith.families.lpu.codegen.dataflow import (
     MOST_OPERATIONS,
     Chain,
     ChainBuilder,
+    ChainValue,
     Compute,
     Dataflow,
     Operation,
     Rows,
-    Tensor,
-    Value,
+    VectorTensor,
 )
 from tilesmith.families.lpu.codegen.selection.graphs.totals import (
     in_pairs,
@@ -41,7 +41,7 @@ from tilesmith.families.lpu.codegen.selection.graphs.vectors import (
     Moved,
     Number,
     Picked,
-    Spread,
+    SpreadNumber,
     Stored,
     Total,
     Vectors,
@@ -81,7 +81,7 @@ class Chains:
         literals: contents of constant tensors that stand in no operand, (rows, `LANES`).
     """
 
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: dict[str, VectorTensor] = field(default_factory=dict)
     literals: dict[str, NDArray[Any]] = field(default_factory=dict)
     chains: list[Chain] = field(default_factory=list)
     names: Counter[str] = field(default_factory=Counter)
@@ -89,12 +89,12 @@ class Chains:
     def dataflow(self, name: str) -> Dataflow:
         return Dataflow(name, self.tensors, tuple(self.chains))
 
-    def temporary(self, name: str, rows: int, dtype: str, places: int = 0) -> Tensor:
+    def temporary(self, name: str, rows: int, dtype: str, places: int = 0) -> VectorTensor:
         """A tensor of its own, named after what it holds; `places` of its rows are one cut of the
         lanes (0: all of them, blocked as the scheduler likes)."""
         self.names[name] += 1
         block = block_of(places, dtype) if places else 0
-        tensor = Tensor(f"{name}.{self.names[name]}", rows, dtype, block=block)
+        tensor = VectorTensor(f"{name}.{self.names[name]}", rows, dtype, block=block)
         self.tensors[tensor.name] = tensor
         return tensor
 
@@ -108,7 +108,7 @@ class Chains:
                 return known
         self.names[name] += 1
         literal = f"{name}.{self.names[name]}"
-        self.tensors[literal] = Tensor(literal, len(whole), dtype, "constant")
+        self.tensors[literal] = VectorTensor(literal, len(whole), dtype, "constant")
         self.literals[literal] = whole
         return literal
 
@@ -298,15 +298,15 @@ class _Emission:
 
     chains: Chains
     builder: ChainBuilder
-    values: dict[int, Value] = field(default_factory=dict)
+    values: dict[int, ChainValue] = field(default_factory=dict)
 
-    def value(self, node: Vectors) -> Value:
+    def value(self, node: Vectors) -> ChainValue:
         """The step that makes a node; made once."""
         if id(node) not in self.values:
             self.values[id(node)] = self._step(node)
         return self.values[id(node)]
 
-    def _step(self, node: Vectors) -> Value:
+    def _step(self, node: Vectors) -> ChainValue:
         match node:
             case Stored(tensor, numbers):
                 return self.builder.read(Rows(tensor, numbers), node.frame)
@@ -324,11 +324,11 @@ class _Emission:
                 return self.builder.gather(table, self.value(index), rows, first)
             case Applied():
                 return self._expression(node)
-            case Number() | Spread():
+            case Number() | SpreadNumber():
                 raise AssertionError("numbers are operands of functions")
 
-    def _expression(self, node: Applied) -> Value:
-        inputs: list[Value] = []
+    def _expression(self, node: Applied) -> ChainValue:
+        inputs: list[ChainValue] = []
         operations: list[Operation] = []
         places: dict[int, int] = {}
         parts = [self._with_one_number(p) if isinstance(p, Applied) else p for p in _together(node)]

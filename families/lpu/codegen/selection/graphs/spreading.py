@@ -12,10 +12,15 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import LANES, SUPERLANE, Ints, Rows
 from tilesmith.families.lpu.codegen.selection.graphs.chains import Chains
-from tilesmith.families.lpu.codegen.selection.graphs.vectors import Moved, Spread, Stored, Vectors
+from tilesmith.families.lpu.codegen.selection.graphs.vectors import (
+    Moved,
+    SpreadNumber,
+    Stored,
+    Vectors,
+)
 
 
-def on_the_way(value: Spread, places: Ints) -> Vectors | None:
+def on_the_way(value: SpreadNumber, places: Ints) -> Vectors | None:
     """The numbers of some rows on all their lanes; None if they are not every sixteenth row."""
     turn = int(places[0]) % SUPERLANE
     if (places % SUPERLANE != turn).any():
@@ -24,7 +29,7 @@ def on_the_way(value: Spread, places: Ints) -> Vectors | None:
     return Moved("distribute", Stored(value.tensor, places // SUPERLANE, value.dtype), lanes)
 
 
-def spread_rows(chains: Chains, name: str, value: Spread) -> Stored:
+def spread_rows(chains: Chains, name: str, value: SpreadNumber) -> Stored:
     """All rows, written."""
     tensor = chains.temporary(name, -(-value.count // SUPERLANE) * SUPERLANE, value.dtype)
     chains.tensors[tensor.name] = replace(tensor, stripes=SUPERLANE, block=tensor.rows)

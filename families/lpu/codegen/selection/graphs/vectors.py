@@ -53,7 +53,7 @@ class Applied:
 
 
 @dataclass(frozen=True, eq=False)
-class Pass:
+class MxmPass:
     """One pass of MXM: lanes `first` to `k` of moving vectors times rows of weights."""
 
     moving: Vectors
@@ -66,7 +66,7 @@ class Pass:
 class Total:
     """The sum of passes, at most `series` of them in one chain, and of `sums` made before."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[MxmPass, ...]
     dtype: str
     series: int = 1
     sums: Stored | None = None
@@ -97,7 +97,7 @@ class Picked:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class SpreadNumber:
     """One number of float16 a row, on all its lanes, that is not there yet: row 16 g + i's stands
     on lane i of every superlane of row g of a tensor (`largest`)."""
 
@@ -106,7 +106,7 @@ class Spread:
     dtype: str = "float16"
 
 
-Vectors = Stored | Number | Applied | Total | Moved | Picked | Spread
+Vectors = Stored | Number | Applied | Total | Moved | Picked | SpreadNumber
 
 
 def operands_of(node: Vectors) -> tuple[Vectors, ...]:
@@ -120,7 +120,7 @@ def operands_of(node: Vectors) -> tuple[Vectors, ...]:
             return (value,)
         case Picked(index=index):
             return (index,)
-        case Stored() | Number() | Spread():
+        case Stored() | Number() | SpreadNumber():
             return ()
 
 

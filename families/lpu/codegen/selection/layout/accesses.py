@@ -6,7 +6,7 @@ cuts stand behind each other, so that those of one place can be on different sli
     place(i, ..) = i.. row-major over all dimensions but the last
     row(i, .., l) = place(i, ..) + (l // LANES) * places
 
-A nest has one loop along the lanes, and goes over the rows with all others; `Grid` has their
+A nest has one loop along the lanes, and goes over the rows with all others; `LoopGrid` has their
 values, row by row in the order of the loops. Index expressions are evaluated on it as numpy arrays,
 whatever they are: affine ones, quotients, remainders, clamped ones.
 """
@@ -55,7 +55,7 @@ def rows_of(buffer: Buffer) -> int:
 
 
 @dataclass
-class Grid:
+class LoopGrid:
     """Values of the loops of a nest, all but that along the lanes.
 
     Attributes:
@@ -69,7 +69,7 @@ class Grid:
     count: int = 1
 
     @classmethod
-    def of(cls, loops: Sequence[Loop], around: Environment) -> Grid:
+    def of(cls, loops: Sequence[Loop], around: Environment) -> LoopGrid:
         """All rows, the first loop outermost; extents may depend on loops outside them."""
         grid = cls(around)
         for loop in loops:
@@ -103,18 +103,18 @@ class Grid:
         numbers = self.evaluate(index, more)
         return np.ascontiguousarray(np.broadcast_to(numbers, (self.count,)), np.int64)
 
-    def by_extent(self, index: Expr) -> Iterator[tuple[int, Grid]]:
+    def by_extent(self, index: Expr) -> Iterator[tuple[int, LoopGrid]]:
         """Parts of the rows on which a loop goes equally far, and how far that is."""
         extents = self.numbers(index)
         for extent in np.unique(extents).tolist():
             yield extent, self.of_rows(extents == extent)
 
-    def of_rows(self, wanted: Any) -> Grid:
+    def of_rows(self, wanted: Any) -> LoopGrid:
         """Some of the rows, by a mask (count,)."""
         if wanted.all():
             return self
         values = {name: numbers[wanted] for name, numbers in self.values.items()}
-        return Grid(self.around, values, int(wanted.sum()))
+        return LoopGrid(self.around, values, int(wanted.sum()))
 
     def holds(self, condition: Condition, more: Mapping[str, Any] | None = None) -> Any:
         """Where all of a condition is >= 0."""
@@ -125,7 +125,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Place:
+class AccessPlace:
     """Where an access stands on every row of a grid.
 
     Attributes:
@@ -145,7 +145,7 @@ class Place:
         return self.lead + self.lane // LANES * places_of(self.buffer)
 
 
-def place(access: Load, buffer: Buffer, grid: Grid, lanes: str) -> Place:
+def place(access: Load, buffer: Buffer, grid: LoopGrid, lanes: str) -> AccessPlace:
     """Where an access of a nest stands.
 
     Args:
@@ -176,10 +176,10 @@ def place(access: Load, buffer: Buffer, grid: Grid, lanes: str) -> Place:
     def spread(numbers: Any) -> Ints:
         return np.ascontiguousarray(np.broadcast_to(numbers, (grid.count,)), np.int64)
 
-    return Place(buffer, spread(rows), spread(lane), moves)
+    return AccessPlace(buffer, spread(rows), spread(lane), moves)
 
 
-def in_bounds(place: Place, extent: int) -> Any:
+def in_bounds(place: AccessPlace, extent: int) -> Any:
     """Rows on which an access lies in its buffer, over `extent` lanes."""
     shape = shape_of(place.buffer)
     most = places_of(place.buffer)

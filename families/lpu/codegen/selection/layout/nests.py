@@ -15,7 +15,7 @@ from tilesmith.search_space.support.errors import CodegenError
 
 
 @dataclass(frozen=True)
-class Nest:
+class VectorNest:
     """Loops (outermost first) around a block.
 
     Attributes:
@@ -33,7 +33,7 @@ class Nest:
         return next(loop for loop in self.loops if loop.variable == name)
 
 
-def nest_of(statement: Statement, buffers: Mapping[str, Buffer]) -> Nest | None:
+def nest_of(statement: Statement, buffers: Mapping[str, Buffer]) -> VectorNest | None:
     """A statement as a nest, or None; a loop that is unrolled is run, whatever it holds.
 
     Raises:
@@ -51,7 +51,7 @@ def nest_of(statement: Statement, buffers: Mapping[str, Buffer]) -> Nest | None:
     plain = replace(inner, value=_chosen(inner.value))
     for spec in INTRINSICS:
         if fits(spec, inner, buffers) or (spec.pointwise and fits(spec, plain, buffers)):
-            return Nest(tuple(loops), inner, spec)
+            return VectorNest(tuple(loops), inner, spec)
     known = ", ".join(f"{spec.name} ({spec})" for spec in INTRINSICS)
     raise CodegenError(
         f"stage '{inner.stage}' has no instruction for {inner.write} "
@@ -70,7 +70,7 @@ def _chosen(value: Scalar) -> Scalar:
             return value
 
 
-def lane_loop(nest: Nest, access: Load, around: Environment) -> str:
+def lane_loop(nest: VectorNest, access: Load, around: Environment) -> str:
     """The loop along the lanes of an access: the innermost that moves its last index lane by lane
     and nothing else of it; "" if none does."""
     if not access.indices:

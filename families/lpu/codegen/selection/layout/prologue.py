@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.lpu.codegen.selection.layout.accesses import Grid, shape_of
+from tilesmith.families.lpu.codegen.selection.layout.accesses import LoopGrid, shape_of
 from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
 from tilesmith.search_space.expressions.scalar import Call, Const, Load, Scalar, Select
 from tilesmith.search_space.ir.program import Block, If, Loop, Program, Sequence, Statement
@@ -78,7 +78,7 @@ def _run(statement: Statement, arrays: dict[str, Array], around: dict[str, int])
 def _nest(
     loops: list[Loop], block: Block, arrays: dict[str, Array], around: dict[str, int]
 ) -> None:
-    grid = Grid.of(loops, around)
+    grid = LoopGrid.of(loops, around)
     if not grid.count:
         return
     target = arrays[block.buffer]
@@ -93,7 +93,7 @@ def _nest(
         raise CodegenError(f"stage '{block.stage}' reduces by '{block.reducer}' at compile time")
 
 
-def _value(value: Scalar, arrays: dict[str, Array], grid: Grid) -> Any:
+def _value(value: Scalar, arrays: dict[str, Array], grid: LoopGrid) -> Any:
     match value:
         case Const(number):
             return number

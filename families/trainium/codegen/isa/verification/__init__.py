@@ -9,8 +9,8 @@ instruction and limit.
 
 from tilesmith.families.trainium.codegen.isa.verification.collectives import verify_together
 from tilesmith.families.trainium.codegen.isa.verification.dataflow import (
+    ByteSpan,
     Promised,
-    Span,
     verify_dataflow,
 )
 from tilesmith.families.trainium.codegen.isa.verification.operands import verify_operands
@@ -19,8 +19,8 @@ from tilesmith.families.trainium.codegen.isa.verification.synchronisation import
 )
 
 __all__ = [
+    "ByteSpan",
     "Promised",
-    "Span",
     "verify_dataflow",
     "verify_operands",
     "verify_synchronisation",

@@ -18,7 +18,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     DTYPES,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 
@@ -52,7 +52,7 @@ class Areas:
 def areas(stream: InstructionStream) -> Areas:
     """What every access of a stream touches; those that stand for gathered rows follow its own."""
     rows, tiles = stream.rows, stream.allocations
-    gathers = np.flatnonzero(rows["op"] == Op.GATHER)
+    gathers = np.flatnonzero(rows["op"] == Opcode.GATHER)
     own = len(stream.accesses["space"])
     picked = np.concatenate([np.arange(own), rows["in0"][gathers]])
     table = {name: entries[picked] for name, entries in stream.accesses.items()}

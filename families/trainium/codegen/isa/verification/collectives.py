@@ -18,7 +18,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     COLLECTIVES,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
@@ -46,7 +46,7 @@ def verify_collectives(stream: InstructionStream) -> None:
         VerificationError: naming the instruction, the limit and the value that breaks it.
     """
     rows = stream.rows
-    mine = rows["op"] == Op.COLLECTIVE
+    mine = rows["op"] == Opcode.COLLECTIVE
     fail(
         stream,
         mine != (rows["queue"] == COLLECTIVE_QUEUE),
@@ -106,7 +106,7 @@ def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, 
             and who does not come to it.
     """
     ahead = {
-        core: np.flatnonzero(stream.rows["op"] == Op.COLLECTIVE).tolist()
+        core: np.flatnonzero(stream.rows["op"] == Opcode.COLLECTIVE).tolist()
         for core, stream in streams.items()
     }
     at = dict.fromkeys(streams, 0)

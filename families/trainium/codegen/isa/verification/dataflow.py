@@ -29,7 +29,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Allocation,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification.areas import Areas, areas
@@ -45,7 +45,7 @@ Promised = Callable[[str], Mask]
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteSpan:
     """Bytes `first` to `stop` of the tensor in HBM with number `tensor`."""
 
     tensor: int
@@ -65,8 +65,8 @@ class _Events:
 
 def verify_dataflow(
     stream: InstructionStream,
-    given: Sequence[Span] = (),
-    wanted: Sequence[Span] | None = None,
+    given: Sequence[ByteSpan] = (),
+    wanted: Sequence[ByteSpan] | None = None,
     promised: Promised | None = None,
 ) -> None:
     """Check that nothing is read, summed into or left behind that nothing wrote.
@@ -84,13 +84,13 @@ def verify_dataflow(
     whole, tiles = areas(stream), len(stream.allocations)
     if wanted is None:
         wanted = [
-            Span(number, 0, int(whole.size[tiles + number]))
+            ByteSpan(number, 0, int(whole.size[tiles + number]))
             for number, tensor in enumerate(stream.tensors)
             if tensor.role == "output"
         ]
     events = _events(stream, whole, tiles)
     unit = _units(whole, events, [*given, *wanted], tiles)
-    there: dict[int, list[Span]] = {}
+    there: dict[int, list[ByteSpan]] = {}
     for span in given:
         there.setdefault(tiles + span.tensor, []).append(span)
     faults = []
@@ -118,7 +118,7 @@ def verify_dataflow(
 def writes_hbm(stream: InstructionStream) -> Mask:
     """Rows whose result is in HBM."""
     op = stream.rows["op"]
-    written: Mask = (op == Op.STORE) | ((op == Op.COLLECTIVE) & (stream.rows["out"] >= 0))
+    written: Mask = (op == Opcode.STORE) | ((op == Opcode.COLLECTIVE) & (stream.rows["out"] >= 0))
     return written
 
 
@@ -143,7 +143,7 @@ def _inputs(stream: InstructionStream) -> None:
 def _events(stream: InstructionStream, whole: Areas, tiles: int) -> _Events:
     """See `_Events`; inputs in HBM, which are there, are left out."""
     rows = stream.rows
-    sums = (rows["op"] == Op.MATMUL) & (rows["accumulate"] != 0)
+    sums = (rows["op"] == Opcode.MATMUL) & (rows["accumulate"] != 0)
     source = rows["in0"].copy()
     source[list(whole.gathered)] = list(whole.gathered.values())
     columns = (
@@ -162,7 +162,7 @@ def _events(stream: InstructionStream, whole: Areas, tiles: int) -> _Events:
     return _Events(whole.area[access[kept]], row[kept], access[kept], kind[kept])
 
 
-def _units(whole: Areas, events: _Events, spans: Sequence[Span], tiles: int) -> Ints:
+def _units(whole: Areas, events: _Events, spans: Sequence[ByteSpan], tiles: int) -> Ints:
     """The block of each area in bytes: the largest that every event and span leaves whole."""
     unit = whole.size.copy()
     if len(events.area):
@@ -314,7 +314,7 @@ def _unwritten(stream: InstructionStream, events: _Events, event: int, byte: int
 
 
 def _stored(
-    stream: InstructionStream, span: Span, stored: Mask, unit: int, promised: Promised | None
+    stream: InstructionStream, span: ByteSpan, stored: Mask, unit: int, promised: Promised | None
 ) -> None:
     """The bytes of a span are stored, but for those that were not promised."""
     missing = ~stored

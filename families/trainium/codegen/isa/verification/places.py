@@ -16,7 +16,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     OPERANDS,
     QUARTER,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification.report import (
@@ -83,7 +83,7 @@ def _memories(stream: InstructionStream) -> None:
 
 def _gathered(stream: InstructionStream) -> None:
     """All rows that a gather may read are in their tensor."""
-    gathers = stream.rows["op"] == Op.GATHER
+    gathers = stream.rows["op"] == Opcode.GATHER
     if not gathers.any():
         return
     source, rows = stream.rows["in0"], stream.accesses["count"][:, 0]
@@ -154,7 +154,7 @@ def _together(stream: InstructionStream) -> None:
     connectivity) knows moves to another quarter or half from source to result only.
     """
     computing = stream.rows["queue"] < FIRST_DMA_QUEUE
-    own = np.isin(stream.rows["op"], (Op.COPY_PREDICATED,))  # its last operand is the result
+    own = np.isin(stream.rows["op"], (Opcode.COPY_PREDICATED,))  # its last operand is the result
     start, space = column(stream, "in0", "partition"), column(stream, "in0", "space")
     for operand in ("in1", "in2"):
         other = column(stream, operand, "partition")

@@ -13,7 +13,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     DTYPES,
     FP8,
     InstructionStream,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification.report import (
@@ -37,7 +37,7 @@ def verify_products(stream: InstructionStream) -> None:
         VerificationError: naming the instruction, the limit and the value that breaks it.
     """
     rows, core = stream.rows, stream.core
-    matmul, transpose = rows["op"] == Op.MATMUL, rows["op"] == Op.TRANSPOSE
+    matmul, transpose = rows["op"] == Opcode.MATMUL, rows["op"] == Opcode.TRANSPOSE
     if not (matmul | transpose).any():
         return
     k, other_k = partitions(stream, "in0"), partitions(stream, "in1")

@@ -22,12 +22,12 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     DTYPE_BYTES,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification.report import Mask, column, fail
 
-_AT_THE_END = (Op.BN_STATS, Op.BN_AGGR, Op.MAX8, Op.FIND_INDEX8)
+_AT_THE_END = (Opcode.BN_STATS, Opcode.BN_AGGR, Opcode.MAX8, Opcode.FIND_INDEX8)
 """Instructions that write when all is read."""
 
 
@@ -93,7 +93,7 @@ def _clash(stream: InstructionStream, operand: str, op: int, out: int, other: in
         return bool(np.isin(written, read).any())
     elements = max(len(read), len(written))
     when_written = (np.arange(len(written)) + 1) * elements // len(written) - 1
-    if op == Op.LOCAL_GATHER:
+    if op == Opcode.LOCAL_GATHER:
         when_written = np.zeros(len(written), dtype=np.int64)  # any element may be read last
     first = int(min(written.min(), read.min()))
     size = int(max(written.max(), read.max())) - first + 1

@@ -14,31 +14,35 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     SEARCH_ELEMENTS,
     InstructionStream,
     Ints,
-    Op,
+    Opcode,
 )
 from tilesmith.families.trainium.codegen.isa.verification.report import Mask, fail, partitions
 from tilesmith.families.trainium.codegen.timing.engine_costs import elements
 
 _ANY = 2**62
-_SIZES: dict[Op, tuple[tuple[str, int, int, int], ...]] = {
-    Op.BN_STATS: (("out", 6, 6, 1), ("in0", 1, BN_STATS_ELEMENTS, 1)),
-    Op.BN_AGGR: (("out", 2, 2, 1), ("in0", 3, _ANY, 3)),
-    Op.MAX8: (("out", 8, 8, 1), ("in0", *SEARCH_ELEMENTS, 1)),
-    Op.FIND_INDEX8: (("out", 8, 8, 1), ("in1", 8, 8, 1), ("in0", *SEARCH_ELEMENTS, 1)),
-    Op.MATCH_REPLACE8: (("in1", 8, 8, 1), ("in0", 1, SEARCH_ELEMENTS[1], 1)),
+_SIZES: dict[Opcode, tuple[tuple[str, int, int, int], ...]] = {
+    Opcode.BN_STATS: (("out", 6, 6, 1), ("in0", 1, BN_STATS_ELEMENTS, 1)),
+    Opcode.BN_AGGR: (("out", 2, 2, 1), ("in0", 3, _ANY, 3)),
+    Opcode.MAX8: (("out", 8, 8, 1), ("in0", *SEARCH_ELEMENTS, 1)),
+    Opcode.FIND_INDEX8: (("out", 8, 8, 1), ("in1", 8, 8, 1), ("in0", *SEARCH_ELEMENTS, 1)),
+    Opcode.MATCH_REPLACE8: (("in1", 8, 8, 1), ("in0", 1, SEARCH_ELEMENTS[1], 1)),
 }
 """(operand, least, most, multiple) elements a partition."""
 
 _OWN_SHAPES = (
-    Op.REDUCE, Op.GATHER, Op.LOCAL_GATHER, Op.BN_STATS, Op.BN_AGGR, Op.MAX8, Op.FIND_INDEX8,
-    Op.MATCH_REPLACE8,
+    Opcode.REDUCE, Opcode.GATHER, Opcode.LOCAL_GATHER, Opcode.BN_STATS, Opcode.BN_AGGR,
+    Opcode.MAX8, Opcode.FIND_INDEX8,
+    Opcode.MATCH_REPLACE8,
 )  # fmt: skip
 _COLUMNS = {
-    "in1": (Op.ACTIVATION, Op.TENSOR_SCALAR, Op.TENSOR_SCALAR_REDUCE, Op.RANGE_SELECT),
+    "in1": (Opcode.ACTIVATION, Opcode.TENSOR_SCALAR, Opcode.TENSOR_SCALAR_REDUCE,
+    Opcode.RANGE_SELECT),
     "in2": (
-        Op.ACTIVATION, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN, Op.RANGE_SELECT,
+        Opcode.ACTIVATION, Opcode.TENSOR_SCALAR, Opcode.SCALAR_TENSOR_TENSOR, Opcode.SCAN,
+        Opcode.RANGE_SELECT,
     ),
-    "out2": (Op.ACTIVATION, Op.TENSOR_SCALAR_REDUCE, Op.SELECT_REDUCE, Op.RANGE_SELECT),
+    "out2": (Opcode.ACTIVATION, Opcode.TENSOR_SCALAR_REDUCE, Opcode.SELECT_REDUCE,
+    Opcode.RANGE_SELECT),
 }  # fmt: skip
 """Instructions whose operand is a [P, 1] scalar."""
 
@@ -56,7 +60,7 @@ def verify_shapes(stream: InstructionStream) -> None:
 def _elementwise(stream: InstructionStream) -> None:
     rows = stream.rows
     op = rows["op"]
-    lanes = (op >= Op.ACTIVATION) & (op != Op.COLLECTIVE)
+    lanes = (op >= Opcode.ACTIVATION) & (op != Opcode.COLLECTIVE)
     simple = lanes & ~np.isin(op, _OWN_SHAPES)
     out_p, out_f = partitions(stream, "out"), elements(stream, "out")
     for operand in ("in0", "in1", "in2", "out2"):
@@ -87,10 +91,10 @@ def _elementwise(stream: InstructionStream) -> None:
     size = elements(stream, "in0")
     fail(
         stream,
-        (op == Op.REDUCE) & (size % np.maximum(out_f, 1) != 0),
+        (op == Opcode.REDUCE) & (size % np.maximum(out_f, 1) != 0),
         lambda r: f"{size[r]} elements a partition do not reduce to {out_f[r]}",
     )
-    dma = (rows["queue"] >= FIRST_DMA_QUEUE) & (op != Op.COLLECTIVE)
+    dma = (rows["queue"] >= FIRST_DMA_QUEUE) & (op != Opcode.COLLECTIVE)
     other_p = partitions(stream, "in0")
     fail(
         stream,
@@ -126,16 +130,16 @@ def _special(stream: InstructionStream) -> None:
     indices, wanted = elements(stream, "in1"), elements(stream, "out")
     fail(
         stream,
-        (op == Op.GATHER) & (indices != 1),
+        (op == Opcode.GATHER) & (indices != 1),
         lambda r: f"takes one index a partition, not {indices[r]}",
     )
     fail(
         stream,
-        (op == Op.LOCAL_GATHER) & (indices * GATHER_PARTITIONS < wanted),
+        (op == Opcode.LOCAL_GATHER) & (indices * GATHER_PARTITIONS < wanted),
         lambda r: f"{indices[r]} indices a partition gather {wanted[r]} elements; too few",
     )
     rows = partitions(stream, "out")
-    for kind, group in ((Op.SHUFFLE, QUARTER), (Op.LOCAL_GATHER, GATHER_PARTITIONS)):
+    for kind, group in ((Opcode.SHUFFLE, QUARTER), (Opcode.LOCAL_GATHER, GATHER_PARTITIONS)):
         fail(
             stream,
             (op == kind) & (rows % group != 0),

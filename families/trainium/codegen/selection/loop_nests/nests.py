@@ -102,7 +102,7 @@ class NestAccess:
 
 
 @dataclass(frozen=True)
-class Nest:
+class PlannedNest:
     """Loops (outermost first), the block in them, and its accesses planned.
 
     Attributes:
@@ -133,7 +133,7 @@ def match_nest(statement: Statement) -> tuple[tuple[Loop, ...], Block] | None:
                 return None
 
 
-def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffer]) -> Nest:
+def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffer]) -> PlannedNest:
     """Plan a nest; `buffers` are those in sight.
 
     Raises:
@@ -152,7 +152,7 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
         indices=tuple(within(index.substitute(single), bounds) for index in block.indices),
         value=rewrite(block.value, lambda index: within(index.substitute(single), bounds)),
     )
-    return Nest(
+    return PlannedNest(
         loops,
         block,
         tuple(compile_expression(loop.extent) for loop in loops),
