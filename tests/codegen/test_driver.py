@@ -136,12 +136,12 @@ def test_threads_that_share_a_core_meet(
 def test_a_process_ends_with_its_threads(tmp_path: Path) -> None:
     script = tmp_path / "ends.py"
     script.write_text(
-        "from tilesmith.codegen.native.programs.driver import Call, NativeProgram, Move\n"
+        "from tilesmith.codegen.native.programs.driver import KernelCall, MemoryMove, NativeProgram\n"
         "import numpy as np\n"
         "a, b = np.arange(9), np.zeros(9, np.int64)\n"
         "from tilesmith.codegen.native.programs import driver\n"
-        "move = Move(b.ctypes.data, a.ctypes.data, a.nbytes)\n"
-        "branch = Call(driver._driver().addresses['branch'], (b.ctypes.data, 0, 0, 0, 0))\n"
+        "move = MemoryMove(b.ctypes.data, a.ctypes.data, a.nbytes)\n"
+        "branch = KernelCall(driver._driver().addresses['branch'], (b.ctypes.data, 0, 0, 0, 0))\n"
         "program = NativeProgram([move, branch], 2)\n"
         "program.run()\n"
         "print(b.sum())\n"

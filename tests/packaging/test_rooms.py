@@ -30,7 +30,7 @@ REGISTRIES = {
     ),
     "compiler/host/operators": (
         "a file adds a group of ONNX operators in numpy (`call`: what they are given)",
-        r"\(call: Call|\(OpRun\):|^class Call:",
+        r"\(call: OperatorCall|\(OpRun\):|^class OperatorCall:",
     ),
     "compiler/passes": ("a file adds one change of a graph", r"class \w+\(\w*Pass\)"),
     "search_space/operators": ("a file adds one operator", r"@templates\.register"),
