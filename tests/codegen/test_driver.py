@@ -136,7 +136,8 @@ def test_threads_that_share_a_core_meet(
 def test_a_process_ends_with_its_threads(tmp_path: Path) -> None:
     script = tmp_path / "ends.py"
     script.write_text(
-        "from tilesmith.codegen.native.programs.driver import KernelCall, MemoryMove, NativeProgram\n"
+        "from tilesmith.codegen.native.programs.driver import KernelCall, MemoryMove\n"
+        "from tilesmith.codegen.native.programs.driver import NativeProgram\n"
         "import numpy as np\n"
         "a, b = np.arange(9), np.zeros(9, np.int64)\n"
         "from tilesmith.codegen.native.programs import driver\n"
