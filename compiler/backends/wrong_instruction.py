@@ -55,8 +55,9 @@ class WrongInstruction:
         return f"{sentence}; {self.repair}" if self.repair else sentence
 
     def to_json(self) -> Mapping[str, Any]:
+        fields = {"found" if name == "computed" else name: v for name, v in vars(self).items()}
         return {
-            **vars(self),
+            **fields,
             "among": list(self.among),
             "sources": list(self.sources),
             "index": list(self.index),
