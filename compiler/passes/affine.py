@@ -154,13 +154,15 @@ def _into_weights(rewriter: Rewriter, before: Node, node: Node, value: Array) ->
     shape = rewriter.info(node.writes[0]).dims
     convolution = before.operator in ("Conv", "ConvTranspose")
     weight = rewriter.constant(before.inputs[1])
+    if weight is None:
+        return
+    if before.operator == "MatMul" and (node.operator == "Add" or weight.ndim < 2):
+        return  # a product has no bias of its own (lowering fuses the Add), a vector no channels
     bias_name = before.input(2)
     bias = rewriter.constant(bias_name) if bias_name else None
     channels = per_channel(value, shape, 1 if convolution else len(shape) - 1)
-    if weight is None or channels is None or (bias_name and bias is None):
+    if channels is None or (bias_name and bias is None):
         return
-    if before.operator == "MatMul" and (node.operator == "Add" or weight.ndim < 2):
-        return  # a product has no bias of its own; lowering fuses the Add
     if before.operator == "Gemm" and bias is not None:
         bias = per_channel(bias * float(before.attribute("beta", 1.0)), shape, 1)
         if bias is None:

@@ -13,7 +13,8 @@ from benchmarks.subjects.quantised_graphs import random_graph
 
 
 @pytest.mark.parametrize(
-    ("seed", "number"), [(3, 365), (3, 418), (4, 522), (11, 14), *((12, n) for n in range(8))]
+    ("seed", "number"),
+    [(3, 365), (3, 418), (4, 522), (11, 14), (777, 1525), *((12, n) for n in range(8))],
 )
 def test_random_right_models_are_right(seed: int, number: int) -> None:
     """Some of which onnxruntime computes coarsely, where float64 decides."""
