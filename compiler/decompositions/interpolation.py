@@ -1,10 +1,12 @@
-"""Resize and Upsample: a few weighted rows for each output row.
+"""Resize and Upsample: a few weighted pixels for each output, axis by axis.
 
     y[o] = sum_t w[t, o] x[i[t, o]]         t < 1 (nearest), 2 (linear), 4 (cubic), more (antialias)
 
-Axis by axis; indices and weights are constants. Many taps, and few on an innermost axis that is
-short, are a product with the matrix that holds the weights; others are gathers of whole rows and an
-elementwise sum. Where products are cheap (`WeightPixels`) all taps that are weighted are.
+Indices and weights are constants. Along the innermost axis the kernel `sample` adds the taps; along
+others, few taps are gathers of whole rows and an elementwise sum, and many are samples of the
+transposed tensor. A pixel of weight 0 has no part in a result, whatever its value, so what is not a
+number spreads as far as the taps reach. Where products are cheap and nothing samples
+(`WeightPixels`), an axis is a product with the matrix of its weights, along which it spreads.
 Nearest neighbours by the very ratios of the extents are a template of their own
 (`lowering/movement.py`). What lies outside of a region of interest is a number
 (tf_crop_and_resize). Sizes, scales and regions known only when the model runs stay on the host.
@@ -22,21 +24,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.decompositions.parts.taps import Taps, sampled
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.decomposition import Composer, decompositions, weighting
 from tilesmith.search_space.operators.resize import COORDINATES
 
-_LONGEST_PRODUCT = 160
-"""Extent of the innermost axis up to which a product is faster than gathers (measured)."""
-
 _MOST_GATHERS = 4
-"""Taps up to which rows are gathered; more are a product along any axis."""
+"""Taps up to which rows are gathered."""
 
-_LONGEST_DENSE = 1024
+_LONGEST_PRODUCT = 1024
 """Extent of an axis up to which products are faster where they are cheap: each result is a sum over
 the axis, where gathers and the sum of two taps move each seven times."""
 
-Taps = tuple[NDArray[np.int64], NDArray[np.float64]]
+_Weighted = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Indices and weights, both of shape (taps, outputs)."""
 
 
@@ -56,7 +56,7 @@ def weighted(composer: Composer, node: Node) -> str | None:
     """Resizing whose pixels are weighted; neighbours are picked as everywhere."""
     if node.attribute("mode", "nearest") == "nearest":
         return None
-    return _resized(composer, node, *_spelling(composer, node), longest=_LONGEST_DENSE)
+    return _resized(composer, node, *_spelling(composer, node), products=True)
 
 
 @decompositions.register("Upsample")
@@ -73,9 +73,9 @@ def _spelling(composer: Composer, node: Node) -> tuple[int, str]:
 
 
 def _resized(
-    composer: Composer, node: Node, position: int, coordinates: str, longest: int = 0
+    composer: Composer, node: Node, position: int, coordinates: str, products: bool = False
 ) -> str | None:
-    """`longest`: extent of an axis up to which all taps that are weighted become products."""
+    """`products`: whether taps are products rather than samples."""
     mode = node.attribute("mode", "nearest")
     axes = _axes(composer, node, position, coordinates)
     if axes is None or mode not in ("nearest", "linear", "cubic"):
@@ -93,7 +93,7 @@ def _resized(
             return None
         within = (places >= 0) & (places <= axis.extent - 1)
         inside = inside[..., None] & (within | (coordinates != "tf_crop_and_resize"))
-        resized = _along(composer, resized, number, _taps(node, places, axis), longest)
+        resized = _along(composer, resized, number, _taps(node, places, axis), products)
     if not inside.all():
         value = composer.number(float(node.attribute("extrapolation_value", 0.0)))
         return composer.pointwise("Where", composer.constant(inside), resized, value)
@@ -116,7 +116,7 @@ def _of_template(node: Node, axes: list[_Axis], coordinates: str) -> bool:
     return stretched and ordered and coordinates in COORDINATES
 
 
-def _taps(node: Node, places: NDArray[np.float64], axis: _Axis) -> Taps:
+def _taps(node: Node, places: NDArray[np.float64], axis: _Axis) -> _Weighted:
     """Pixels within the axis, and their weights."""
     mode = node.attribute("mode", "nearest")
     if mode == "nearest":
@@ -234,30 +234,57 @@ def _cubic(away: NDArray[np.float64], node: Node) -> NDArray[np.float64]:
     return np.where(away <= 1, near, np.where(away < 2, far, 0.0))
 
 
-def _along(composer: Composer, source: str, axis: int, taps: Taps, longest: int) -> str:
-    """One axis resized; `longest` as of `_resized`."""
+def _along(composer: Composer, source: str, axis: int, taps: _Weighted, products: bool) -> str:
+    """One axis resized; `products` as of `_resized`."""
     shape, (indices, weights) = composer.dims(source), taps
     count, size = indices.shape
-    last = axis == len(shape) - 1
+    last = len(shape) - 1
     if count == 1 and np.all(weights == 1):
         return composer.gather(source, indices[0], axis)
-    whole = (*shape[:axis], size, *shape[axis + 1 :])
-    longest = max(longest, _LONGEST_PRODUCT if last else 0)
-    if count > _MOST_GATHERS or shape[axis] <= longest:
-        matrix = np.zeros((shape[axis], size))
-        for index, weight in zip(indices, weights, strict=True):
-            np.add.at(matrix, (index, np.arange(size)), weight)
-        if last:
-            return composer.apply("MatMul", source, composer.constant(matrix), shape=whole)
-        rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-        turned = composer.constant(np.ascontiguousarray(matrix.T))
-        view = composer.view(source, rows)
-        resized = composer.apply("MatMul", turned, view, shape=(rows[0], size, rows[2]))
-        return composer.view(resized, whole)
-    column = (size,) + (1,) * (len(shape) - axis - 1)
+    if products and (count > _MOST_GATHERS or shape[axis] <= _LONGEST_PRODUCT):
+        return _product(composer, source, axis, taps)
+    if axis == last and not products:
+        return _sampled(composer, source, taps)
+    if count > _MOST_GATHERS:
+        turned = (*range(axis), *range(axis + 1, len(shape)), axis)
+        resized = _sampled(composer, composer.transpose(source, turned), taps)
+        return composer.transpose(resized, (*range(axis), last, *range(axis, last)))
+    column = (size,) + (1,) * (last - axis)
     total = ""
-    for index, weight in zip(indices, weights, strict=True):
-        rows_of = composer.apply("Gather", source, composer.constant(index), shape=whole, axis=axis)
-        part = composer.pointwise("Mul", rows_of, composer.constant(weight.reshape(column)))
+    for index, weight in zip(indices, weights.reshape(count, *column), strict=True):
+        part = composer.pointwise(
+            "Mul", composer.gather(source, index, axis), composer.constant(weight)
+        )
+        if not weight.all():
+            zero = composer.number(0.0)
+            part = composer.pointwise("Where", composer.constant(weight != 0), part, zero)
         total = composer.pointwise("Add", total, part) if total else part
     return total
+
+
+def _product(composer: Composer, source: str, axis: int, taps: _Weighted) -> str:
+    """One axis resized by a product with the matrix that holds the weights."""
+    shape, (indices, weights) = composer.dims(source), taps
+    size = indices.shape[1]
+    matrix = np.zeros((shape[axis], size))
+    for index, weight in zip(indices, weights, strict=True):
+        np.add.at(matrix, (index, np.arange(size)), weight)
+    whole = (*shape[:axis], size, *shape[axis + 1 :])
+    if axis == len(shape) - 1:
+        return composer.apply("MatMul", source, composer.constant(matrix), shape=whole)
+    rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    turned = composer.constant(np.ascontiguousarray(matrix.T))
+    view = composer.view(source, rows)
+    resized = composer.apply("MatMul", turned, view, shape=(rows[0], size, rows[2]))
+    return composer.view(resized, whole)
+
+
+def _sampled(composer: Composer, source: str, taps: _Weighted) -> str:
+    """The innermost axis resized: rows are the channels of an image that is one pixel high."""
+    *outer, extent = composer.dims(source)
+    index, weight = (
+        composer.constant(array[None]) for array in (taps[0].astype(np.int32), taps[1])
+    )
+    image = composer.view(source, (1, math.prod(outer), 1, extent))
+    resized = sampled(composer, image, Taps(index, weight), (1, taps[0].shape[1]))
+    return composer.view(resized, (*outer, taps[0].shape[1]))

@@ -41,7 +41,7 @@ class SpreadPixels(_Pixels):
 
 @dataclass(frozen=True)
 class WeightPixels(_Pixels):
-    """Resized images are products where other families gather rows and add them.
+    """Resized images are products where other families sample them.
 
         y = Resize(x, mode="linear")                        before: x is n x c x h x w
         y = MatMul(MatMul(a, x), b)                         after: a is h' x h, b is w x w'

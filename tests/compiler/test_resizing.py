@@ -95,3 +95,28 @@ def test_neighbours_along_some_axes() -> None:
 def test_an_extent_is_rounded_down_as_it_is() -> None:
     """0.7 in float32 is less than 0.7; onnxruntime rounds 20 times that up to 14."""
     check_native('mode="nearest"', scales=[1, 1, 0.6, 0.7])
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "antialiased"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_spreads_as_far_as_the_taps(mode: str, bad: float) -> None:
+    """Those of weight 0 are none: places 0, 2, 4, ... of the result are pixels of the input."""
+    stated = 'mode="linear", antialias=1' if mode == "antialiased" else f'mode="{mode}"'
+    stated += ', coordinate_transformation_mode="align_corners"'
+    given = random(1, 2, 9, 31)
+    for pixel in ((0, 0, 4, 0), (0, 1, 0, 17), (0, 1, 8, 30)):
+        for sizes in ([1, 2, 17, 61], [1, 2, 3, 5]):
+            model = model_of(
+                f"g (float[1, 2, 9, 31] x) => (float[{', '.join(map(str, sizes))}] y) "
+                f"{{ y = Resize<{stated}>(x, , , sizes) }}", 19, sizes=np.array(sizes),
+            )  # fmt: skip
+            executable = build(import_model(model), host_target())
+            # The weights are those of an impulse, and what has none keeps its value.
+            impulse, spoiled = np.zeros_like(given), given.copy()
+            impulse[pixel], spoiled[pixel] = 1, bad
+            reached = executable.run({"x": impulse})["y"] != 0
+            plain, found = (executable.run({"x": x})["y"] for x in (given, spoiled))
+            np.testing.assert_array_equal(found[~reached], plain[~reached])
+            assert not np.isfinite(found[reached]).any()
+            (wanted,) = ReferenceEvaluator(model).run(None, {"x": given})
+            assert_close({"y": plain}, {"y": wanted})

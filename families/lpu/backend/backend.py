@@ -19,7 +19,7 @@ from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
-from tilesmith.compiler.passes.pixels import SpreadPixels
+from tilesmith.compiler.passes.pixels import SpreadPixels, WeightPixels
 from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Recipe
@@ -104,7 +104,7 @@ class LpuBackend(Backend):
         )
         return PassPipeline(
             before_folding=integer_products(target),
-            after_folding=(UnrollLoops(LARGEST_LOOP, 0), SpreadPixels()),
+            after_folding=(UnrollLoops(LARGEST_LOOP, 0), SpreadPixels(), WeightPixels()),
             kernels=(*rows, NarrowIndices(scheduled), FallBack(scheduled)),
         )
 
