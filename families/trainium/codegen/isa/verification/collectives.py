@@ -17,12 +17,11 @@ from tilesmith.families.trainium.codegen.isa.core import COLLECTIVE_QUEUE
 from tilesmith.families.trainium.codegen.isa.instructions import (
     COLLECTIVES,
     InstructionStream,
-    Ints,
     Opcode,
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
-from tilesmith.families.trainium.codegen.isa.verification.report import column, fail
+from tilesmith.families.trainium.codegen.isa.verification.report import Laws, column
 from tilesmith.search_space.support.errors import VerificationError
 
 
@@ -39,31 +38,23 @@ class Meeting:
     rows: tuple[int, ...]
 
 
-def verify_collectives(stream: InstructionStream) -> None:
-    """Check the collectives of one stream: queue, places, sizes.
-
-    Raises:
-        VerificationError: naming the instruction, the limit and the value that breaks it.
-    """
+def collectives(stream: InstructionStream) -> Laws:
+    """Laws of the collectives of one stream: queue, places, sizes."""
     rows = stream.rows
     mine = rows["op"] == Opcode.COLLECTIVE
-    fail(
-        stream,
+    yield (
         mine != (rows["queue"] == COLLECTIVE_QUEUE),
-        lambda _: "collectives, and nothing else, stand in their queue",
+        "collectives, and nothing else, stand in their queue",
     )
     if not mine.any():
         return
+    spaces = np.array([space.name for space in Space])
     for operand in ("out", "in0"):
         space = column(stream, operand, "space", int(Space.HBM))
-        fail(
-            stream,
-            mine & (space != Space.HBM),
-            lambda r, o=operand, s=space: (  # type: ignore[misc]
-                f"{o} is in {Space(int(s[r])).name}; collectives go from HBM to HBM"
-            ),
-        )
-    given, received = _elements(stream, "in0"), _elements(stream, "out")
+        law = "{} is in {}; collectives go from HBM to HBM"
+        yield mine & (space != Space.HBM), law, operand, spaces[space]
+    elements = stream.accesses["count"].prod(axis=1)
+    given, received = (column(stream, operand, elements, 0) for operand in ("in0", "out"))
     kind = np.where(mine, rows["function"], 0)
     members = np.array([len(group) for group in stream.groups], dtype=np.int64)
     p = np.where(mine, members[np.where(mine, rows["function2"], 0)], 1)
@@ -72,27 +63,17 @@ def verify_collectives(stream: InstructionStream) -> None:
     larger = np.where(kind == number["reduce_scatter"], given, received)
     parts = np.isin(kind, [number["all_gather"], number["reduce_scatter"]])
     both = (rows["in0"] >= 0) & (rows["out"] >= 0)
-    fail(
-        stream,
+    rule = np.where(parts, "the one must be a core's part of the other", "they must be equal")
+    yield (
         mine & both & (larger != smaller * np.where(parts, p, 1)),
-        lambda r: (
-            f"makes {received[r]} elements of {given[r]} over {p[r]} cores; "
-            + ("the one must be a core's part of the other" if parts[r] else "they must be equal")
-        ),
-    )
-    fail(
-        stream,
+        "makes {} elements of {} over {} cores; {}", received, given, p, rule,
+    )  # fmt: skip
+    yield (
         mine & (kind == number["all_to_all"]) & (given % p != 0),
-        lambda r: f"{given[r]} elements do not divide among {p[r]} cores",
-    )
+        "{} elements do not divide among {} cores", given, p,
+    )  # fmt: skip
     one, other = column(stream, "in0", "dtype"), column(stream, "out", "dtype")
-    fail(stream, mine & both & (one != other), lambda _: "its operands have different dtypes")
-
-
-def _elements(stream: InstructionStream, operand: str) -> Ints:
-    index = stream.rows[operand]
-    counts = stream.accesses["count"].prod(axis=1)
-    return np.where(index >= 0, counts[index], 0)
+    yield mine & both & (one != other), "its operands have different dtypes"
 
 
 def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, ...]:

@@ -33,7 +33,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification.areas import Areas, areas
-from tilesmith.families.trainium.codegen.isa.verification.report import Mask, breach, fail
+from tilesmith.families.trainium.codegen.isa.verification.report import Mask, breach, hold
 from tilesmith.families.trainium.codegen.isa.verification.tiles import share
 from tilesmith.search_space.support.errors import VerificationError
 
@@ -129,15 +129,10 @@ def _inputs(stream: InstructionStream) -> None:
     inputs = np.array([tensor.role == "input" for tensor in stream.tensors], dtype=bool)
     wrong = np.zeros(len(stream), dtype=bool)
     wrong[stores] = inputs[tensors] if len(stores) else False
-    name = dict(zip(stores.tolist(), tensors.tolist(), strict=True))
-    fail(
-        stream,
-        wrong,
-        lambda r: (
-            f"stores into '{stream.tensors[name[r]].name}', an input; only outputs and temporaries "
-            "are written"
-        ),
-    )
+    names = np.full(len(stream), "", dtype=object)
+    names[stores] = [stream.tensors[tensor].name for tensor in tensors.tolist()]
+    law = "stores into '{}', an input; only outputs and temporaries are written"
+    hold(stream, [(wrong, law, names)])
 
 
 def _events(stream: InstructionStream, whole: Areas, tiles: int) -> _Events:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
-from tilesmith.families.trainium.codegen.isa.verification.collectives import verify_collectives
-from tilesmith.families.trainium.codegen.isa.verification.places import verify_places
-from tilesmith.families.trainium.codegen.isa.verification.products import verify_products
-from tilesmith.families.trainium.codegen.isa.verification.results import verify_results
-from tilesmith.families.trainium.codegen.isa.verification.shapes import verify_shapes
-from tilesmith.families.trainium.codegen.isa.verification.tiles import verify_tiles
+from tilesmith.families.trainium.codegen.isa.verification.collectives import collectives
+from tilesmith.families.trainium.codegen.isa.verification.places import places
+from tilesmith.families.trainium.codegen.isa.verification.products import products
+from tilesmith.families.trainium.codegen.isa.verification.report import hold
+from tilesmith.families.trainium.codegen.isa.verification.results import results
+from tilesmith.families.trainium.codegen.isa.verification.shapes import shapes
+from tilesmith.families.trainium.codegen.isa.verification.tiles import tiles
 
 
 def verify_operands(stream: InstructionStream) -> None:
@@ -17,9 +18,5 @@ def verify_operands(stream: InstructionStream) -> None:
     Raises:
         VerificationError: naming the instruction, the limit and the value that breaks it.
     """
-    verify_products(stream)
-    verify_places(stream)
-    verify_shapes(stream)
-    verify_collectives(stream)
-    verify_tiles(stream)
-    verify_results(stream)
+    for laws in (products, places, shapes, collectives, tiles, results):
+        hold(stream, laws(stream))

@@ -17,9 +17,9 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.verification.report import (
+    Laws,
     Mask,
     column,
-    fail,
     partitions,
 )
 from tilesmith.families.trainium.codegen.timing.costs import values_a_row
@@ -30,110 +30,67 @@ _FLOAT32 = DTYPES.index("float32")
 _MULTIPLIED = [number for number, name in enumerate(DTYPES) if to_numpy(name).kind not in "iub"]
 
 
-def verify_products(stream: InstructionStream) -> None:
-    """Check the tensor engine's instructions.
-
-    Raises:
-        VerificationError: naming the instruction, the limit and the value that breaks it.
-    """
+def products(stream: InstructionStream) -> Laws:
+    """Laws of the tensor engine's instructions."""
     rows, core = stream.rows, stream.core
     matmul, transpose = rows["op"] == Opcode.MATMUL, rows["op"] == Opcode.TRANSPOSE
-    if not (matmul | transpose).any():
+    either = matmul | transpose
+    if not either.any():
         return
     k, other_k = partitions(stream, "in0"), partitions(stream, "in1")
     values = values_a_row(stream)
     m, n = elements(stream, "in0") // values, elements(stream, "in1") // values
     out_p, out_f = partitions(stream, "out"), elements(stream, "out")
-    either = matmul | transpose
-    fail(
-        stream,
-        either & (k > core.rows),
-        lambda r: f"K = {k[r]} partitions exceeds the array's {core.rows} rows",
+    yield (
+        either & (k > core.rows), "K = {} partitions exceeds the array's {} rows", k, core.rows
+    )  # fmt: skip
+    yield (
+        either & (m > core.cols), "M = {} stationary columns exceeds the array's {}", m, core.cols
+    )  # fmt: skip
+    yield matmul & (n > core.moving_free), "N = {} moving columns exceeds {}", n, core.moving_free
+    narrow = [np.isin(column(stream, operand, "dtype"), FP8) for operand in ("in0", "in1")]
+    yield (
+        (values == 2) & ~(narrow[0] & narrow[1]),
+        "two values a row of the array must be of dtype float8",
     )
-    fail(
-        stream,
-        either & (m > core.cols),
-        lambda r: f"M = {m[r]} stationary columns exceeds the array's {core.cols}",
-    )
-    fail(
-        stream,
-        matmul & (n > core.moving_free),
-        lambda r: f"N = {n[r]} moving columns exceeds {core.moving_free}",
-    )
-    narrow = np.isin(column(stream, "in0", "dtype"), FP8) & np.isin(
-        column(stream, "in1", "dtype"), FP8
-    )
-    fail(
-        stream,
-        (values == 2) & ~narrow,
-        lambda _: "two values a row of the array must be of dtype float8",
-    )
-    fail(
-        stream,
+    yield (
         matmul & (k != other_k),
-        lambda r: (
-            f"stationary has K = {k[r]} partitions and moving {other_k[r]}; they must be equal"
-        ),
-    )
-    wrong = matmul & ((out_p != m) | (out_f != n)) | transpose & ((out_p != m) | (out_f != k))
-    fail(
-        stream,
-        wrong,
-        lambda r: (
-            f"out is {out_p[r]} x {out_f[r]}; {m[r]} x {n[r] if matmul[r] else k[r]} is computed"
-        ),
-    )
-    _tensor_places(stream, either)
-    _dtypes(stream, matmul)
+        "stationary has K = {} partitions and moving {}; they must be equal", k, other_k,
+    )  # fmt: skip
+    columns = np.where(matmul, n, k)
+    wrong = either & ((out_p != m) | (out_f != columns))
+    yield wrong, "out is {} x {}; {} x {} is computed", out_p, out_f, m, columns
+    yield from _tensor_places(stream, either)
+    yield from _dtypes(stream, matmul)
 
 
-def _tensor_places(stream: InstructionStream, either: Mask) -> None:
+def _tensor_places(stream: InstructionStream, either: Mask) -> Laws:
     """Operands of the tensor engine in SBUF, results in one bank of PSUM."""
     for operand, space in (("out", Space.PSUM), ("in0", Space.SBUF), ("in1", Space.SBUF)):
-        spaces = column(stream, operand, "space", missing=int(space))
-        fail(
-            stream,
-            either & (spaces != space),
-            lambda r, o=operand, s=space: (  # type: ignore[misc]
-                f"{o} of the tensor engine must be in {s.name}"
-            ),
-        )
-    low, high = extents(stream)
-    bank, rows = stream.core.bank_bytes, stream.rows
-    crosses = (low // bank != (high - 1) // bank)[rows["out"]]
-    fail(
-        stream,
-        either & crosses,
-        lambda r: (
-            f"out takes bytes {low[rows['out'][r]]} to {high[rows['out'][r]]} of PSUM and leaves "
-            f"its bank of {bank} bytes a partition"
-        ),
-    )
+        wrong = either & (column(stream, operand, "space", missing=int(space)) != space)
+        yield wrong, "{} of the tensor engine must be in {}", operand, space.name
+    low, high = (ends[stream.rows["out"]] for ends in extents(stream))
+    bank = stream.core.bank_bytes
+    yield (
+        either & (low // bank != (high - 1) // bank),
+        "out takes bytes {} to {} of PSUM and leaves its bank of {} bytes a partition",
+        low, high, bank,
+    )  # fmt: skip
 
 
-def _dtypes(stream: InstructionStream, matmul: Mask) -> None:
+def _dtypes(stream: InstructionStream, matmul: Mask) -> Laws:
     """Products are summed in fp32, and an operand in fp32 needs the other to be (ISA; others may be
     mixed, at the same speed).
     """
     out, stationary, moving = (column(stream, o, "dtype") for o in ("out", "in0", "in1"))
-    fail(
-        stream,
-        matmul & (out != _FLOAT32),
-        lambda r: f"out is of {DTYPES[out[r]]}; PSUM takes and sums products in float32",
-    )
+    names = np.array(DTYPES)
+    law = "out is of {}; PSUM takes and sums products in float32"
+    yield matmul & (out != _FLOAT32), law, names[out]
     for operand, kind in (("stationary", stationary), ("moving", moving)):
-        fail(
-            stream,
-            matmul & ~np.isin(kind, _MULTIPLIED),
-            lambda r, o=operand, k=kind: (  # type: ignore[misc]
-                f"{o} is of {DTYPES[k[r]]}; the tensor engine multiplies floating-point numbers"
-            ),
-        )
-    fail(
-        stream,
+        law = "{} is of {}; the tensor engine multiplies floating-point numbers"
+        yield matmul & ~np.isin(kind, _MULTIPLIED), law, operand, names[kind]
+    yield (
         matmul & ((stationary == _FLOAT32) != (moving == _FLOAT32)),
-        lambda r: (
-            f"stationary is of {DTYPES[stationary[r]]} and moving of {DTYPES[moving[r]]}; where "
-            "one is of float32 both must be"
-        ),
-    )
+        "stationary is of {} and moving of {}; where one is of float32 both must be",
+        names[stationary], names[moving],
+    )  # fmt: skip

@@ -25,29 +25,25 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Opcode,
     Space,
 )
-from tilesmith.families.trainium.codegen.isa.verification.report import Mask, column, fail
+from tilesmith.families.trainium.codegen.isa.verification.report import (
+    Laws,
+    Mask,
+    column,
+    users,
+)
 
 _AT_THE_END = (Opcode.BN_STATS, Opcode.BN_AGGR, Opcode.MAX8, Opcode.FIND_INDEX8)
 """Instructions that write when all is read."""
 
 
-def verify_results(stream: InstructionStream) -> None:
-    """Check what instructions write against itself and against what they read.
-
-    Raises:
-        VerificationError: naming the instruction and the operands that meet.
-    """
+def results(stream: InstructionStream) -> Laws:
+    """Laws of what instructions write beside itself and beside what they read."""
     table = stream.accesses
     again = ((table["count"] > 1) & (table["stride"] == 0)).any(axis=1)
-    for operand in ("out", "out2"):
-        index = stream.rows[operand]
-        fail(
-            stream,
-            (index >= 0) & again[index] if len(again) else np.zeros(len(stream), dtype=bool),
-            lambda _, o=operand: (  # type: ignore[misc]
-                f"{o} is broadcast: the same element would be written several times"
-            ),
-        )
+    for operand, wrong in users(stream, again):
+        if operand.startswith("out"):
+            law = "{} is broadcast: the same element would be written several times"
+            yield wrong, law, operand
     low, high = extents(stream)
     for operand in ("out2", "in0", "in1", "in2"):
         meets = _suspects(stream, operand, low, high)
@@ -55,17 +51,14 @@ def verify_results(stream: InstructionStream) -> None:
             (int(stream.rows["op"][r]), int(stream.rows["out"][r]), int(stream.rows[operand][r]))
             for r in np.flatnonzero(meets)
         }
-        wrong = {pair for pair in pairs if _clash(stream, operand, *pair)}
-        fail(stream, _among(stream, operand, meets, wrong), lambda _, o=operand: _why(o))  # type: ignore[misc]
-
-
-def _why(operand: str) -> str:
-    if operand == "out2":
-        return "out and out2 share elements; each result needs a place of its own"
-    return (
-        f"out takes the place of elements of {operand} before they are read; elements are read "
-        "and written one after the other"
-    )
+        clashing = {pair for pair in pairs if _clash(stream, operand, *pair)}
+        law = (
+            "out takes the place of elements of {} before they are read; elements are read and "
+            "written one after the other"
+        )
+        if operand == "out2":
+            law = "out and out2 share elements; each result needs a place of its own"
+        yield _among(stream, operand, meets, clashing), law, operand
 
 
 def _suspects(stream: InstructionStream, operand: str, low: Ints, high: Ints) -> Mask:

@@ -13,10 +13,9 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     QUARTER,
     SEARCH_ELEMENTS,
     InstructionStream,
-    Ints,
     Opcode,
 )
-from tilesmith.families.trainium.codegen.isa.verification.report import Mask, fail, partitions
+from tilesmith.families.trainium.codegen.isa.verification.report import Laws, partitions
 from tilesmith.families.trainium.codegen.timing.engine_costs import elements
 
 _ANY = 2**62
@@ -47,17 +46,13 @@ _COLUMNS = {
 """Instructions whose operand is a [P, 1] scalar."""
 
 
-def verify_shapes(stream: InstructionStream) -> None:
-    """Check that operands fit each other.
-
-    Raises:
-        VerificationError: naming the instruction, the limit and the value that breaks it.
-    """
-    _elementwise(stream)
-    _special(stream)
+def shapes(stream: InstructionStream) -> Laws:
+    """Laws of how operands fit each other."""
+    yield from _elementwise(stream)
+    yield from _special(stream)
 
 
-def _elementwise(stream: InstructionStream) -> None:
+def _elementwise(stream: InstructionStream) -> Laws:
     rows = stream.rows
     op = rows["op"]
     lanes = (op >= Opcode.ACTIVATION) & (op != Opcode.COLLECTIVE)
@@ -66,82 +61,35 @@ def _elementwise(stream: InstructionStream) -> None:
     for operand in ("in0", "in1", "in2", "out2"):
         p, f = partitions(stream, operand), elements(stream, operand)
         present = rows[operand] >= 0
-        fail(
-            stream,
-            lanes & present & (p != out_p),
-            lambda r, o=operand, q=p: (  # type: ignore[misc]
-                f"{o} has {q[r]} partitions and out {out_p[r]}; they must be equal"
-            ),
-        )
-        column = present & simple & _takescolumn(op, operand)
-        fail(
-            stream,
-            column & (f != 1),
-            lambda r, o=operand, e=f: (  # type: ignore[misc]
-                f"{o} must have one element a partition, not {e[r]}"
-            ),
-        )
-        fail(
-            stream,
-            present & simple & ~column & (f != out_f),
-            lambda r, o=operand, e=f: (  # type: ignore[misc]
-                f"{o} has {e[r]} elements a partition and out {out_f[r]}; they must be equal"
-            ),
-        )
-    size = elements(stream, "in0")
-    fail(
-        stream,
-        (op == Opcode.REDUCE) & (size % np.maximum(out_f, 1) != 0),
-        lambda r: f"{size[r]} elements a partition do not reduce to {out_f[r]}",
-    )
+        law = "{} has {} partitions and out {}; they must be equal"
+        yield lanes & present & (p != out_p), law, operand, p, out_p
+        column = present & simple & np.isin(op, _COLUMNS.get(operand, ()))
+        yield column & (f != 1), "{} must have one element a partition, not {}", operand, f
+        law = "{} has {} elements a partition and out {}; they must be equal"
+        yield present & simple & ~column & (f != out_f), law, operand, f, out_f
+    size, other_p = elements(stream, "in0"), partitions(stream, "in0")
+    wrong = (op == Opcode.REDUCE) & (size % np.maximum(out_f, 1) != 0)
+    yield wrong, "{} elements a partition do not reduce to {}", size, out_f
     dma = (rows["queue"] >= FIRST_DMA_QUEUE) & (op != Opcode.COLLECTIVE)
-    other_p = partitions(stream, "in0")
-    fail(
-        stream,
-        dma & ((other_p != out_p) | (size != out_f)),
-        lambda r: (
-            f"moves {other_p[r]} x {size[r]} elements to {out_p[r]} x {out_f[r]}; "
-            "they must be equal"
-        ),
-    )
+    law = "moves {} x {} elements to {} x {}; they must be equal"
+    yield dma & ((other_p != out_p) | (size != out_f)), law, other_p, size, out_p, out_f
 
 
-def _takescolumn(op: Ints, operand: str) -> Mask:
-    """Rows whose `operand` is a [P, 1] scalar."""
-    return np.isin(op, _COLUMNS.get(operand, ()))
-
-
-def _special(stream: InstructionStream) -> None:
+def _special(stream: InstructionStream) -> Laws:
     """Instructions whose operands have sizes of their own."""
     op = stream.rows["op"]
     for kind, rules in _SIZES.items():
         for operand, low, high, multiple in rules:
             size = elements(stream, operand)
             wrong = (op == kind) & ((size < low) | (size > high) | (size % multiple != 0))
-            fail(
-                stream,
-                wrong,
-                lambda r, o=operand, s=size, a=low, b=high, m=multiple: (  # type: ignore[misc]
-                    f"{o} has {s[r]} elements a partition; "
-                    + (f"{a}" if a == b else f"{a} to {b}, a multiple of {m},")
-                    + " are expected"
-                ),
-            )
+            expected = f"{low}" if low == high else f"{low} to {high}, a multiple of {multiple},"
+            yield wrong, "{} has {} elements a partition; {} are expected", operand, size, expected
     indices, wanted = elements(stream, "in1"), elements(stream, "out")
-    fail(
-        stream,
-        (op == Opcode.GATHER) & (indices != 1),
-        lambda r: f"takes one index a partition, not {indices[r]}",
-    )
-    fail(
-        stream,
-        (op == Opcode.LOCAL_GATHER) & (indices * GATHER_PARTITIONS < wanted),
-        lambda r: f"{indices[r]} indices a partition gather {wanted[r]} elements; too few",
-    )
+    wrong = (op == Opcode.GATHER) & (indices != 1)
+    yield wrong, "takes one index a partition, not {}", indices
+    wrong = (op == Opcode.LOCAL_GATHER) & (indices * GATHER_PARTITIONS < wanted)
+    yield wrong, "{} indices a partition gather {} elements; too few", indices, wanted
     rows = partitions(stream, "out")
     for kind, group in ((Opcode.SHUFFLE, QUARTER), (Opcode.LOCAL_GATHER, GATHER_PARTITIONS)):
-        fail(
-            stream,
-            (op == kind) & (rows % group != 0),
-            lambda r, g=group: f"{rows[r]} partitions are no multiple of {g}",  # type: ignore[misc]
-        )
+        wrong = (op == kind) & (rows % group != 0)
+        yield wrong, "{} partitions are no multiple of {}", rows, group

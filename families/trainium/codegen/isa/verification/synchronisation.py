@@ -21,7 +21,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     Space,
 )
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
-from tilesmith.families.trainium.codegen.isa.verification.report import column, fail
+from tilesmith.families.trainium.codegen.isa.verification.report import Laws, breach, column, hold
 from tilesmith.families.trainium.codegen.timing.dependences import dependences, required_waits
 
 
@@ -69,7 +69,7 @@ def verify_synchronisation(stream: InstructionStream) -> None:
     Raises:
         VerificationError: naming the instruction and what it should have waited for.
     """
-    _ports(stream)
+    hold(stream, _ports(stream))
     need_start, needs = required_waits(stream, dependences(stream), prune=False)
     n = len(stream)
     previous = np.full(n, -1, dtype=np.int64)
@@ -81,18 +81,15 @@ def verify_synchronisation(stream: InstructionStream) -> None:
     if bad >= 0:
         row = int(np.searchsorted(need_start, bad, side="right")) - 1
         other = int(needs[bad])
-        wrong = np.arange(n) == row
-        fail(
+        raise breach(
             stream,
-            wrong,
-            lambda _: (
-                f"touches what instruction {other} ({instruction_text(stream, other)}) may not "
-                "have finished with; a semaphore is missing"
-            ),
+            row,
+            f"touches what instruction {other} ({instruction_text(stream, other)}) may not have "
+            "finished with; a semaphore is missing",
         )
 
 
-def _ports(stream: InstructionStream) -> None:
+def _ports(stream: InstructionStream) -> Laws:
     """Engines that exclude each other on a memory hold its port when they touch it."""
     core, rows = stream.core, stream.rows
     touches = {space: np.zeros(len(stream), dtype=bool) for space in (Space.SBUF, Space.PSUM)}
@@ -107,10 +104,5 @@ def _ports(stream: InstructionStream) -> None:
     for exclusive, space, engines, bit, names in pairs:
         if exclusive:
             wrong = touches[space] & np.isin(rows["queue"], engines) & ((rows["lock"] & bit) == 0)
-            fail(
-                stream,
-                wrong,
-                lambda _, s=space, e=names: (  # type: ignore[misc]
-                    f"uses {s.name} without holding its port, which {e} exclude each other from"
-                ),
-            )
+            law = "uses {} without holding its port, which {} exclude each other from"
+            yield wrong, law, space.name, names

@@ -11,16 +11,16 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     InstructionStream,
     Ints,
 )
-from tilesmith.families.trainium.codegen.isa.verification.report import breach, fail
+from tilesmith.families.trainium.codegen.isa.verification.report import Laws, breach, users
 
 
-def verify_tiles(stream: InstructionStream) -> None:
-    """Check tiles.
+def tiles(stream: InstructionStream) -> Laws:
+    """Laws of tiles.
 
     Raises:
         VerificationError: naming the instruction, the tile and what it meets.
     """
-    _inside(stream)
+    yield from _inside(stream)
     first, last = lifetimes(stream)
     active: list[int] = []
     for tile in np.argsort(first, kind="stable")[: int((last >= 0).sum())].tolist():
@@ -60,7 +60,7 @@ def share(one: Allocation, two: Allocation) -> bool:
     )
 
 
-def _inside(stream: InstructionStream) -> None:
+def _inside(stream: InstructionStream) -> Laws:
     """Accesses on chip lie in their tile."""
     table, tiles = stream.accesses, stream.allocations
     if not tiles:
@@ -72,15 +72,10 @@ def _inside(stream: InstructionStream) -> None:
     outside = (begins < partition) | (begins + table["count"][:, 0] > partition + partitions)
     outside |= (low < offset) | (high > offset + size)
     outside &= table["allocation"] >= 0
-    for operand in OPERANDS if outside.any() else ():
-        index = stream.rows[operand]
-        fail(
-            stream,
-            (index >= 0) & outside[index],
-            lambda r, o=operand, i=index: (  # type: ignore[misc]
-                f"{o} leaves {_place(stream, int(table['allocation'][i[r]]))}"
-            ),
-        )
+    for operand, wrong in users(stream, outside) if outside.any() else ():
+        tile = table["allocation"][stream.rows[operand]]
+        names = np.array([_place(stream, number) for number in range(len(tiles))])
+        yield wrong, "{} leaves {}", operand, names[tile]
 
 
 def _place(stream: InstructionStream, tile: int) -> str:
