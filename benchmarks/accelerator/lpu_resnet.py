@@ -27,7 +27,7 @@ try:
     from tilesmith.compiler.recipe.program import HostStep
     from tilesmith.families.lpu.backend.programs.model import shown_times
     from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
-    from tilesmith.families.lpu.simulator.views.shares import shares
+    from tilesmith.families.lpu.simulator.shares import shares
     from tilesmith.jobs.subjects.light_models import save_light_model
     from tilesmith.search_space.hardware.target import load_target
 except ModuleNotFoundError as absent:

@@ -29,13 +29,13 @@ from tilesmith.families.lpu.simulator.analytical import (
     CycleEstimate,
     estimate,
 )
+from tilesmith.families.lpu.simulator.drawing import draw, span_of
 from tilesmith.families.lpu.simulator.execution.several import scheduled_s
 from tilesmith.families.lpu.simulator.hardware_cost import hardware_cost
 from tilesmith.families.lpu.simulator.roofline import check_roofline, roofline
 from tilesmith.families.lpu.simulator.selected import scheduled, selected
+from tilesmith.families.lpu.simulator.shares import issues, shares
 from tilesmith.families.lpu.simulator.tensor_parallel import best_split
-from tilesmith.families.lpu.simulator.views.drawing import draw, span_of
-from tilesmith.families.lpu.simulator.views.shares import issues, shares
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
 from tilesmith.search_space.results.measure import MeasureResult

@@ -38,8 +38,8 @@ from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions
 from tilesmith.families.lpu.codegen.scheduling.together import together
 from tilesmith.families.lpu.codegen.selection.layout.images import content, in_rows
 from tilesmith.families.lpu.codegen.verification.together import Together, check_together
+from tilesmith.families.lpu.simulator.drawing import COMPUTING, ends
 from tilesmith.families.lpu.simulator.execution.several import execute_together, node_of
-from tilesmith.families.lpu.simulator.views.drawing import COMPUTING, ends
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.meshes.mesh import Mesh
 from tilesmith.search_space.support.errors import CodegenError, ModelError

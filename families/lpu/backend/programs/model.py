@@ -22,9 +22,9 @@ from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule, latency
+from tilesmith.families.lpu.simulator.drawing import draw, ends, span_of
 from tilesmith.families.lpu.simulator.roofline import Roofline, roofline
-from tilesmith.families.lpu.simulator.views.drawing import draw, ends, span_of
-from tilesmith.families.lpu.simulator.views.shares import shares
+from tilesmith.families.lpu.simulator.shares import shares
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload

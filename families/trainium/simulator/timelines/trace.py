@@ -12,17 +12,20 @@ that run side by side each begins where the one before ends.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
-from tilesmith.families.kit.simulation.operator_lane import events as lane_events
+from tilesmith.families.kit.simulation.traces import (
+    LONGEST,
+    PROCESS,
+    cut_notice,
+    write_trace_of,
+)
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, queue_name
 from tilesmith.families.trainium.codegen.isa.instructions import (
     OPERANDS,
@@ -33,12 +36,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
 )
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
 from tilesmith.families.trainium.simulator.timelines.timeline import Timeline
-from tilesmith.search_space.support.files import written
 
-MAXIMUM_INSTRUCTIONS = 50_000
-"""Instructions a trace shows at most (some 20 MB; Perfetto opens it within seconds)."""
-
-PROCESS = 1
 WITHIN = 0.999
 """Where in its slice an arrow leaves: an arrow from the very end would belong to none."""
 
@@ -47,10 +45,7 @@ COUNTERS = 200
 
 
 def write_trace(
-    played: Timeline,
-    path: Path,
-    maximum: int = MAXIMUM_INSTRUCTIONS,
-    operators: Sequence[OperatorSpan] = (),
+    played: Timeline, path: Path, maximum: int = LONGEST, operators: Sequence[OperatorSpan] = ()
 ) -> str:
     """Write a timeline to `path` as JSON; the notice if it was cut, else "".
 
@@ -60,58 +55,23 @@ def write_trace(
     Raises:
         InputError, JobError: as `search_space.support.files.written`.
     """
-    notice = cut_notice(len(played.stream), maximum)
-    with written(path) as file, io.TextIOWrapper(file, encoding="utf-8") as out:
-        shown = played.start[:maximum]
-        until = float(shown.max()) / 1e3 if notice else float("inf")
-        _stream(out, chain(lane_events(operators, until), events(played, maximum)), notice)
+    stream = played.stream
+    shown = min(len(stream), maximum)
+    notice = cut_notice(len(stream), maximum, "instructions")
+    until = float(played.start[:shown].max()) / 1e3 if notice else float("inf")
+    queues = np.unique(stream.rows["queue"][:shown]).tolist()
+    tracks = ((queue, _track(stream, queue)) for queue in queues)
+    machine = f"{stream.name} on {played.core.target.name}"
+    write_trace_of(path, machine, tracks, _events(played, shown), operators, (notice, until))
     return notice
 
 
-def cut_notice(count: int, maximum: int) -> str:
-    """What a reader must know about a trace that shows `maximum` of `count` instructions."""
-    if count <= maximum:
-        return ""
-    return f"the trace shows the first {maximum} of {count} instructions"
-
-
-def _stream(out: TextIO, events: Iterator[dict[str, Any]], notice: str) -> None:
-    out.write('{"displayTimeUnit": "ns", "otherData": ')
-    out.write(json.dumps({"notice": notice}))
-    out.write(', "traceEvents": [\n')
-    for number, event in enumerate(events):
-        out.write(",\n" if number else "")
-        out.write(json.dumps(event, separators=(",", ":")))
-    out.write("\n]}\n")
-
-
-def events(played: Timeline, maximum: int) -> Iterator[dict[str, Any]]:
-    """Trace events; times in microseconds, as the format wants them."""
-    stream = played.stream
-    shown = min(len(stream), maximum)
-    yield _meta("process_name", 0, f"{stream.name} on {played.core.target.name}")
-    for queue in np.unique(stream.rows["queue"][:shown]):
-        yield _meta("thread_name", int(queue), _track(stream, int(queue)))
-        yield {
-            "ph": "M", "ts": 0, "pid": PROCESS, "tid": int(queue), "name": "thread_sort_index",
-            "args": {"sort_index": int(queue)},
-        }  # fmt: skip
+def _events(played: Timeline, shown: int) -> Iterator[dict[str, Any]]:
     begin, end = slices(played)
-    for row in range(shown):
-        yield from _instruction(played, row, begin, end)
+    instructions = (_instruction(played, row, begin, end) for row in range(shown))
+    yield from chain.from_iterable(instructions)
     yield from _occupancy(played, shown)
     yield from _bandwidth(played, shown)
-
-
-def _meta(name: str, thread: int, value: str) -> dict[str, Any]:
-    return {
-        "ph": "M",
-        "ts": 0,
-        "pid": PROCESS,
-        "tid": thread,
-        "name": name,
-        "args": {"name": value},
-    }
 
 
 def _track(stream: InstructionStream, queue: int) -> str:

@@ -26,7 +26,7 @@ from tilesmith.families.trainium.simulator.many_cores import (
     fabric,
     timeline_many,
 )
-from tilesmith.families.trainium.simulator.timelines.picture import write_picture
+from tilesmith.families.trainium.simulator.timelines.drawing import draw
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.families.trainium.simulator.timelines.trace import write_trace
 from tilesmith.search_space.meshes.mesh import load_mesh
@@ -358,7 +358,7 @@ def test_traces_and_pictures_show_collectives(tmp_path: Path) -> None:
     found = streams(FOUR, lambda kernel, core: mlp(kernel, core, 2))
     played = timeline_many(found, MESH).cores[1]
     write_trace(played, tmp_path / "trace.json")
-    write_picture(played, tmp_path / "trace.html")
+    draw(played, tmp_path / "trace.html")
     assert '"cc"' in (tmp_path / "trace.json").read_text()
     assert ">cc<" in (tmp_path / "trace.html").read_text()
     assert played.engines["cc"] > 0.5

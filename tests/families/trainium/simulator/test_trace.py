@@ -10,7 +10,7 @@ import pytest
 
 from tests.families.trainium.codegen.random_kernels import random_kernel
 from tilesmith.families.trainium.codegen.isa.instructions import Space
-from tilesmith.families.trainium.simulator.timelines.picture import page, write_picture
+from tilesmith.families.trainium.simulator.timelines.drawing import draw, page
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.families.trainium.simulator.timelines.trace import bandwidth, live_bytes, write_trace
 from tilesmith.search_space.support.errors import InputError
@@ -73,7 +73,7 @@ def test_counters_add_up(played):
 
 
 def test_unwritable_path(played, tmp_path):
-    for write in (write_trace, write_picture):
+    for write in (write_trace, draw):
         with pytest.raises(InputError, match="cannot be written: No such file"):
             write(played, tmp_path / "missing" / "file")
 
@@ -85,7 +85,7 @@ def drawings(text):
 
 
 def test_picture_is_well_formed_and_shows_every_queue(played, tmp_path):
-    write_picture(played, tmp_path / "timeline.html")
+    draw(played, tmp_path / "timeline.html")
     text = (tmp_path / "timeline.html").read_text()
     (svg,) = drawings(text)
     assert "prefers-color-scheme: dark" in text
