@@ -21,7 +21,7 @@ WIDTH, LABEL, TICKS = 1200, 90, 8
 
 
 @dataclass(frozen=True)
-class Bar:
+class TimelineBar:
     """An instruction in a picture.
 
     Attributes:
@@ -86,7 +86,7 @@ class TimelinePage:
 
 
 def picture(
-    bars: Iterable[Bar],
+    bars: Iterable[TimelineBar],
     window: tuple[float, float],
     labels: Iterable[tuple[float, str]],
     time: Callable[[float], str],
@@ -111,7 +111,7 @@ def picture(
     )
 
 
-def _merged(bars: Iterable[Bar], begin: float, end: float) -> Iterator[str]:
+def _merged(bars: Iterable[TimelineBar], begin: float, end: float) -> Iterator[str]:
     """Bars as they are drawn, a pixel wide at least; those inside one drawn before are left out."""
     scale = WIDTH / max(end - begin, 1e-9)
     reached: dict[Hashable, float] = {}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.families.kit.simulation import timeline_page
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
-from tilesmith.families.kit.simulation.timeline_page import Bar, TimelinePage, picture
+from tilesmith.families.kit.simulation.timeline_page import TimelineBar, TimelinePage, picture
 from tilesmith.families.kit.simulation.traces import (
     LONGEST,
     PROCESS,
@@ -141,7 +141,7 @@ def _picture(schedule: BurstSchedule, begin: float, end: float) -> str:
 
 def _bars(
     schedule: BurstSchedule, lanes: Mapping[int, int], begin: float, end: float
-) -> Iterator[Bar]:
+) -> Iterator[TimelineBar]:
     """Bursts; a slice reads in the upper half of its lane and writes in the lower."""
     table, last = schedule.table, ends(schedule)
     mine = np.flatnonzero((table["cycle"] < end) & (last > begin))
@@ -151,7 +151,9 @@ def _bars(
         height = (LANE - 1) / 2 if op in (BurstOp.READ, BurstOp.WRITE) else LANE - 1
         top = ABOVE + LANE * lanes[queue] + (height if write else 0)
         times = float(table["cycle"][row]), float(last[row])
-        yield Bar((queue, write), *times, top, height, COLOURS[op], partial(_text, schedule, row))
+        yield TimelineBar(
+            (queue, write), *times, top, height, COLOURS[op], partial(_text, schedule, row)
+        )
 
 
 def _text(schedule: BurstSchedule, row: int) -> str:

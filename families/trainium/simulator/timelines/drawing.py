@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilesmith.families.kit.simulation import timeline_page
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
-from tilesmith.families.kit.simulation.timeline_page import Bar, TimelinePage, picture
+from tilesmith.families.kit.simulation.timeline_page import TimelineBar, TimelinePage, picture
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, queue_name
 from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
@@ -103,10 +103,12 @@ def _picture(played: Timeline, begin: float, end: float) -> str:
     return picture(bars, (begin, end), labels, lambda ns: f"{ns / 1e3:.4g} us", size)
 
 
-def _bars(played: Timeline, tops: Mapping[int, int], begin: float, end: float) -> Iterator[Bar]:
+def _bars(
+    played: Timeline, tops: Mapping[int, int], begin: float, end: float
+) -> Iterator[TimelineBar]:
     stream = played.stream
     for row in np.flatnonzero((played.start < end) & (played.end > begin)).tolist():
         queue, op = int(stream.rows["queue"][row]), Opcode(int(stream.rows["op"][row]))
         times = float(played.start[row]), float(played.end[row])
         colour, text = COLOURS.get(op, OTHER), partial(instruction_text, stream, row)
-        yield Bar(queue, *times, tops[queue] + 2, LANE - 4, colour, text)
+        yield TimelineBar(queue, *times, tops[queue] + 2, LANE - 4, colour, text)
