@@ -30,13 +30,22 @@ def tell_torch() -> None:
 
 def _register(registry: ModuleType) -> None:
     if _NAME not in registry._COMPILER_FNS:
-        registry.register_backend(compiler_fn=_compiled, name=_NAME)
+        registry.register_backend(compiler_fn=_Backend(), name=_NAME)
 
 
-def _compiled(graph: Any, examples: Sequence[Any], **asked: Any) -> Callable[..., Any]:
-    from tilesmith.torch_backend import tilesmith
+class _Backend:
+    """The backend of `tilesmith.torch_backend`, which is imported when it is first called."""
 
-    return tilesmith(graph, examples, **asked)
+    def __call__(self, graph: Any, examples: Sequence[Any], **asked: Any) -> Callable[..., Any]:
+        from tilesmith.torch_backend import tilesmith
+
+        return tilesmith(graph, examples, **asked)
+
+    def reset(self) -> None:
+        """Part of `torch._dynamo.reset`, which throws away what was compiled."""
+        backend = sys.modules.get("tilesmith.torch_backend")
+        if backend is not None:
+            backend.tilesmith.reset()
 
 
 class _Waiting(MetaPathFinder):

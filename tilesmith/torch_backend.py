@@ -71,7 +71,10 @@ def tilesmith(
     return compiled
 
 
+tilesmith.reset = _graphs.clear  # type: ignore[attr-defined]  # `torch._dynamo.reset` calls it
+
+
 def reports() -> list[GraphReport]:
-    """What became of each graph that is in use, in the order Dynamo found them."""
+    """What became of each graph in use since `torch._dynamo.reset`, in the order of its finding."""
     _graphs[:] = [held for held in _graphs if held() is not None]
     return [graph.report for held in _graphs if (graph := held()) is not None]

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from tilesmith.capabilities.pytorch.exporter import written
 from tilesmith.capabilities.pytorch.program import CallSignature, flattened
-from tilesmith.capabilities.pytorch.translations import translations
 from tilesmith.compiler.driver.front_end import FrontEndModel
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.files.arrays import one_line, typed_only
@@ -206,12 +206,8 @@ def _written(
         raise DependencyError(
             f"{error.name} is not installed; install it with: pip install 'tilesmith[torch]'"
         ) from error
-    names = [source.name for source in signature.sources]
     try:
-        model = torch.onnx.export(
-            program, dynamo=True, optimize=False, verbose=False, input_names=names,
-            custom_translation_table=translations(),
-        ).model  # fmt: skip
+        model = written(program, [source.name for source in signature.sources])
     except Exception as error:
         raise ModelError(
             f"'{name}' cannot be written in ONNX operators: {_cause(error)}"

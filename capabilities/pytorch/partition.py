@@ -1,6 +1,6 @@
 """Programs that cannot be compiled whole: what can be is cut out in parts, the rest stays.
 
-    pure program -- decomposed as for writing --> graph -- nodes that stay --> PyTorch's partitioner
+    pure program -- nodes that stay --> PyTorch's partitioner
         --> a graph of parts and single operators, which PyTorch runs
 
 A node stays where the exporter has no function for its operator; where it draws random numbers, so
@@ -15,7 +15,6 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -25,8 +24,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from tilesmith.capabilities.pytorch.exporter import has_function
 from tilesmith.capabilities.pytorch.model import exported, is_random, pure_program, quiet
-from tilesmith.capabilities.pytorch.translations import translations
 from tilesmith.search_space.support.errors import ModelError
 
 _PREFIX = "part_"
@@ -64,7 +63,7 @@ def partitioned(program: ExportedProgram) -> Partition | None:
         program: pure, as `pure_program` makes it.
     """
     with quiet(), torch.no_grad():
-        return _partitioned(_decomposed(program))
+        return _partitioned(program)
 
 
 def _partitioned(program: ExportedProgram) -> Partition | None:
@@ -99,37 +98,9 @@ def named(node: Node) -> str:
 
 
 # -- what stays ----------------------------------------------------------------------------------
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    """As the exporter decomposes before it writes."""
-    try:
-        from torch.onnx._internal.exporter import _fx_passes
-    except ImportError:  # another version of PyTorch's: nodes are tried by themselves
-        return program
-    return _fx_passes.decompose_with_registry(program, _registry())
-
-
-@cache
-def _registry() -> Any:
-    """Functions by operator, the exporter's and ours: to read the former takes a second."""
-    from torch.onnx._internal.exporter import _registration
-
-    registry = _registration.ONNXRegistry.from_torchlib()
-    for target, function in translations().items():
-        registry.register_op(target, function)
-    return registry
-
-
 def _unwritable(module: GraphModule) -> set[Node]:
     """Nodes the exporter has no function for, and those that draw random numbers."""
-    try:
-        from torch.onnx._internal.exporter import _dispatching
-    except ImportError:
-        return {node for node in _calls(module) if is_random(node)}
-    return {
-        node
-        for node in _calls(module)
-        if is_random(node) or _dispatching.dispatch(node, _registry())[0] is None
-    }
+    return {n for n in _calls(module) if is_random(n) or not has_function(n)}
 
 
 def _unwritable_alone(module: GraphModule) -> set[Node]:

@@ -29,7 +29,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from tilesmith.capabilities.pytorch.decompositions import rules
+from tilesmith.capabilities.pytorch.exporter import decomposed
 from tilesmith.search_space.support.errors import ModelError
 
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -118,7 +118,7 @@ def flattened(program: ExportedProgram, name: str) -> tuple[ExportedProgram, Cal
     Raises:
         ModelError: an argument is of a kind no compiled model takes.
     """
-    functional = program.run_decompositions(rules())
+    functional = decomposed(program)
     specs = functional.graph_signature.output_specs
     inputs = _inputs(functional, {s.target for s in specs if s.kind in _WRITES}, name)
     kept = [number for number, spec in enumerate(specs) if isinstance(spec.arg, _COMPUTED)]

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 pytestmark = pytest.mark.extra
 
+from tilesmith import torch_backend  # noqa: E402
 from tilesmith.capabilities.pytorch import torch_graphs  # noqa: E402
 from tilesmith.torch_backend import reports  # noqa: E402
 
@@ -95,6 +96,17 @@ def test_an_operator_that_cannot_be_written_is_left_to_pytorch_alone(
     assert report.compiled == 2 and not report.whole and "rolled" in report.reason
     (said,) = warnings(caplog)
     assert "leaves to PyTorch: 1 tilesmith_tests.rolled.default; the rest is" in said
+
+
+def test_reports_are_of_graphs_since_the_last_reset() -> None:
+    compiled = torch.compile(nn.Linear(4, 4).eval(), backend="tilesmith")
+    compiled(torch.randn(3, 4))
+    (graph,) = [held() for held in torch_backend._graphs]  # kept alive, as caches and cycles do
+    assert graph is not None and reports() == [graph.report]
+    torch._dynamo.reset()
+    assert reports() == []
+    compiled(torch.randn(3, 4))
+    assert len(reports()) == 1
 
 
 def test_random_numbers_are_pytorchs() -> None:
