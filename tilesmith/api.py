@@ -187,7 +187,7 @@ def load(
             signed so.
         InputError: the key cannot be read.
     """
-    from tilesmith.compiler.varying.loading import load
+    from tilesmith.compiler.varying.executable import load
 
     return load(path, mapped=mapped, trusted_key=trusted_key)
 

@@ -17,27 +17,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
 from tilesmith.codegen.host.memory import aligned_copy, aligned_empty, machine_bytes
-from tilesmith.compiler.artifact.artifact import (
-    Reader,
-    artifact_bytes,
-    read_artifact,
-    read_by,
-    write_artifact,
-)
+from tilesmith.compiler.artifact.artifact import read_artifact
 from tilesmith.compiler.backends.backend import backend_of
-from tilesmith.compiler.backends.emitting import Emitting
 from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.graph.value_types import own
 from tilesmith.compiler.recipe.areas import NOTHING, Bytes, RunMemory
-from tilesmith.compiler.recipe.program import HostStep, Recipe, Report
+from tilesmith.compiler.recipe.program import HostStep, Recipe
+from tilesmith.compiler.runtime.compiled_model import CompiledModel
 from tilesmith.compiler.runtime.input_check import InputCheck
 from tilesmith.compiler.runtime.pool import Area, Pool, no_room
-from tilesmith.compiler.runtime.presented import Presented
 from tilesmith.compiler.runtime.workspace import Arrays, Workspace
 from tilesmith.search_space.support.errors import ModelError
 
@@ -65,7 +58,7 @@ def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
     return aligned
 
 
-class Executable(Presented, Emitting):
+class Executable(CompiledModel):
     """See the module's docstring.
 
     Args:
@@ -76,6 +69,8 @@ class Executable(Presented, Emitting):
         TargetError: this machine cannot run code for the recipe's target.
         JobError: there is not enough memory for its tensors.
     """
+
+    recipe: Recipe
 
     def __init__(self, recipe: Recipe, held: Bytes | None = None, pool: Pool | None = None) -> None:
         backend_of(recipe.target).check(recipe.target)
@@ -99,11 +94,6 @@ class Executable(Presented, Emitting):
 
     # -- questions ------------------------------------------------------------------------------
     @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.recipe.name
-
-    @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """What `run` takes, in order."""
         return tuple(ref.info for ref in self.recipe.inputs)
@@ -112,16 +102,6 @@ class Executable(Presented, Emitting):
     def outputs(self) -> tuple[TensorInfo, ...]:
         """What `run` gives, in order."""
         return tuple(ref.info for ref in self.recipe.outputs)
-
-    @property
-    def source(self) -> str:
-        """Name and content hash of the model's file, "NAME sha256:HEX"; "" if there was none."""
-        return self.recipe.source
-
-    @property
-    def report(self) -> Report:
-        """How many kernels are tuned, fell back, are untuned; what runs on the host; memory."""
-        return self.recipe.report
 
     @property
     def host_nodes(self) -> tuple[HostNode, ...]:
@@ -206,33 +186,16 @@ class Executable(Presented, Emitting):
         return HostCall(step, constants, self.recipe.opsets, self.recipe.threads)
 
     # -- files ----------------------------------------------------------------------------------
-    def save(self, path: str | Path) -> None:
-        """Write the executable as one file (`.tsm`); errors as
-        `search_space.support.files.written`.
-
-        Raises:
-            ModelError: it is a model at one of many sizes (`VaryingExecutable.at`).
-        """
-        self._check_whole()
-        write_artifact(self.recipe, Path(path))
-
     def _check_whole(self) -> None:
         if self._memory.held is not None:
             raise ModelError(f"this is '{self.name}' at one of its sizes; save the model itself")
 
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        """Pickled it is its artifact's bytes: weights, too. Processes of one machine that are
-        given the path of an artifact instead, and load it, share its weights."""
-        self._check_whole()
-        return type(self).loads, (artifact_bytes(self.recipe),)
+    @classmethod
+    def loads(cls, data: bytes) -> Self:
+        return cls(read_artifact(data))
 
     @classmethod
-    def loads(cls, data: bytes) -> Executable:
-        """Read the bytes of an artifact; errors as `load`."""
-        return cls(read_by(data, Reader.recipe))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Executable:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote.
 
         Raises:

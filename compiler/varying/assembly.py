@@ -25,10 +25,7 @@ from tilesmith.compiler.recipe.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.recipe.memory import ALIGNMENT
 from tilesmith.compiler.recipe.placement import device_tensors
 from tilesmith.compiler.recipe.program import NOWHERE, CodeObject, Place, Report
-from tilesmith.compiler.settling.options import Option
-from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
-from tilesmith.compiler.varying.forms import Form
-from tilesmith.compiler.varying.recipe import (
+from tilesmith.compiler.recipe.variants import (
     SIZES,
     AliasPart,
     HostPart,
@@ -39,6 +36,9 @@ from tilesmith.compiler.varying.recipe import (
     VaryingCheck,
     VaryingInfo,
 )
+from tilesmith.compiler.settling.options import Option
+from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.compiler.varying.forms import Form
 from tilesmith.compiler.varying.sizes.fitting import Fitter
 from tilesmith.compiler.varying.sizes.regions import Region
 from tilesmith.compiler.varying.sizes.unify import NotAlikeError, VaryingGraph

@@ -36,8 +36,7 @@ from tilesmith.compiler.recipe.program import (
     TensorRef,
     view_of,
 )
-from tilesmith.compiler.varying.forms import valued
-from tilesmith.compiler.varying.recipe import (
+from tilesmith.compiler.recipe.variants import (
     AliasPart,
     HostPart,
     KernelPart,
@@ -46,6 +45,7 @@ from tilesmith.compiler.varying.recipe import (
     VaryingInfo,
     VaryingRecipe,
 )
+from tilesmith.compiler.varying.forms import valued
 from tilesmith.compiler.varying.sizes.fitting import Point, text_of
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.expressions.expression import Expr

@@ -15,23 +15,22 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.host.memory import aligned_copy
+from tilesmith.compiler.artifact.artifact import read_recipe
 from tilesmith.compiler.backends.backend import backend_of
-from tilesmith.compiler.backends.emitting import Emitting
 from tilesmith.compiler.graph.graph import TensorInfo
-from tilesmith.compiler.recipe.program import Report
+from tilesmith.compiler.recipe.variants import VaryingInfo, VaryingRecipe
+from tilesmith.compiler.runtime.compiled_model import CompiledModel
 from tilesmith.compiler.runtime.executable import BoundRun, Executable, HostNode
 from tilesmith.compiler.runtime.input_check import unnamed
 from tilesmith.compiler.runtime.pool import Pool
-from tilesmith.compiler.runtime.presented import Presented
 from tilesmith.compiler.runtime.workspace import Arrays
 from tilesmith.compiler.varying.binding import bound, info_at
-from tilesmith.compiler.varying.recipe import VaryingInfo, VaryingRecipe
 from tilesmith.compiler.varying.sizes.fitting import text_of
 from tilesmith.compiler.varying.sizes.regions import typical
 from tilesmith.search_space.expressions.expression import Expr
@@ -41,12 +40,14 @@ _KEPT = 64
 """Choices of sizes kept bound, those used last."""
 
 
-class VaryingExecutable(Presented, Emitting):
+class VaryingExecutable(CompiledModel):
     """See the module's docstring.
 
     Raises (on construction):
         TargetError: this machine cannot run code for the recipe's target.
     """
+
+    recipe: VaryingRecipe
 
     def __init__(self, recipe: VaryingRecipe) -> None:
         self.recipe = replace(recipe, constants=aligned_copy(recipe.constants))
@@ -59,11 +60,6 @@ class VaryingExecutable(Presented, Emitting):
 
     # -- questions ------------------------------------------------------------------------------
     @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.recipe.name
-
-    @property
     def inputs(self) -> tuple[VaryingInfo, ...]:
         """What `run` takes, in order; extents are numbers or formulas of the sizes."""
         return self.recipe.inputs
@@ -72,16 +68,6 @@ class VaryingExecutable(Presented, Emitting):
     def outputs(self) -> tuple[VaryingInfo, ...]:
         """What `run` gives, in order."""
         return self.recipe.outputs
-
-    @property
-    def source(self) -> str:
-        """As `Executable.source`."""
-        return self.recipe.source
-
-    @property
-    def report(self) -> Report:
-        """What became of the kernels for the largest sizes; see `recipe.variants` for the rest."""
-        return self.recipe.report
 
     def at(self, sizes: Mapping[str, int]) -> Executable:
         """The model at one choice of sizes, an executable like any other.
@@ -226,23 +212,27 @@ class VaryingExecutable(Presented, Emitting):
             )
 
     # -- files ----------------------------------------------------------------------------------
-    def save(self, path: str | Path) -> None:
-        """Write the executable as one file (`.tsm`); errors as
-        `search_space.support.files.written`.
-        """
-        from tilesmith.compiler.varying.artifact import write_varying
-
-        write_varying(self.recipe, Path(path))
-
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        """As `Executable.__reduce__`."""
-        from tilesmith.compiler.varying.artifact import varying_bytes
-
-        return type(self).loads, (varying_bytes(self.recipe),)
-
     @classmethod
-    def loads(cls, data: bytes) -> VaryingExecutable:
-        """Read the bytes of an artifact; errors as `Executable.load`."""
-        from tilesmith.compiler.varying.artifact import read_varying
+    def loads(cls, data: bytes) -> Self:
+        recipe = read_recipe(data)
+        if not isinstance(recipe, VaryingRecipe):
+            raise ModelError(f"the artifact of '{recipe.name}' is of a model of fixed sizes")
+        return cls(recipe)
 
-        return cls(read_varying(data))
+
+def load(
+    path: str | Path, *, mapped: bool = True, trusted_key: str | Path | None = None
+) -> Executable | VaryingExecutable:
+    """Read what `save` wrote.
+
+    Args:
+        mapped: whether weights may stay in the file, shared by all who load it, as long as nobody
+            overwrites it in place.
+        trusted_key: as `compiler.artifact.artifact.read_recipe`.
+
+    Raises:
+        ModelError: missing, damaged, not an artifact, of a newer format, or not signed so.
+        TargetError: it needs an instruction set this machine does not have.
+    """
+    recipe = read_recipe(Path(path), mapped=mapped, trusted_key=trusted_key)
+    return VaryingExecutable(recipe) if isinstance(recipe, VaryingRecipe) else Executable(recipe)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.onnx.files.file import ModelFile
-from tilesmith.compiler.varying.recipe import Vector
+from tilesmith.compiler.recipe.variants import Vector
 from tilesmith.compiler.varying.sizes.declared import Declared
 from tilesmith.compiler.varying.sizes.fitting import STEPS, Fitter, Point
 from tilesmith.compiler.varying.sizes.opening import opened

@@ -203,7 +203,7 @@ def test_two_members_of_one_name_are_refused(artifact: Path) -> None:
 
 
 def test_a_manifest_has_a_largest_size(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilesmith.compiler.artifact.artifact._MANIFEST_LIMIT", 100)
+    monkeypatch.setattr("tilesmith.compiler.artifact.reading._MANIFEST_LIMIT", 100)
     with pytest.raises(ModelError, match="its manifest has more than"):
         Executable.load(artifact)
 

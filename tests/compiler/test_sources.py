@@ -18,8 +18,9 @@ import pytest
 from benchmarks.models import encoder, light, mobilenet_v2
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.host.machine import host_target
-from tilesmith.compiler.artifact.artifact import _manifest, manifest_text, read_artifact
+from tilesmith.compiler.artifact.artifact import read_artifact
 from tilesmith.compiler.artifact.artifact_file import write_members
+from tilesmith.compiler.artifact.manifest import manifest_of, manifest_text
 from tilesmith.compiler.driver.build import build, scheduled
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.graph.sources import source_name
@@ -164,7 +165,7 @@ def test_equal_nodes_share_a_kernel_and_host_nodes_have_names(tmp_path: Path) ->
 
 def test_an_artifact_of_before_has_no_names(tmp_path: Path) -> None:
     executable = build(import_model(_lstm()), host_target())
-    manifest = strip_sources(_manifest(executable.recipe))
+    manifest = strip_sources(manifest_of(executable.recipe))
     assert "sources" not in json.dumps(manifest)
     write_members(tmp_path / "old.tsm", manifest_text(manifest), executable.recipe.pieces(),
                   executable.recipe.codes, ())  # fmt: skip

@@ -19,9 +19,7 @@ from tilesmith.compiler.artifact.artifact import read_artifact, write_artifact
 from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
 from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.varying.artifact import write_varying
-from tilesmith.compiler.varying.executable import VaryingExecutable
-from tilesmith.compiler.varying.loading import load
+from tilesmith.compiler.varying.executable import VaryingExecutable, load
 from tilesmith.search_space.support.errors import ModelError
 
 
@@ -68,7 +66,7 @@ def test_what_is_read_is_what_was_written(artifact: Path) -> None:
 def test_equal_recipes_are_written_as_equal_bytes(artifact: Path, tmp_path: Path) -> None:
     again = load(artifact)
     assert isinstance(again, VaryingExecutable)
-    write_varying(again.recipe, tmp_path / "again.tsm")
+    write_artifact(again.recipe, tmp_path / "again.tsm")
     assert (tmp_path / "again.tsm").read_bytes() == artifact.read_bytes()
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.recipe.variants import Variant, VaryingRecipe
 from tilesmith.compiler.varying.binding import follows
-from tilesmith.compiler.varying.recipe import Variant, VaryingRecipe
 from tilesmith.compiler.varying.sizes.regions import checked_points
 from tilesmith.search_space.expressions.expression import Expr, as_expr, var
 from tilesmith.search_space.support.errors import ModelError

@@ -38,7 +38,7 @@ from tilesmith.compiler.recipe.program import (
     TensorRef,
     kernels_of,
 )
-from tilesmith.compiler.varying.recipe import VaryingRecipe
+from tilesmith.compiler.recipe.variants import VaryingRecipe
 from tilesmith.search_space.support.errors import ModelError
 from tilesmith.search_space.support.files import package_files
 

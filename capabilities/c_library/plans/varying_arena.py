@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilesmith.capabilities.c_library.code.plan import DerivedTensor, aligned
 from tilesmith.compiler.recipe.memory import Interval, plan_arena
-from tilesmith.compiler.varying.recipe import AliasPart, HostPart, KernelPart, Variant
+from tilesmith.compiler.recipe.variants import AliasPart, HostPart, KernelPart, Variant
 from tilesmith.search_space.expressions.expression import Expr, as_expr
 from tilesmith.search_space.expressions.sizes import limits
 from tilesmith.search_space.support.errors import VerificationError

@@ -36,7 +36,7 @@ from tilesmith.codegen.native.programs.driver import KernelCall
 from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
 from tilesmith.compiler.recipe.program import Place
-from tilesmith.compiler.varying.recipe import (
+from tilesmith.compiler.recipe.variants import (
     HostPart,
     KernelPart,
     Variant,

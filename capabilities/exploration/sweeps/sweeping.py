@@ -255,7 +255,7 @@ def _settings(values: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[tuple[s
 def base_of(request: Request) -> Target:
     """The target of a request as it is; of an artifact, the one it was compiled for."""
     if is_artifact(request.subject):
-        from tilesmith.compiler.varying.loading import load
+        from tilesmith.compiler.varying.executable import load
         from tilesmith.jobs.compilation.compiling import at_one_size
 
         return at_one_size(load(str(request.subject)), request.shapes or {}).recipe.target

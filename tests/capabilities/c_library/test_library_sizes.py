@@ -18,7 +18,7 @@ from tests.capabilities.c_library.c_libraries import (
 from tests.compiler.model_builder import assert_close, expected, model_of
 from tests.compiler.varying_models import CASES, Case, compiled
 from tilesmith.capabilities.c_library.plans.varying_library import plan_of_varying
-from tilesmith.compiler.varying.recipe import VaryingRecipe
+from tilesmith.compiler.recipe.variants import VaryingRecipe
 from tilesmith.search_space.support.errors import ModelError
 
 pytestmark = needs_compiler

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from tilesmith.compiler.recipe.memory import Arrange
     from tilesmith.compiler.recipe.optimal_memory import OptimalMemory
     from tilesmith.compiler.recipe.program import Recipe
+    from tilesmith.compiler.recipe.variants import VaryingRecipe
     from tilesmith.compiler.runtime.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.compiler.varying.kernels import Pinned
-    from tilesmith.compiler.varying.recipe import VaryingRecipe
     from tilesmith.jobs.requests.request import Shapes
     from tilesmith.jobs.requests.varying import Varying
     from tilesmith.search_space.expressions.sizes import Size
@@ -216,8 +216,7 @@ def executable_of(request: Request) -> Executable | VaryingExecutable:
     asked = request.resolved()
     if not is_artifact(request.subject):
         return build_executable(asked)
-    from tilesmith.compiler.varying.executable import VaryingExecutable
-    from tilesmith.compiler.varying.loading import load
+    from tilesmith.compiler.varying.executable import VaryingExecutable, load
     from tilesmith.jobs.requests.varying import shape_words, sizes_for
 
     given = request.subject

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.backends.shipping import Kind, Library, LibraryRequest, Weights
     from tilesmith.compiler.recipe.memory import Arrange
     from tilesmith.compiler.recipe.program import Recipe
-    from tilesmith.compiler.varying.recipe import VaryingRecipe
+    from tilesmith.compiler.recipe.variants import VaryingRecipe
     from tilesmith.jobs.requests.request import Resolved
     from tilesmith.jobs.subjects.subject import Model
 
@@ -117,11 +117,10 @@ def _untuned(recipe: Recipe | VaryingRecipe, asked: Resolved) -> tuple[Untuned, 
 def _recipe(
     asked: Resolved, require_tuned: bool, arrange: Arrange | None
 ) -> Recipe | VaryingRecipe:
-    from tilesmith.compiler.artifact.artifact import read_by
+    from tilesmith.compiler.artifact.artifact import read_recipe
     from tilesmith.compiler.backends.shipping import emitter_of
-    from tilesmith.compiler.varying.loading import recipe_in
 
     if is_artifact(asked.subject):
-        return read_by(Path(str(asked.subject)), recipe_in)
+        return read_recipe(Path(str(asked.subject)))
     emitter_of(asked.target)
     return build_recipe(asked, require_tuned, arrange)

@@ -19,7 +19,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from tilesmith.compiler.recipe.program import Recipe
-    from tilesmith.compiler.varying.recipe import VaryingRecipe
+    from tilesmith.compiler.recipe.variants import VaryingRecipe
     from tilesmith.jobs.requests.request import Request, Resolved
     from tilesmith.records import Best, Database
 
@@ -99,7 +99,7 @@ def _sorted(untuned: Iterable[Untuned]) -> tuple[Untuned, ...]:
 def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterable[tuple[str, str]]:
     """Workload and origin of every kernel that is not tuned, at the sizes it would be tuned at."""
     from tilesmith.compiler.recipe.program import Recipe, kernels_of
-    from tilesmith.compiler.varying.recipe import KernelPart
+    from tilesmith.compiler.recipe.variants import KernelPart
 
     if isinstance(recipe, Recipe):
         pairs = [(step.workload, step.origin) for step in kernels_of(recipe.steps)]

@@ -112,7 +112,7 @@ def simulate_artifact(
     """
     from tilesmith.compiler.backends.backend import backend_of, measures_models
     from tilesmith.compiler.recipe.program import HostStep, KernelStep
-    from tilesmith.compiler.varying.loading import load
+    from tilesmith.compiler.varying.executable import load
 
     given = request.subject
     loaded = given if is_compiled(given) else load(str(given))

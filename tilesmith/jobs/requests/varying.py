@@ -82,7 +82,7 @@ def shapes_of_each(models: Sequence[str], shapes: Shapes) -> list[Shapes]:
 def _names_of(model: str) -> list[str] | None:
     """What the shapes of a model are given by; None where it cannot be read."""
     from tilesmith.compiler.driver.front_end import format_of
-    from tilesmith.compiler.varying.loading import load
+    from tilesmith.compiler.varying.executable import load
 
     if (format := format_of(model)) is not None:
         return format.input_names(Path(model))
