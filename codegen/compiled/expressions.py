@@ -8,12 +8,15 @@ What has no such value is refused.
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 from llvmlite import ir
 
 from tilesmith.codegen.compiled.signature import (
     ARRAYS,
+    KINDS,
+    RESULTS,
     FunctionParameter,
     FunctionSignature,
     FunctionSource,
@@ -50,7 +53,13 @@ class Expressions:
         locals: a place in memory for each; `assigned`: those that surely have a value here.
         written: places (in the signature) of the arrays that are written.
         helpers: compiled functions by name.
+        kinds, results: what annotations of parameters and results mean.
+        types: of LLVM, for these.
     """
+
+    kinds: Mapping[str, str] = KINDS
+    results: Mapping[str, str] = RESULTS
+    types: Mapping[str, Any] = TYPES
 
     def __init__(
         self,
@@ -61,9 +70,9 @@ class Expressions:
         helpers: dict[str, Any],
     ) -> None:
         self.source, self.names, self.helpers = source, names, helpers
-        self.signature = FunctionSignature.of(source, names)
-        self.result = TYPES[self.signature.result]
-        kinds = [TYPES[kind] for kind in self.signature.kinds]
+        self.signature = FunctionSignature.of(source, names, self.kinds, self.results)
+        self.result = self.types[self.signature.result]
+        kinds = [self.types[kind] for kind in self.signature.kinds]
         self.function = ir.Function(module, ir.FunctionType(self.result, kinds), name=name)
         self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.at = ir.IRBuilder(self.function.append_basic_block("body"))
@@ -90,8 +99,12 @@ class Expressions:
                 elif field:
                     self.numbers[parameter.name, field] = value
                 else:
-                    self.store(source.tree, parameter.name, value)
+                    self.store(source.tree, parameter.name, self.taken(value))
                 place += 1
+
+    def taken(self, value: Any) -> Any:
+        """The number that a parameter's value is."""
+        return value
 
     def block(self, name: str) -> ir.Block:
         return self.function.append_basic_block(name)

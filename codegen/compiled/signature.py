@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -97,33 +97,42 @@ class FunctionSignature:
         return [kind for parameter in self.parameters for _, kind in parameter.parts]
 
     @classmethod
-    def of(cls, source: FunctionSource, names: dict[str, Any]) -> FunctionSignature:
-        """The signature of a function whose annotations mean what `names` says."""
+    def of(
+        cls,
+        source: FunctionSource,
+        names: dict[str, Any],
+        kinds: Mapping[str, str] = KINDS,
+        results: Mapping[str, str] = RESULTS,
+    ) -> FunctionSignature:
+        """The signature of a function whose annotations mean what `names` says, or are among
+        `kinds` and `results`."""
         given = source.tree.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.defaults:
             raise source.refusal(source.tree, "parameters are positional and without defaults")
+        expected = f"{', '.join(list(results)[:-1])} or {list(results)[-1]}"
         if source.tree.returns is None:
-            raise source.refusal(source.tree, "the result needs an annotation: int, float or None")
+            raise source.refusal(source.tree, f"the result needs an annotation: {expected}")
         result = ast.unparse(source.tree.returns)
-        if result not in RESULTS:
-            raise source.refusal(
-                source.tree, f"a result of type {result}; int, float or None is expected"
-            )
-        parameters = [_parameter(source, node, names) for node in (*given.posonlyargs, *given.args)]
-        return cls(tuple(parameters), RESULTS[result])
+        if result not in results:
+            raise source.refusal(source.tree, f"a result of type {result}; {expected} is expected")
+        every = (*given.posonlyargs, *given.args)
+        parameters = [_parameter(source, node, names, kinds) for node in every]
+        return cls(tuple(parameters), results[result])
 
 
-def _parameter(source: FunctionSource, node: ast.arg, names: dict[str, Any]) -> FunctionParameter:
+def _parameter(
+    source: FunctionSource, node: ast.arg, names: dict[str, Any], kinds: Mapping[str, str]
+) -> FunctionParameter:
     if node.annotation is None:
         raise source.refusal(node, f"parameter '{node.arg}' needs an annotation")
     text = ast.unparse(node.annotation)
-    if text in KINDS:
-        return FunctionParameter(node.arg, KINDS[text])
+    if text in kinds:
+        return FunctionParameter(node.arg, kinds[text])
     table = _fields(names.get(text))
     if not table:
         raise source.refusal(
             node,
-            f"parameter '{node.arg}' is of type {text}; {', '.join(KINDS)}, or a frozen dataclass "
+            f"parameter '{node.arg}' is of type {text}; {', '.join(kinds)}, or a frozen dataclass "
             "or NamedTuple of such is expected",
         )
     return FunctionParameter(node.arg, table=table)

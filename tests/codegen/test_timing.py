@@ -12,15 +12,8 @@ from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
 from tilesmith.codegen.native.programs.driver import AnyCall, Branch, KernelCall, MemoryMove, Repeat
-from tilesmith.codegen.native.programs.timing import (
-    BEGUN,
-    MET,
-    PASSED,
-    RAN,
-    Clock,
-    RawNotes,
-    TimedProgram,
-)
+from tilesmith.codegen.native.programs.timing import Clock, RawNotes, TimedProgram
+from tilesmith.codegen.native.programs.walking import BEGUN, MET, PASSED, RAN
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.workloads.workload import Workload
 

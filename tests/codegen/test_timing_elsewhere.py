@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen.native.programs.timing import BEGUN, RAN, object_code
+from tilesmith.codegen.native.programs.timing import object_code
+from tilesmith.codegen.native.programs.walking import BEGUN, RAN
 from tilesmith.search_space.hardware.target import load_target
 
 COMPILER, EMULATOR, ROOT = "aarch64-linux-gnu-gcc", "qemu-aarch64", Path("/usr/aarch64-linux-gnu")

@@ -23,6 +23,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.compiled.routines import joined
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_bytes
 from tilesmith.codegen.llvm.text.ir import Module
@@ -30,11 +31,9 @@ from tilesmith.codegen.llvm.threads import BARRIER_BYTES, WORD, barrier_function
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.programs import team, walking
 from tilesmith.codegen.native.programs.team import Teams, set_rounds
+from tilesmith.codegen.native.programs.walking import ROW_BYTES
 
 _PERFORM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-
-ROW_BYTES = 32
-"""Of a row of a table."""
 
 ALL = 1 << 30
 """As many threads as there are."""
@@ -250,9 +249,8 @@ def _driver() -> _Driver:
     target = host_target()
     module = Module("driver", target.text("isa.triple"))
     barrier_function(module)
-    code = toolchain.emit_object(
-        f"{module}\n{walking.WALK}\n{walking.CONTROL}\n{team.TEXT}", target
-    )
+    text = joined(str(module), walking.plain_text(), team.text())
+    code = toolchain.emit_object(text, target)
     jit = toolchain.linker(target)
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     names = ("perform", "move", "repeat", "branch", *team.NAMES)

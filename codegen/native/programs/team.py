@@ -25,6 +25,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.compiled.routines import (
+    Address,
+    External,
+    atomic_load32,
+    load32,
+    load64,
+    routine,
+    routines_text,
+    store64,
+)
 from tilesmith.codegen.host.memory import aligned_bytes
 from tilesmith.codegen.llvm.threads import BARRIER_BYTES, MOST_ROUNDS, ROUNDS, WORD
 from tilesmith.search_space.support.errors import JobError
@@ -41,56 +51,50 @@ _PROBE = 512
 
 _PROGRAM, _THREADS, _MEETING = 64, 72, 128
 
-TEXT = f"""
-define void @serve(ptr %team, i64 %thread, ptr %unused) {{
-entry:
-  %program.at = getelementptr i8, ptr %team, i64 {_PROGRAM}
-  %threads.at = getelementptr i8, ptr %team, i64 {_THREADS}
-  %meeting = getelementptr i8, ptr %team, i64 {_MEETING}
-  br label %rest
-rest:
-  %old = phi i32 [ 0, %entry ], [ %now, %work ]
-  call void @await(ptr %team, i32 %old)
-  %now = load atomic i32, ptr %team acquire, align 4
-  %program = load ptr, ptr %program.at
-  %threads = load i64, ptr %threads.at
-  %none = icmp eq ptr %program, null
-  br i1 %none, label %end, label %work
-work:
-  call void @perform(ptr %program, i64 %thread, i64 %threads)
-  call void @barrier(ptr %meeting, i64 %threads)
-  br label %rest
-end:
-  ret void
-}}
+await_word = External("await", "void (ptr, i32)")
+announce = External("announce", "void (ptr)")
+look = External("look", "i1 (ptr, i32, i64)")
+barrier = External("barrier", "void (ptr, i64)")
+perform = External("perform", "void (ptr, i64, i64)")
 
-define void @together(ptr %team, i64 %threads, ptr %program) {{
-entry:
-  %program.at = getelementptr i8, ptr %team, i64 {_PROGRAM}
-  %threads.at = getelementptr i8, ptr %team, i64 {_THREADS}
-  %meeting = getelementptr i8, ptr %team, i64 {_MEETING}
-  store ptr %program, ptr %program.at
-  store i64 %threads, ptr %threads.at
-  call void @announce(ptr %team)
-  %none = icmp eq ptr %program, null
-  br i1 %none, label %done, label %work
-work:
-  call void @perform(ptr %program, i64 0, i64 %threads)
-  call void @barrier(ptr %meeting, i64 %threads)
-  br label %done
-done:
-  ret void
-}}
 
-define void @probe(ptr %word, i64 %rounds, ptr %unused) {{
-entry:
-  %old = load i32, ptr %word
-  %same = call i1 @look(ptr %word, i32 %old, i64 %rounds)
-  ret void
-}}
-"""
-"""Beside `await`, `announce`, `look` and `barrier` (`codegen.llvm.threads`); the module has
-`perform(program, thread, threads)`, too."""
+@routine
+def serve(team: Address, thread: int, unused: Address) -> None:
+    """What a worker does: wait for a program, run it with the others, until there is none."""
+    old = 0
+    while True:
+        await_word(team, old)
+        old = atomic_load32(team)
+        program = load64(team + _PROGRAM)
+        threads = load64(team + _THREADS)
+        if program == 0:
+            return
+        perform(program, thread, threads)
+        barrier(team + _MEETING, threads)
+
+
+@routine
+def together(team: Address, threads: int, program: Address) -> None:
+    """Run a program with all threads of a team; none: they end."""
+    store64(team + _PROGRAM, program)
+    store64(team + _THREADS, threads)
+    announce(team)
+    if program != 0:
+        perform(program, 0, threads)
+        barrier(team + _MEETING, threads)
+
+
+@routine
+def probe(word: Address, rounds: int, unused: Address) -> None:
+    """Look at a word so many times."""
+    look(word, load32(word), rounds)
+
+
+def text() -> str:
+    """The three; beside them belong `codegen.llvm.threads` and `perform(program, thread,
+    threads)`."""
+    return routines_text((serve, together, probe), exported={name: name for name in NAMES})
+
 
 NAMES = ("serve", "together", "probe")
 
@@ -105,7 +109,7 @@ def set_rounds(memory: NDArray[np.uint8], word: int, rounds: int) -> None:
 
 @dataclass(frozen=True)
 class Functions:
-    """Those of `TEXT`, loaded."""
+    """Those of `text`, loaded."""
 
     serve: Any
     together: Any

@@ -30,23 +30,28 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.compiled.routines import (
+    Address,
+    External,
+    joined,
+    load64,
+    routine,
+    routines_text,
+    store64,
+)
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_bytes
 from tilesmith.codegen.llvm.text.ir import Module
 from tilesmith.codegen.llvm.threads import barrier_function
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.programs import walking
-from tilesmith.codegen.native.programs.driver import ALL, ROW_BYTES, AnyCall, NativeProgram
+from tilesmith.codegen.native.programs.driver import ALL, AnyCall, NativeProgram
+from tilesmith.codegen.native.programs.walking import PASSED, ROW_BYTES
 from tilesmith.search_space.hardware.target import Target
-
-RAN, MET, BEGUN, PASSED = 0, 1, 2, 3
-"""Kinds of notes: a call is over; all threads met after it; a table is begun; iterations of a table
-are over that nobody looked at."""
 
 MOST = 1 << 10
 """Iterations of which one is looked at, at most: how many passed stands in a note's upper bits."""
 
-_KINDS = {"ran": RAN, "met": MET, "begin": BEGUN}
 _HEADER = 64
 _ADDRESS = (1 << 48) - 4
 """Bits of a note that are an address."""
@@ -55,177 +60,41 @@ ROOM = 1 << 12
 """Notes that a list has room for at first."""
 
 
-_SAMPLING = f"""
-define void @entered(ptr %state, i64 %trips, ptr %local) {{
-entry:
-  %n.at = getelementptr i64, ptr %local, i64 -5
-  %most = load i64, ptr %n.at
-  %few = icmp ult i64 %trips, %most
-  %fewer = select i1 %few, i64 %trips, i64 %most
-  %none = icmp eq i64 %fewer, 0
-  %n = select i1 %none, i64 1, i64 %fewer
-  %entries.at = getelementptr i64, ptr %local, i64 -4
-  %entries = load i64, ptr %entries.at
-  %mixed = mul i64 %entries, 2654435761
-  %upper = lshr i64 %mixed, 16
-  %low = and i64 %upper, 65535
-  %phase = urem i64 %low, %n
-  %more = add i64 %entries, 1
-  store i64 %more, ptr %entries.at
-  %passed.at = getelementptr i64, ptr %state, i64 1
-  %own.at = getelementptr i64, ptr %state, i64 2
-  store i64 %phase, ptr %state
-  store i64 0, ptr %passed.at
-  store i64 %n, ptr %own.at
-  ret void
-}}
-
-define void @left(ptr %table, ptr %state, ptr %local) {{
-entry:
-  %passed.at = getelementptr i64, ptr %state, i64 1
-  %passed = load i64, ptr %passed.at
-  %none = icmp eq i64 %passed, 0
-  br i1 %none, label %done, label %tell
-tell:
-  %address = ptrtoint ptr %table to i64
-  %upper = shl i64 %passed, 48
-  %kind = or i64 %address, {PASSED}
-  %what = or i64 %kind, %upper
-  call void @note(ptr %local, i64 %what)
-  store i64 0, ptr %passed.at
-  br label %done
-done:
-  ret void
-}}
-
-define void @sampled(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                     ptr %local, ptr %state) {{
-entry:
-  %passed.at = getelementptr i64, ptr %state, i64 1
-  %quiet.at = getelementptr i64, ptr %local, i64 -3
-  %quiet = load i64, ptr %quiet.at
-  %unseen = icmp ne i64 %quiet, 0
-  br i1 %unseen, label %plain, label %choose
-choose:
-  %wait = load i64, ptr %state
-  %now = icmp eq i64 %wait, 0
-  br i1 %now, label %look, label %pass
-look:
-  call void @left(ptr %table, ptr %state, ptr %local)
-  %n.at = getelementptr i64, ptr %state, i64 2
-  %n = load i64, ptr %n.at
-  %others = sub i64 %n, 1
-  store i64 %others, ptr %state
-  call void @timed(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                   ptr %local)
-  ret void
-pass:
-  %less = sub i64 %wait, 1
-  store i64 %less, ptr %state
-  %passed = load i64, ptr %passed.at
-  %more = add i64 %passed, 1
-  store i64 %more, ptr %passed.at
-  store i64 1, ptr %quiet.at
-  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                  ptr %local)
-  store i64 0, ptr %quiet.at
-  ret void
-plain:
-  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                  ptr %local)
-  ret void
-}}
-"""
-"""What a loop calls that looks at one iteration in several: `entered` before the first, `sampled`
-for each, `left` behind the last. The state holds how many are let pass, how many were, and one in
-how many is looked at."""
-
-_LOOKING = """
-define void @looked(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                    ptr %local) {
-entry:
-  %quiet.at = getelementptr i64, ptr %local, i64 -3
-  %quiet = load i64, ptr %quiet.at
-  %unseen = icmp ne i64 %quiet, 0
-  br i1 %unseen, label %plain, label %look
-look:
-  call void @timed(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                   ptr %local)
-  ret void
-plain:
-  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                  ptr %local)
-  ret void
-}
-
-define void @begin(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local) {
-entry:
-  %count.at = getelementptr i64, ptr %a, i64 1
-  %table = load ptr, ptr %a
-  %count = load i64, ptr %count.at
-  call void @timed(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                   ptr %local)
-  ret void
-}
-"""
-"""A table that is looked at unless one around it is let pass, and where a run begins."""
-
-
-def _ticks(triple: str) -> str:
-    """The instruction that reads the counter."""
-    if triple.startswith("aarch64"):
-        return "call i64 @llvm.read_volatile_register.i64(metadata !900)"
-    return "call i64 @llvm.readcyclecounter()"
-
-
-def _text(triple: str) -> str:
-    def note(kind: str, address: str) -> str:
-        name = f"%{kind}.note"
-        return (
-            f"{name}.at = ptrtoint ptr {address} to i64\n"
-            f"  {name} = or i64 {name}.at, {_KINDS[kind]}\n"
-            f"  call void @note(ptr %local, i64 {name})"
-        )
-
-    return f"""
+_TICKS = """
 declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.read_volatile_register.i64(metadata)
 !900 = !{{!"cntvct_el0"}}
 
 define i64 @ticks() {{
 entry:
-  %now = {_ticks(triple)}
+  %now = call i64 {counter}
   ret i64 %now
 }}
-
-define void @note(ptr %local, i64 %what) {{
-entry:
-  %header = getelementptr i8, ptr %local, i64 -{_HEADER}
-  %end.at = getelementptr i64, ptr %header, i64 1
-  %place = load ptr, ptr %header
-  %end = load ptr, ptr %end.at
-  %room = icmp ult ptr %place, %end
-  br i1 %room, label %write, label %lose
-write:
-  %when = getelementptr i64, ptr %place, i64 1
-  %next = getelementptr i64, ptr %place, i64 2
-  store i64 %what, ptr %place
-  store ptr %next, ptr %header
-  %now = {_ticks(triple)}
-  store i64 %now, ptr %when
-  ret void
-lose:
-  %lost.at = getelementptr i64, ptr %header, i64 2
-  %lost = load i64, ptr %lost.at
-  %more = add i64 %lost, 1
-  store i64 %more, ptr %lost.at
-  ret void
-}}
-
-{_SAMPLING}
-{_LOOKING}
-{walking.walk_with(note)}
 """
+
+_COUNTERS = {"aarch64": "@llvm.read_volatile_register.i64(metadata !900)"}
+"""What reads the counter, where it is not `llvm.readcyclecounter`."""
+
+read_ticks = External("ticks", "i64 ()")
+
+
+@routine
+def note(local: Address, what: int) -> None:
+    """Write {what, ticks} at the next place of a thread's list, or count what has none."""
+    header = local - _HEADER
+    place = load64(header)
+    if place >= load64(header + 8):
+        store64(header + 16, load64(header + 16) + 1)
+        return
+    store64(place, what)
+    store64(header, place + 16)
+    store64(place + 8, read_ticks())
+
+
+def _text(triple: str) -> str:
+    counter = _COUNTERS.get(triple.split("-")[0], "@llvm.readcyclecounter()")
+    ticks = _TICKS.format(counter=counter)
+    return joined(ticks, routines_text((note,)), walking.timed_text())
 
 
 @dataclass(frozen=True)
@@ -242,7 +111,7 @@ def object_code(target: Target) -> bytes:
     triple = target.text("isa.triple")
     module = Module("timing", triple)
     barrier_function(module)
-    return toolchain.emit_object(f"{module}\n{_text(triple)}", target)
+    return toolchain.emit_object(joined(str(module), _text(triple)), target)
 
 
 @cache

@@ -1,199 +1,216 @@
-"""The native loops over tables of calls, in LLVM's language (see `codegen.native.driver`).
+"""The native loops over tables of calls, plain and timed (`codegen.native.programs.driver`).
 
-Beside them is `barrier` of `codegen.llvm.threads`.
+A row of a table is {function, arguments, threads, meet}: so many threads make the call, and then
+all meet if they have to. Those that are fewer than all have a barrier of their own. A program is
+{table, rows, barriers, shared workspace, local workspace of each thread}.
+
+`move`, `repeat` and `branch` have the kernels' signature and run tables: in a table they are calls,
+too. Timed (`TIMED`), the same code also notes when (`codegen.native.programs.timing`): iterations
+go through `sampled` and branches through `looked`, which choose between both walks. A loop keeps
+three numbers for that: how many iterations are let pass, how many were, one in how many is noted.
+Beside these stands `barrier` of `codegen.llvm.threads`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from tilesmith.codegen.compiled.routines import (
+    Address,
+    External,
+    load8,
+    load64,
+    room,
+    routine,
+    routines_text,
+    store64,
+)
+from tilesmith.codegen.llvm.threads import BARRIER_BYTES
 
-_WALK = """
-define void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                  ptr %local) {
-entry:
-  %end = getelementptr [4 x i64], ptr %table, i64 %count
-  %few.barrier = getelementptr i8, ptr %barrier, i64 128
-  %many = icmp sgt i64 %threads, 1
-  ; note begin %table
-  br label %check
-check:
-  %call = phi ptr [ %table, %entry ], [ %next, %step ]
-  %more = icmp ne ptr %call, %end
-  br i1 %more, label %body, label %done
-body:
-  %users.at = getelementptr i64, ptr %call, i64 2
-  %wanted = load i64, ptr %users.at
-  %fewer = icmp slt i64 %wanted, %threads
-  %users = select i1 %fewer, i64 %wanted, i64 %threads
-  %mine = icmp slt i64 %thread, %users
-  br i1 %mine, label %run, label %ran
-run:
-  %kernel = load ptr, ptr %call
-  %where = getelementptr i64, ptr %call, i64 1
-  %arguments = load ptr, ptr %where
-  %inside = select i1 %fewer, ptr %few.barrier, ptr %barrier
-  call void %kernel(ptr %arguments, i64 %thread, i64 %users, ptr %inside, ptr %shared, ptr %local)
-  br label %ran
-ran:
-  ; note ran %call
-  br i1 %many, label %ask, label %step
-ask:
-  %meet.at = getelementptr i64, ptr %call, i64 3
-  %meets = load i64, ptr %meet.at
-  %meet = icmp ne i64 %meets, 0
-  br i1 %meet, label %wait, label %step
-wait:
-  call void @barrier(ptr %barrier, i64 %threads)
-  ; note met %call
-  br label %step
-step:
-  %next = getelementptr [4 x i64], ptr %call, i64 1
-  br label %check
-done:
-  ret void
-}
+ROW_BYTES = 32
+"""Of a row of a table."""
 
-"""
+RAN, MET, BEGUN, PASSED = 0, 1, 2, 3
+"""Kinds of notes: a call is over; all threads met after it; a table is begun; iterations of a table
+are over that nobody looked at."""
 
-_PERFORM = """
-define void @perform(ptr %program, i64 %thread, i64 %threads) {
-entry:
-  %count.at = getelementptr i64, ptr %program, i64 1
-  %barrier.at = getelementptr i64, ptr %program, i64 2
-  %shared.at = getelementptr i64, ptr %program, i64 3
-  %locals.at = getelementptr i64, ptr %program, i64 4
-  %local.at = getelementptr i64, ptr %locals.at, i64 %thread
-  %table = load ptr, ptr %program
-  %count = load i64, ptr %count.at
-  %barrier = load ptr, ptr %barrier.at
-  %shared = load ptr, ptr %shared.at
-  %local = load ptr, ptr %local.at
-  call void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                  ptr %local)
-  ret void
-}
-"""
-"""A row of a table is {function, arguments, threads, meet}: so many threads make the call, and then
-all meet if they have to. Those that are fewer than all have a barrier of their own.
+TIMED = 0
 
-A program is {table, rows, barriers, shared workspace, local workspace of each thread}. Comments
-that begin with "note" are where a timed walk writes down when (`codegen.native.timing`)."""
+EVERY_AT, ENTRIES_AT, QUIET_AT = -40, -32, -24
+"""Before a thread's local workspace: one in how many iterations is noted, how many loops were
+entered, whether nobody looks."""
 
-WALK = f"{_WALK}{_PERFORM}"
-
-_SIGNATURE = "(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
-_WALKED = "i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
+barrier = External("barrier", "void (ptr, i64)")
+kernel = External("", "void (ptr, i64, i64, ptr, ptr, ptr)")
+memmove = External("llvm.memmove.p0.p0.i64", "void (ptr, ptr, i64, i1)")
+note = External("note", "void (ptr, i64)")
 
 
-def _fields(*kinds: str) -> str:
-    """Loads of the arguments %a0, %a1, ... of a call."""
-    return "".join(
-        f"  %p{n} = getelementptr i64, ptr %a, i64 {n}\n  %a{n} = load {kind}, ptr %p{n}\n"
-        for n, kind in enumerate(kinds)
+@routine
+def walk(
+    table: Address, count: int, thread: int, threads: int, everyone: Address, shared: Address,
+    local: Address,
+) -> None:  # fmt: skip
+    """Make the calls of a table; `everyone` is the barrier of all its threads."""
+    if TIMED:
+        note(local, table | BEGUN)
+    call = table
+    end = table + count * ROW_BYTES
+    while call != end:
+        wanted = load64(call + 16)
+        users = min(wanted, threads)
+        if thread < users:
+            inside = everyone
+            if wanted < threads:
+                inside = everyone + BARRIER_BYTES
+            kernel(load64(call), load64(call + 8), thread, users, inside, shared, local)
+        if TIMED:
+            note(local, call | RAN)
+        if threads > 1 and load64(call + 24) != 0:
+            barrier(everyone, threads)
+            if TIMED:
+                note(local, call | MET)
+        call += ROW_BYTES
+
+
+timed = walk.named("timed", TIMED=1)
+
+
+@routine
+def perform(program: Address, thread: int, threads: int) -> None:
+    """Run a program."""
+    local = load64(program + 32 + 8 * thread)
+    shared = load64(program + 24)
+    walk(
+        load64(program), load64(program + 8), thread, threads, load64(program + 16), shared, local
     )
 
 
-CONTROL = f"""
-declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
-
-define void @move{_SIGNATURE} {{
-entry:
-  %first = icmp eq i64 %thread, 0
-  br i1 %first, label %mine, label %done
-mine:
-{_fields("ptr", "ptr", "i64", "i64", "i64", "ptr")}
-  %counted = icmp ne ptr %a5, null
-  br i1 %counted, label %count, label %copy
-count:
-  %now = load i64, ptr %a5
-  br label %copy
-copy:
-  %i = phi i64 [ 0, %mine ], [ %now, %count ]
-  %target.by = mul i64 %i, %a3
-  %source.by = mul i64 %i, %a4
-  %target = getelementptr i8, ptr %a0, i64 %target.by
-  %source = getelementptr i8, ptr %a1, i64 %source.by
-  call void @llvm.memmove.p0.p0.i64(ptr %target, ptr %source, i64 %a2, i1 false)
-  br label %done
-done:
-  ret void
-}}
-
-define void @repeat{_SIGNATURE} {{
-entry:
-{_fields("ptr", "i64", "i64", "ptr", "ptr", "ptr")}
-  %limited = icmp ne ptr %a3, null
-  br i1 %limited, label %limit, label %start
-limit:
-  %given = load i64, ptr %a3
-  %less = icmp slt i64 %given, %a2
-  %least = select i1 %less, i64 %given, i64 %a2
-  br label %start
-start:
-  %trips = phi i64 [ %a2, %entry ], [ %least, %limit ]
-  ; loop begins
-  br label %head
-head:
-  %i = phi i64 [ 0, %start ], [ %next, %run ]
-  %more = icmp slt i64 %i, %trips
-  br i1 %more, label %ask, label %done
-ask:
-  %tested = icmp ne ptr %a4, null
-  br i1 %tested, label %test, label %go
-test:
-  %flag = load i8, ptr %a4
-  %set = icmp ne i8 %flag, 0
-  br i1 %set, label %go, label %done
-go:
-  %first = icmp eq i64 %thread, 0
-  br i1 %first, label %count, label %meet
-count:
-  store i64 %i, ptr %a5
-  br label %meet
-meet:
-  %many = icmp sgt i64 %threads, 1
-  br i1 %many, label %wait, label %run
-wait:
-  call void @barrier(ptr %barrier, i64 %threads)
-  br label %run
-run:
-  call void @walk(ptr %a0, i64 %a1, {_WALKED} ; iteration
-  %next = add i64 %i, 1
-  br label %head
-done:
-  ; loop ends
-  ret void
-}}
-
-define void @branch{_SIGNATURE} {{
-entry:
-{_fields("ptr", "ptr", "i64", "ptr", "i64")}
-  %flag = load i8, ptr %a0
-  %set = icmp ne i8 %flag, 0
-  %table = select i1 %set, ptr %a1, ptr %a3
-  %count = select i1 %set, i64 %a2, i64 %a4
-  call void @walk(ptr %table, i64 %count, {_WALKED} ; branch
-  ret void
-}}
-"""
-"""Functions of the kernels' signature that run tables of calls: in a table they are calls, too."""
+@routine
+def move(
+    a: Address, thread: int, threads: int, everyone: Address, shared: Address, local: Address
+) -> None:
+    """Arguments: target, source, bytes, their steps, and the counter that these are for."""
+    if thread == 0:
+        now = 0
+        if load64(a + 40) != 0:
+            now = load64(load64(a + 40))
+        target = load64(a) + now * load64(a + 24)
+        memmove(target, load64(a + 8) + now * load64(a + 32), load64(a + 16), 0)
 
 
-def walk_with(note: Callable[[str, str], str]) -> str:
-    """The loop, once more as `timed` with calls at the notes, and functions that run tables by it.
+@routine
+def repeat(
+    a: Address, thread: int, threads: int, everyone: Address, shared: Address, local: Address
+) -> None:
+    """Arguments: table, rows, trips, and where limit, test and counter are."""
+    table = load64(a)
+    rows = load64(a + 8)
+    trips = load64(a + 16)
+    if load64(a + 24) != 0:
+        trips = min(load64(load64(a + 24)), trips)
+    test = load64(a + 32)
+    if TIMED:
+        state = room(24)
+        entered(state, trips, local)
+    for i in range(trips):
+        if test != 0 and load8(test) == 0:
+            break
+        if thread == 0:
+            store64(load64(a + 40), i)
+        if threads > 1:
+            barrier(everyone, threads)
+        if TIMED:
+            sampled(table, rows, thread, threads, everyone, shared, local, state)
+        else:
+            walk(table, rows, thread, threads, everyone, shared, local)
+    if TIMED:
+        left(table, state, local)
 
-    Iterations go through `sampled`, branches through `looked`, which choose between both; a loop
-    keeps three numbers of its own, for `entered` and `left` (`codegen.native.timing`).
 
-    Args:
-        note: gives the call, by what is noted ("begin", "ran" or "met") and its address.
-    """
-    timed = _WALK.replace("@walk(", "@timed(")
-    timed = re.sub(r"; note (\w+) (%\w+)", lambda match: note(match[1], match[2]), timed)
-    control = re.sub(r"@walk\((.*)\) ; iteration", r"@sampled(\1, ptr %state)", CONTROL)
-    control = re.sub(r"@walk\((.*)\) ; branch", r"@looked(\1)", control)
-    begins = "%state = alloca [3 x i64]\n  call void @entered(ptr %state, i64 %trips, ptr %local)"
-    control = control.replace("; loop begins", begins)
-    ends = "call void @left(ptr %a0, ptr %state, ptr %local)"
-    return f"{_WALK}{timed}{control.replace('; loop ends', ends)}"
+@routine
+def branch(
+    a: Address, thread: int, threads: int, everyone: Address, shared: Address, local: Address
+) -> None:
+    """Arguments: where the test is, and table and rows of either side."""
+    side = a + 24
+    if load8(load64(a)) != 0:
+        side = a + 8
+    if TIMED:
+        looked(load64(side), load64(side + 8), thread, threads, everyone, shared, local)
+    else:
+        walk(load64(side), load64(side + 8), thread, threads, everyone, shared, local)
+
+
+@routine
+def begin(
+    a: Address, thread: int, threads: int, everyone: Address, shared: Address, local: Address
+) -> None:
+    """Where a timed run begins; arguments: table and rows."""
+    timed(load64(a), load64(a + 8), thread, threads, everyone, shared, local)
+
+
+@routine
+def entered(state: Address, trips: int, local: Address) -> None:
+    """A loop begins to count at another place at every entry."""
+    n = max(min(trips, load64(local + EVERY_AT)), 1)
+    entries = load64(local + ENTRIES_AT)
+    store64(state, ((entries * 2654435761 >> 16) & 65535) % n)
+    store64(local + ENTRIES_AT, entries + 1)
+    store64(state + 8, 0)
+    store64(state + 16, n)
+
+
+@routine
+def left(table: Address, state: Address, local: Address) -> None:
+    """Note how many iterations passed since one was noted."""
+    passed = load64(state + 8)
+    if passed != 0:
+        note(local, table | PASSED | passed << 48)
+        store64(state + 8, 0)
+
+
+@routine
+def sampled(
+    table: Address, rows: int, thread: int, threads: int, everyone: Address, shared: Address,
+    local: Address, state: Address,
+) -> None:  # fmt: skip
+    """One iteration, noted if it is its turn; inside those that are not, nobody looks."""
+    if load64(local + QUIET_AT) != 0:
+        walk(table, rows, thread, threads, everyone, shared, local)
+        return
+    wait = load64(state)
+    if wait == 0:
+        left(table, state, local)
+        store64(state, load64(state + 16) - 1)
+        timed(table, rows, thread, threads, everyone, shared, local)
+        return
+    store64(state, wait - 1)
+    store64(state + 8, load64(state + 8) + 1)
+    store64(local + QUIET_AT, 1)
+    walk(table, rows, thread, threads, everyone, shared, local)
+    store64(local + QUIET_AT, 0)
+
+
+@routine
+def looked(
+    table: Address, rows: int, thread: int, threads: int, everyone: Address, shared: Address,
+    local: Address,
+) -> None:  # fmt: skip
+    """A side of a branch, noted unless what is around it is let pass."""
+    if load64(local + QUIET_AT) != 0:
+        walk(table, rows, thread, threads, everyone, shared, local)
+    else:
+        timed(table, rows, thread, threads, everyone, shared, local)
+
+
+def plain_text() -> str:
+    """`walk`, `perform`, and what runs tables in tables."""
+    visible = {name: name for name in ("perform", "move", "repeat", "branch")}
+    return routines_text((walk, perform, move, repeat, branch), exported=visible)
+
+
+def timed_text() -> str:
+    """`begin`, and what runs tables in tables, timed; `note` is the caller's."""
+    visible = {name: name for name in ("begin", "move", "repeat", "branch")}
+    control = (routine.named(routine.symbol, TIMED=1) for routine in (move, repeat, branch))
+    every = (walk, timed, *control, begin, entered, left, sampled, looked)
+    return routines_text(every, exported=visible)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tilesmith.codegen.native.programs import timing
+from tilesmith.codegen.native.programs import walking
 from tilesmith.codegen.native.programs.timing import Clock, TimedProgram
 from tilesmith.compiler.backends.cpu.calls.linking import linked
 from tilesmith.compiler.backends.timed import AROUND, BEGUN, PASSED, STARTED, Notes, numbered
@@ -52,10 +52,10 @@ class CpuTimedSteps:
             exact = self._addresses[places] == noted.rows  # tables of nothing have no rows
             steps = np.where(exact, self._numbers[places], AROUND)
             begun = noted.kinds == BEGUN
-            of_loop = begun | (noted.kinds == timing.PASSED)
+            of_loop = begun | (noted.kinds == walking.PASSED)
             steps = np.where(of_loop, self._around[steps], steps)
             started = begun & (noted.rows == self._start)
-            passed = noted.kinds == timing.PASSED
+            passed = noted.kinds == walking.PASSED
             kinds = np.where(passed, PASSED, np.where(started, STARTED, noted.kinds))
             notes.append(Notes(steps, kinds, self._clock.at(noted.ticks), noted.lost, noted.passed))
         return notes
