@@ -21,16 +21,13 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 
 from tilesmith.codegen.compiled.expressions import BOOL, INT, TYPES
 from tilesmith.codegen.compiled.signature import FunctionSource
 from tilesmith.codegen.compiled.translator import Translator
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Address: TypeAlias = int
 """A parameter or result that is a pointer for others."""
@@ -50,22 +47,22 @@ _BITS: dict[type[ast.operator], str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Routine(Generic[P, R]):
+class Routine:
     """A function that is translated; what names of its module stand for instead."""
 
-    function: Callable[P, R]
+    function: Callable[..., int | None]
     symbol: str
     names: Mapping[str, Any]
 
-    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+    def __call__(self, *arguments: Any) -> int:
         raise NotImplementedError(f"'{self.symbol}' runs as native code alone")
 
-    def named(self, symbol: str, **names: Any) -> Routine[P, R]:
+    def named(self, symbol: str, **names: Any) -> Routine:
         """The same code under another symbol, with other constants."""
         return Routine(self.function, symbol, {**self.names, **names})
 
 
-def routine(function: Callable[P, R]) -> Routine[P, R]:
+def routine(function: Callable[..., int | None]) -> Routine:
     """Decorator: a routine whose symbol is the function's name."""
     return Routine(function, function.__code__.co_name, {})
 
@@ -85,7 +82,7 @@ class External:
         arguments = [_TYPES[part] for part in given if part != "..."]
         self.type = ir.FunctionType(_TYPES[result.strip()], arguments, var_arg="..." in given)
 
-    def __call__(self, *arguments: int) -> int:
+    def __call__(self, *arguments: Any) -> int:
         raise NotImplementedError(f"'{self.symbol}' is called by native code alone")
 
 
@@ -118,9 +115,14 @@ room = _Memory("room", 0)
 class _RoutineTranslator(Translator):
     """Translates one routine into a module."""
 
-    kinds = {"int": "int", "Address": "address", "Int32": "int32"}
-    results = {"int": "int", "None": "none", "Address": "address", "Int32": "int32"}
-    types = {**TYPES, "address": POINTER, "int32": INT32}
+    kinds: Mapping[str, str] = {"int": "int", "Address": "address", "Int32": "int32"}
+    results: Mapping[str, str] = {
+        "int": "int",
+        "None": "none",
+        "Address": "address",
+        "Int32": "int32",
+    }
+    types: Mapping[str, Any] = {**TYPES, "address": POINTER, "int32": INT32}
 
     def narrowed(self, value: Any, kind: Any) -> Any:
         """A number as what a function takes or gives."""
@@ -157,12 +159,23 @@ class _RoutineTranslator(Translator):
             return getattr(self.at, _BITS[type(operator)])(left, right)
         return super().arithmetic(node, operator, left, right)
 
+    def known(self, node: ast.expr) -> int | None:
+        """What a condition is, where constants alone decide it."""
+        match node:
+            case ast.Name(id=name) if name not in self.own and isinstance(
+                self.names.get(name), int
+            ):
+                return int(self.names[name])
+            case ast.BoolOp(op=ast.And(), values=[first, *_]) if self.known(first) == 0:
+                return 0
+        return None
+
     def branch(self, node: ast.If) -> None:
-        known = self.names.get(node.test.id) if isinstance(node.test, ast.Name) else None
-        if isinstance(known, int) and ast.unparse(node.test) not in self.own:
+        known = self.known(node.test)
+        if known is None:
+            super().branch(node)
+        else:
             self.statements(node.body if known else node.orelse)
-            return
-        super().branch(node)
 
     def call(self, node: ast.Call) -> Any:
         known = self.names.get(node.func.id) if isinstance(node.func, ast.Name) else None
@@ -186,27 +199,28 @@ class _RoutineTranslator(Translator):
         return result if isinstance(result.type, ir.VoidType) else self.taken(result)
 
     # -- memory -------------------------------------------------------------------------------
+    def place(self, bits: int, at: Any) -> Any:
+        return self.at.inttoptr(at, ir.IntType(bits).as_pointer())
+
     def memory_load(self, bits: int, at: Any) -> Any:
-        return self.taken(self.at.load(self.narrowed(at, POINTER), typ=ir.IntType(bits)))
+        return self.taken(self.at.load(self.place(bits, at)))
 
     def memory_store(self, bits: int, at: Any, value: Any) -> Any:
-        kind = ir.IntType(bits)
-        return self.at.store(self.narrowed(value, kind), self.narrowed(at, POINTER))
+        return self.at.store(self.narrowed(value, ir.IntType(bits)), self.place(bits, at))
 
     def memory_atomic_load(self, bits: int, at: Any) -> Any:
-        kind, where = ir.IntType(bits), self.narrowed(at, POINTER)
-        return self.taken(self.at.load_atomic(where, "acquire", bits // 8, typ=kind))
+        return self.taken(self.at.load_atomic(self.place(bits, at), "acquire", bits // 8))
 
     def memory_atomic_store(self, bits: int, at: Any, value: Any) -> Any:
-        value, where = self.narrowed(value, ir.IntType(bits)), self.narrowed(at, POINTER)
-        return self.at.store_atomic(value, where, "release", bits // 8)
+        value = self.narrowed(value, ir.IntType(bits))
+        return self.at.store_atomic(value, self.place(bits, at), "release", bits // 8)
 
     def memory_exchange(self, bits: int, at: Any, value: Any) -> Any:
-        value, where = self.narrowed(value, ir.IntType(bits)), self.narrowed(at, POINTER)
-        return self.taken(self.at.atomic_rmw("xchg", where, value, "acq_rel"))
+        value = self.narrowed(value, ir.IntType(bits))
+        return self.taken(self.at.atomic_rmw("xchg", self.place(bits, at), value, "acq_rel"))
 
     def memory_replace(self, bits: int, at: Any, old: Any, new: Any) -> Any:
-        pair = self.at.cmpxchg(self.narrowed(at, POINTER), old, new, "acq_rel", "acquire")
+        pair = self.at.cmpxchg(self.place(bits, at), old, new, "acq_rel", "acquire")
         return self.at.extract_value(pair, 1)
 
     def memory_room(self, bits: int, nbytes: Any) -> Any:
@@ -215,7 +229,7 @@ class _RoutineTranslator(Translator):
         return self.at.ptrtoint(memory, INT)
 
 
-def _kind_of(known: Routine[..., Any]) -> str:
+def _kind_of(known: Routine) -> str:
     """The type of a routine, as LLVM writes it."""
     words = {"int": "i64", "Address": "ptr", "Int32": "i32", "None": "void"}
     given = known.function.__annotations__
@@ -224,7 +238,7 @@ def _kind_of(known: Routine[..., Any]) -> str:
 
 
 def routines_text(
-    routines: Iterable[Routine[..., Any]],
+    routines: Iterable[Routine],
     names: Mapping[str, int | str] | None = None,
     exported: Mapping[str, str] | None = None,
 ) -> str:
@@ -237,7 +251,7 @@ def routines_text(
     Raises:
         TranslationError: a routine is not in the subset.
     """
-    exported, parts = exported or {}, []
+    exported, parts = exported or {}, list[str]()
     for one in (given := list(routines)):
         constants = {**one.function.__globals__, **(names or {}), **one.names}
         for name, value in constants.items():

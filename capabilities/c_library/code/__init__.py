@@ -1,1 +1,1 @@
-"""The library's own functions, in LLVM's language, from a `Plan`."""
+"""The library's own functions, from a `Plan`."""

@@ -1,6 +1,6 @@
 """The steps of a model as one function, `perform(workspace, thread, threads)`.
 
-It does what `codegen.native.walking` does with tables: every thread goes through the same steps, a
+It does what `codegen.native.programs.walking` does with tables: every thread goes through the same steps, a
 kernel is called by as many as it is for, and all meet wherever one may read what another wrote.
 Here the steps are code, for their addresses differ from workspace to workspace.
 """

@@ -14,7 +14,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilesmith.capabilities.c_library.code.status import CODES, STATUS
+from tilesmith.capabilities.c_library.code.status import PROCESSOR, STATUS
+from tilesmith.codegen.compiled.routines import (
+    Address,
+    External,
+    Int32,
+    atomic_load32,
+    atomic_store32,
+    joined,
+    load64,
+    routine,
+    routines_text,
+    store8,
+)
 from tilesmith.codegen.host.machine import cpu_target, host_target
 from tilesmith.search_space.hardware.instruction_set import instruction_set_of
 from tilesmith.search_space.hardware.target import Target
@@ -67,135 +79,130 @@ ARM: Mapping[int, Mapping[str, tuple[int, ...]]] = {
 }  # fmt: skip
 """Bits of LLVM's features in AT_HWCAP and AT_HWCAP2."""
 
-_X86_ASK = """
-  %leaf.{n} = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid",
-      "={{ax}},={{bx}},={{cx}},={{dx}},{{ax}},{{cx}},~{{dirflag}},~{{fpsr}},~{{flags}}"(
-      i32 {leaf}, i32 {subleaf})
-  %bits.{n} = extractvalue {{ i32, i32, i32, i32 }} %leaf.{n}, {register}
-"""
+_REGISTERS = """
+define internal i64 @processor(i32 %leaf, i32 %subleaf, i64 %number) {
+entry:
+  %bits = alloca { i32, i32, i32, i32 }
+  %answer = call { i32, i32, i32, i32 } asm sideeffect "cpuid",
+      "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}"(
+      i32 %leaf, i32 %subleaf)
+  store { i32, i32, i32, i32 } %answer, ptr %bits
+  %at = getelementptr i32, ptr %bits, i64 %number
+  %narrow = load i32, ptr %at
+  %found = zext i32 %narrow to i64
+  ret i64 %found
+}
 
-_KEEPS = """
+define internal i64 @kept() {
+entry:
   %kept = call { i32, i32 } asm sideeffect "xgetbv",
       "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}"(i32 0)
-  %bits.kept = extractvalue { i32, i32 } %kept, 0
-"""
+  %narrow = extractvalue { i32, i32 } %kept, 0
+  %found = zext i32 %narrow to i64
+  ret i64 %found
+}
 
-_LACK = """
-  %found.{n} = and {kind} %{bits}, {mask}
-  %no.{n} = icmp ne {kind} %found.{n}, {mask}
-  %more.{n} = select i1 %no.{n}, i64 {lacks}, i64 0
-  %before.{n} = load i64, ptr %lacks
-  %together.{n} = or i64 %before.{n}, %more.{n}
-  store i64 %together.{n}, ptr %lacks
-"""
-"""Bits of the processor that have to be set; else what needs them is lacking."""
-
-_SO_FAR = """
-  %lacking.{n} = load i64, ptr %lacks
-  %none.{n} = icmp eq i64 %lacking.{n}, 0
-  br i1 %none.{n}, label %next.{n}, label %not
-next.{n}:
-"""
-
-_TILES = """
+define internal i64 @permit_tiles() {
+entry:
   %refused = call i64 asm sideeffect "syscall",
-      "={{rax}},{{rax}},{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}"(
+      "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"(
       i64 158, i64 4131, i64 18)
-  %withheld = icmp ne i64 %refused, 0
-  %tiles = select i1 %withheld, i64 {lacks}, i64 0
-  store i64 %tiles, ptr %lacks
+  ret i64 %refused
+}
 """
-"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): see `codegen.host`. The instruction itself,
+"""A register of `cpuid`'s answer; the registers that the system keeps (XCR0);
+arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): see `codegen.host`. That is the instruction,
 not the C library's `syscall`, which threads that wait declare with other types."""
-
-_LENGTH = """
-  %told = call i32 (i32, ...) @prctl(i32 51, i64 0, i64 0, i64 0, i64 0)
-  %length = and i32 %told, 65535
-  %long = icmp uge i32 %length, {least}
-  %short = icmp ule i32 %length, {most}
-  %fits = and i1 %long, %short
-  %other = select i1 %fits, i64 0, i64 {lacks}
-  store i64 %other, ptr %lacks
-"""
-"""PR_SVE_GET_VL, in bytes."""
-
-_FRAME = """
-{declarations}
-
-@able.known = internal global i32 -1
-@able.text = internal global [{room} x i8] c"{sentence}"
-@able.names = internal constant [{count} x {{ ptr, i64 }}] [{names}]
-
-define internal void @able.tell(i64 %lacks) {{
-entry:
-  br label %each
-each:
-  %n = phi i64 [ 0, %entry ], [ %next, %go ]
-  %at = phi i64 [ {start}, %entry ], [ %at.next, %go ]
-  %more = icmp ult i64 %n, {count}
-  br i1 %more, label %look, label %end
-look:
-  %bit = shl i64 1, %n
-  %set = and i64 %lacks, %bit
-  %there = icmp eq i64 %set, 0
-  br i1 %there, label %go, label %name
-name:
-  %entry.at = getelementptr {{ ptr, i64 }}, ptr @able.names, i64 %n
-  %text = load ptr, ptr %entry.at
-  %size.at = getelementptr {{ ptr, i64 }}, ptr @able.names, i64 %n, i32 1
-  %size = load i64, ptr %size.at
-  %first = icmp eq i64 %at, {start}
-  %skip = select i1 %first, i64 2, i64 0
-  %from = getelementptr i8, ptr %text, i64 %skip
-  %length = sub i64 %size, %skip
-  %to = getelementptr i8, ptr @able.text, i64 %at
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %length, i1 0)
-  %behind = add i64 %at, %length
-  br label %go
-go:
-  %at.next = phi i64 [ %at, %look ], [ %behind, %name ]
-  %next = add i64 %n, 1
-  br label %each
-end:
-  %last = getelementptr i8, ptr @able.text, i64 %at
-  store i8 0, ptr %last
-  ret void
-}}
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal i32 @able() {{
-entry:
-  %known = load atomic i32, ptr @able.known acquire, align 4
-  %asked = icmp sge i32 %known, 0
-  br i1 %asked, label %answered, label %ask
-answered:
-  ret i32 %known
-ask:
-  %lacks = alloca i64
-  store i64 0, ptr %lacks
-{body}
-  br label %finally
-finally:
-  %at.last = load i64, ptr %lacks
-  %has.all = icmp eq i64 %at.last, 0
-  br i1 %has.all, label %yes, label %not
-yes:
-  store atomic i32 0, ptr @able.known release, align 4
-  ret i32 0
-not:
-  %missing = load i64, ptr %lacks
-  call void @able.tell(i64 %missing)
-  store atomic i32 {code}, ptr @able.known release, align 4
-  ret i32 {code}
-}}
-"""
-"""Asked once: what a virtual machine answers takes it some 20 us. Threads that ask at the same time
-write the same sentence."""
 
 TEXT = "able.text"
 """The sentence of the status PROCESSOR: what the library needs, once it has been asked what of it
 this processor lacks."""
+
+X86_64 = ARM64 = ASKED = ASKS = KEPT = KEEPS = TILES = LENGTH = LEAST = MOST = 0
+KNOWN = SENTENCE = NAMES = COUNT = START = 0
+"""Of a target: see `processor_text`."""
+
+processor = External("processor", "i64 (i32, i32, i64)")
+kept = External("kept", "i64 ()")
+permit_tiles = External("permit_tiles", "i64 ()")
+getauxval = External("getauxval", "i64 (i64)")
+prctl = External("prctl", "i32 (i32, ...)")
+memcpy = External("llvm.memcpy.p0.p0.i64", "void (ptr, ptr, i64, i1)")
+
+
+@routine
+def missing(rows: Address, count: int, word: int) -> int:
+    """What is lacking by some rows {where to ask, three numbers; mask, what lacks without}; `word`
+    is what is asked, if not 0."""
+    lacks = 0
+    for n in range(count):
+        row = rows + 40 * n
+        bits = word
+        if word == 0:
+            if X86_64:
+                bits = processor(load64(row), load64(row + 8), load64(row + 16))
+            else:
+                bits = getauxval(load64(row))
+        mask = load64(row + 24)
+        if bits & mask != mask:
+            lacks = lacks | load64(row + 32)
+    return lacks
+
+
+@routine
+def lacking() -> int:
+    """What this processor, or its system, lacks: a bit for each of the names."""
+    lacks = 0
+    if ASKS:
+        lacks = missing(ASKED, ASKS, 0)
+    if KEEPS and lacks == 0:  # a processor without any of them may not know the instruction
+        lacks = missing(KEPT, KEEPS, kept() | 1)
+    if TILES and lacks == 0 and permit_tiles() != 0:
+        return TILES
+    if LENGTH and lacks == 0:
+        nbytes = prctl(51, 0, 0, 0, 0) & 65535  # PR_SVE_GET_VL
+        if nbytes < LEAST or nbytes > MOST:
+            return LENGTH
+    return lacks
+
+
+@routine
+def tell(lacks: int) -> None:
+    """Write the names of what is lacking into the sentence; two bytes come before each."""
+    at = SENTENCE + START
+    skipped = 2
+    for n in range(COUNT):
+        if (lacks >> n) & 1 != 0:
+            nbytes = load64(NAMES + 16 * n + 8) - skipped
+            memcpy(at, load64(NAMES + 16 * n) + skipped, nbytes, 0)
+            at += nbytes
+            skipped = 0
+    store8(at, 0)
+
+
+@routine
+def able() -> Int32:
+    """Whether the processor has what the library needs. Asked once: what a virtual machine answers
+    takes it some 20 us. Threads that ask at the same time write the same sentence."""
+    known = atomic_load32(KNOWN)
+    if known >= 0:
+        return known
+    lacks = lacking()
+    code = 0
+    if lacks != 0:
+        tell(lacks)
+        code = PROCESSOR
+    atomic_store32(KNOWN, code)
+    return code
+
+
+_GLOBALS = """
+@able.known = internal global i32 -1
+@able.text = internal global [{room} x i8] c"{sentence}"
+@able.names = internal constant [{count} x {{ ptr, i64 }}] [{names}]
+@able.asked = internal constant [{asks} x i64] [{asked}]
+@able.kept = internal constant [{keeps} x i64] [{kept}]
+"""
 
 
 _KNOWN: Mapping[str, Mapping[Any, Mapping[str, Any]]] = {"x86_64": X86, "aarch64": ARM}
@@ -231,80 +238,51 @@ def processor_text(target: Target) -> str:
     """The function and its sentence, in LLVM's language."""
     wanted, architecture, system = _wanted(target)
     places = {name: number for number, name in enumerate(needed(target))}
-    parts: list[str] = []
-    declarations: list[str] = []
-    if architecture == "x86_64" == host_target().text("isa.triple").split("-")[0]:
-        parts = _x86(wanted, places, "linux" in system)
-    elif architecture == "aarch64" and "linux" in system:
-        parts, declarations = _arm(wanted, places, target)
+    chosen, linux = instruction_set_of(target), "linux" in system
+    asked: list[int] = []
+    kept: list[int] = []
+    x86 = architecture == "x86_64" == host_target().text("isa.triple").split("-")[0]
+    if x86:
+        for where, names in X86.items():
+            for name in filter(wanted.__contains__, names):
+                asked += [*where, 1 << names[name], 1 << places[name]]
+        for starts, mask in _KEPT:
+            if lacks := _starting(places, starts):
+                kept += [0, 0, 0, mask, lacks]
+    elif architecture == "aarch64" and linux:
+        for number, features in ARM.items():
+            for name in filter(wanted.__contains__, features):
+                asked += [number, 0, 0, sum(1 << bit for bit in features[name]), 1 << places[name]]
     start = dict(STATUS)["PROCESSOR"] + (": " if places else "")
     whole = (start + ", ".join(places)).encode() + b"\0"
-    names = [f", {name}".encode() for name in places]
+    constants: dict[str, int | str] = {
+        "X86_64": int(x86), "ASKED": "@able.asked", "ASKS": len(asked) // 5, "KEPT": "@able.kept",
+        "KEEPS": len(kept) // 5, "KNOWN": "@able.known", "SENTENCE": "@able.text",
+        "NAMES": "@able.names", "COUNT": len(places), "START": len(start),
+        "TILES": _starting(places, ("amx-",)) if x86 and linux and "amx-tile" in wanted else 0,
+        "LENGTH": _starting(places, ("vectors of ",)) if linux else 0, "LEAST": chosen.vector_bytes,
+        "MOST": chosen.longest,
+    }  # fmt: skip
+    shown = [f", {name}".encode() for name in places]
     texts = [f'@able.name.{n} = internal constant [{len(t)} x i8] c"{_escaped(t)}"'
-             for n, t in enumerate(names)]  # fmt: skip
-    table = [f"{{ ptr, i64 }} {{ ptr @able.name.{n}, i64 {len(t)} }}" for n, t in enumerate(names)]
-    return _FRAME.format(
-        declarations="\n".join((*declarations, *texts)), body="".join(parts),
-        code=CODES["PROCESSOR"], room=len(whole), sentence=_escaped(whole), start=len(start),
-        count=len(names), names=", ".join(table),
+             for n, t in enumerate(shown)]  # fmt: skip
+    table = [f"{{ ptr, i64 }} {{ ptr @able.name.{n}, i64 {len(t)} }}" for n, t in enumerate(shown)]
+    text = _GLOBALS.format(
+        room=len(whole), sentence=_escaped(whole), count=len(table), names=", ".join(table),
+        asks=len(asked), asked=_numbers(asked), keeps=len(kept), kept=_numbers(kept),
     )  # fmt: skip
+    first = (missing,) if asked or kept else ()
+    routines = routines_text((*first, lacking, tell, able), constants)
+    return joined("\n".join(texts), text, _REGISTERS if x86 else "", routines)
 
 
 def _escaped(text: bytes) -> str:
     return "".join(f"\\{byte:02X}" for byte in text)
 
 
-def _lack(n: str, kind: str, bits: str, mask: int, lacks: int) -> str:
-    """A test: `lacks` are the places of what is lacking where bits are not set."""
-    width = int(kind[1:])
-    signed = mask - (1 << width) if mask >> (width - 1) else mask  # as LLVM writes numbers
-    return _LACK.format(n=n, kind=kind, bits=bits, mask=signed, lacks=lacks)
+def _numbers(values: list[int]) -> str:
+    return ", ".join(f"i64 {value}" for value in values)
 
 
 def _starting(places: Mapping[str, int], starts: tuple[str, ...]) -> int:
     return sum(1 << place for name, place in places.items() if name.startswith(starts))
-
-
-def _x86(wanted: set[str], places: Mapping[str, int], linux: bool) -> list[str]:
-    parts: list[str] = []
-    for number, ((leaf, subleaf, register), names) in enumerate(X86.items()):
-        bits = {name: bit for name, bit in names.items() if name in wanted}
-        if bits:
-            signed = leaf - (1 << 32) if leaf >> 31 else leaf
-            ask = _X86_ASK.format(n=number, leaf=signed, subleaf=subleaf, register=register)
-            parts.append(ask)
-        for name, bit in bits.items():
-            place = places[name]
-            parts.append(_lack(str(place), "i32", f"bits.{number}", 1 << bit, 1 << place))
-    kept = [(n, starts, mask) for n, (starts, mask) in enumerate(_KEPT)]
-    kept = [entry for entry in kept if _starting(places, entry[1])]
-    if kept:  # a processor without any of them may not know the instruction
-        parts.append(_SO_FAR.format(n="kept") + _KEEPS)
-    for n, starts, mask in kept:
-        parts.append(_lack(f"kept{n}", "i32", "bits.kept", mask, _starting(places, starts)))
-    if "amx-tile" in wanted and linux:
-        tiles = _TILES.format(lacks=_starting(places, ("amx-",)))
-        parts.append(_SO_FAR.format(n="tiles") + tiles)
-    return parts
-
-
-def _arm(
-    wanted: set[str], places: Mapping[str, int], target: Target
-) -> tuple[list[str], list[str]]:
-    parts, declarations = [], []
-    for number, (entry, names) in enumerate(ARM.items()):
-        bits = {name: many for name, many in names.items() if name in wanted}
-        if bits:
-            parts.append(f"\n  %bits.{number} = call i64 @getauxval(i64 {entry})\n")
-        for name, many in bits.items():
-            place, mask = places[name], sum(1 << bit for bit in many)
-            parts.append(_lack(str(place), "i64", f"bits.{number}", mask, 1 << place))
-    if parts:
-        declarations.append("declare i64 @getauxval(i64)")
-    chosen = instruction_set_of(target)
-    if chosen.vscale_bytes:
-        lacks = _starting(places, ("vectors of ",))
-        length = _LENGTH.format(least=chosen.vector_bytes, most=chosen.longest, lacks=lacks)
-        parts.append(_SO_FAR.format(n="length") + length)
-        declarations.append("declare i32 @prctl(i32, ...)")
-    return parts, declarations

@@ -49,6 +49,9 @@ from tilesmith.search_space.hardware.instruction_set import instruction_set_of
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import CodegenError
 
+FAULT = (POINTER, INT32, POINTER, POINTER, INDEX, INDEX, INDEX, INDEX)
+"""What the routine `fault` takes."""
+
 
 def write_run(module: Module, plan: LibraryPlan, texts: Texts) -> None:
     """Add the function to a module, and those that check indices."""
@@ -154,12 +157,10 @@ class _Runner:
 
     def _fail(self, code: str, sentence: str, name: str) -> None:
         """Leave with a sentence."""
-        builder = self.builder
-        builder.store(INT32(CODES[code]), self._at(STATUS_AT))
-        say = self.module.declare("say", VOID, (POINTER, POINTER, POINTER))
-        format_, what = self.texts.text(sentence), self.texts.text(name)
-        builder.call(say, (self.workspace, format_, what))
-        builder.branch(self.end)
+        fault = self.module.declare("fault", VOID, FAULT)
+        given = (INT32(CODES[code]), self.texts.text(sentence), self.texts.text(name))
+        self.builder.call(fault, (self.workspace, *given, *[INDEX(0)] * 4))
+        self.builder.branch(self.end)
 
     def _given(self, table: Value, number: int, end: int, what: End) -> Value:
         """The caller's pointer; not null where something is there to read or write."""
@@ -182,7 +183,7 @@ class _Runner:
         """Outputs that lie in inputs, or in each other, would change what is still to be read."""
         builder = self.builder
         kinds = (POINTER, POINTER, POINTER, POINTER)
-        refuse = self.module.declare("refuse.overlaps", VOID, kinds)
+        refuse = self.module.declare("refuse_overlaps", VOID, kinds)
         if self.plan.sizes:
             known = self._at(self.plan.numbers_at + 8 * self.plan.bytes_number(0))
         else:
@@ -250,9 +251,9 @@ class _Runner:
             builder.call(function, (self.workspace, INDEX(0), INDEX(1)))
             return
         threads = builder.load(self._at(THREADS_AT), INDEX)
-        elsewhere = self.module.declare("elsewhere", BOOL, (POINTER, INDEX))
+        elsewhere = self.module.declare("elsewhere", INT32, (POINTER, INDEX))
         gone = builder.call(elsewhere, (self.workspace, threads))
-        with builder.if_then(gone, likely=False):
+        with builder.if_then(builder.icmp_signed("!=", gone, INT32(0)), likely=False):
             sentence = "the threads of this workspace are those of another process; make one here%s"
             self._fail("THREADS", sentence, "")
         place = self.module.declare("place", VOID, (POINTER, INDEX))
@@ -317,7 +318,7 @@ def _write_check(module: Module, dtype: str) -> None:
         low = builder.icmp_signed("<", index, builder.sub(INDEX(0), extent))
         bad = builder.or_(low, builder.icmp_signed(">=", index, extent))
         with builder.if_then(bad, likely=False):
-            fault = module.declare("index.fault", VOID, (POINTER, POINTER, INDEX, INDEX))
+            fault = module.declare("index_fault", VOID, (POINTER, POINTER, INDEX, INDEX))
             builder.call(fault, (workspace, node, index, extent))
             builder.ret_void()
     builder.ret_void()

@@ -17,11 +17,13 @@ from tilesmith.capabilities.c_library.code.plan import (
     STATUS_AT,
     TENSOR_BYTES,
     TEXT_AT,
-    TEXT_BYTES,
     LibraryPlan,
     LibraryTensor,
 )
+from tilesmith.capabilities.c_library.code.running import FAULT
+from tilesmith.capabilities.c_library.code.runtime import entry
 from tilesmith.capabilities.c_library.code.status import CODES
+from tilesmith.codegen.compiled.routines import Address, load64, routine, routines_text
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
 from tilesmith.codegen.llvm.text.builder import Builder
 from tilesmith.codegen.llvm.text.ir import (
@@ -102,8 +104,7 @@ class _Resizer:
         self.workspace, self.shapes = function.arguments
         self.function, self.builder = function, Builder(function.append_block("entry"))
         self.index = IndexEmitter(self.builder)
-        kinds = (POINTER, INT32, POINTER, POINTER, INDEX, INDEX, INDEX, INDEX)
-        self.fault = module.declare("size.fault", VOID, kinds)
+        self.fault = module.declare("fault", VOID, FAULT)
 
     def write(self) -> None:
         builder, plan = self.builder, self.plan
@@ -213,80 +214,55 @@ class _Resizer:
         builder.call(choose, (self.workspace, self.chosen))
 
 
-_TEXT = """
+_TABLE = """
 %size = type {{ ptr, i64, i64 }}
 @{p}_sizes.table = internal constant [{count} x %size] [{sizes}]
-
-define i64 @{p}_sizes() {{
-  ret i64 {count}
-}}
-
-define ptr @{p}_size(i64 %number) {{
-  %known = icmp ult i64 %number, {count}
-  %at = getelementptr %size, ptr @{p}_sizes.table, i64 %number
-  %found = select i1 %known, ptr %at, ptr null
-  ret ptr %found
-}}
-
-define internal ptr @end.at(ptr %workspace, i64 %number, i64 %count, i64 %first) {{
-entry:
-  %none = icmp eq ptr %workspace, null
-  %unknown = icmp uge i64 %number, %count
-  %bad = or i1 %none, %unknown
-  br i1 %bad, label %nothing, label %look
-look:
-  %body.at = getelementptr i8, ptr %workspace, i64 {body_at}
-  %body = load i64, ptr %body.at
-  %unset = icmp eq i64 %body, 0
-  br i1 %unset, label %nothing, label %there
-there:
-  %own = add i64 %first, %number
-  %distance = mul i64 %own, {tensor_bytes}
-  %offset = add i64 %distance, {tensors_at}
-  %found = getelementptr i8, ptr %workspace, i64 %offset
-  ret ptr %found
-nothing:
-  ret ptr null
-}}
-
-define ptr @{p}_input_at(ptr %workspace, i64 %number) {{
-  %found = call ptr @end.at(ptr %workspace, i64 %number, i64 {input_count}, i64 0)
-  ret ptr %found
-}}
-
-define ptr @{p}_output_at(ptr %workspace, i64 %number) {{
-  %found = call ptr @end.at(ptr %workspace, i64 %number, i64 {output_count}, i64 {input_count})
-  ret ptr %found
-}}
-
-define internal void @size.fault(ptr %workspace, i32 %code, ptr %format, ptr %what, i64 %one,
-    i64 %two, i64 %three, i64 %four) {{
-  %status.at = getelementptr i8, ptr %workspace, i64 {status_at}
-  store i32 %code, ptr %status.at
-  %text = getelementptr i8, ptr %workspace, i64 {text_at}
-  %written = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %text, i64 {text_bytes}, ptr %format,
-      ptr %what, i64 %one, i64 %two, i64 %three, i64 %four)
-  ret void
-}}
 """
+
+INPUTS = OUTPUTS = SIZES = SIZE_TABLE = TENSORS_AT = 0
+"""Of a plan: see `sizing_text`."""
+
+
+@routine
+def sizes() -> int:
+    return SIZES
+
+
+@routine
+def size(number: int) -> Address:
+    return entry(SIZE_TABLE, number, SIZES, 24)
+
+
+@routine
+def end_at(workspace: Address, number: int, count: int, first: int) -> Address:
+    """An input or output at the sizes that are set; NULL where none are."""
+    if workspace == 0 or number < 0 or number >= count or load64(workspace + BODY_AT) == 0:
+        return 0
+    return workspace + TENSORS_AT + TENSOR_BYTES * (first + number)
+
+
+@routine
+def input_at(workspace: Address, number: int) -> Address:
+    return end_at(workspace, number, INPUTS, 0)
+
+
+@routine
+def output_at(workspace: Address, number: int) -> Address:
+    return end_at(workspace, number, OUTPUTS, INPUTS)
 
 
 def sizing_text(plan: LibraryPlan, texts: Texts) -> str:
     """The functions that need no formula."""
-    sizes = ", ".join(
+    ranges = ", ".join(
         f"%size {{ ptr {texts.text(size.name).text}, i64 {size.low}, i64 {size.high} }}"
         for size in plan.sizes
     )
-    return _TEXT.format(
-        p=plan.prefix,
-        count=len(plan.sizes),
-        sizes=sizes,
-        body_at=BODY_AT,
-        tensor_bytes=TENSOR_BYTES,
-        tensors_at=plan.tensors_at,
-        input_count=len(plan.inputs),
-        output_count=len(plan.outputs),
-        status_at=STATUS_AT,
-        text_at=TEXT_AT,
-        text_bytes=TEXT_BYTES,
-    )
+    count = len(plan.sizes)
+    names: dict[str, int | str] = {
+        "INPUTS": len(plan.inputs), "OUTPUTS": len(plan.outputs), "SIZES": count,
+        "SIZE_TABLE": f"@{plan.prefix}_sizes.table", "TENSORS_AT": plan.tensors_at,
+    }  # fmt: skip
+    called = (sizes, size, input_at, output_at)
+    exported = {one.symbol: f"{plan.prefix}_{one.symbol}" for one in called}
+    table = _TABLE.format(p=plan.prefix, count=count, sizes=ranges)
+    return table + routines_text((*called, end_at), names, exported)

@@ -17,3 +17,5 @@ STATUS = (
 """What functions return, by number: a name for the header, and a sentence."""
 
 CODES = {name: number for number, (name, _) in enumerate(STATUS)}
+
+OK, ARGUMENT, MEMORY, THREADS, WEIGHTS, NOT_READY, INDEX, BUSY, PROCESSOR, SIZES = CODES.values()

@@ -9,11 +9,12 @@ from tilesmith.capabilities.c_library.code.performing import Texts, kernel_name,
 from tilesmith.capabilities.c_library.code.plan import LibraryPlan
 from tilesmith.capabilities.c_library.code.processor import plainest, processor_text
 from tilesmith.capabilities.c_library.code.running import write_run
-from tilesmith.capabilities.c_library.code.runtime import WEIGHTS, common
+from tilesmith.capabilities.c_library.code.runtime import common
 from tilesmith.capabilities.c_library.code.sizing import FUNCTIONS as OF_SIZES
 from tilesmith.capabilities.c_library.code.sizing import sizing_text, write_sizing
-from tilesmith.capabilities.c_library.code.weights import weights_text
+from tilesmith.capabilities.c_library.code.weights import SYMBOL, weights_text
 from tilesmith.capabilities.c_library.packaging.elf import Merged, ObjectFile, blob, read
+from tilesmith.codegen.compiled.routines import joined
 from tilesmith.codegen.llvm.text.ir import Module
 from tilesmith.codegen.llvm.threads import barrier_function
 from tilesmith.codegen.native import toolchain
@@ -24,8 +25,6 @@ FUNCTIONS = (
     "outputs", "input", "output", "run", "error", "status", "about",
 )  # fmt: skip
 """Of a library, behind its prefix."""
-
-_GIVEN = ("define internal", "define", "declare")
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,8 @@ def module_text(plan: LibraryPlan, head: bytes) -> str:
     if plan.sizes:
         parts.append(sizing_text(plan, texts))
     if plan.team > 1:
-        parts.append(team.TEXT)
-    given = "\n".join(parts)
-    for name in list(module.functions):  # declared for a call, and defined by text
-        if f"@{name}(" in given and not module.functions[name].blocks:
-            kind = module.functions[name].result
-            if any(f"{word} {kind} @{name}(" in given for word in _GIVEN):
-                del module.functions[name]
-    return f"{module}\n{given}\n{texts}\n"
+        parts.append(team.text())
+    return joined(str(module), *parts, str(texts))
 
 
 def build(plan: LibraryPlan, head: bytes = b"") -> Built:
@@ -77,7 +70,7 @@ def build(plan: LibraryPlan, head: bytes = b"") -> Built:
     if not head:
         weights = [memoryview(piece).cast("B") for piece in plan.weights]
         large = plan.weight_bytes > 0
-        parts.append((blob(WEIGHTS, weights, 64, own.machine, large=large), {}))
+        parts.append((blob(SYMBOL, weights, 64, own.machine, large=large), {}))
     functions = (*FUNCTIONS, *(OF_SIZES if plan.sizes else ()))
     names = tuple(f"{plan.prefix}_{function}" for function in functions)
     return Built(Merged(parts, frozenset(names)), names)

@@ -79,9 +79,7 @@ def perform(program: Address, thread: int, threads: int) -> None:
     """Run a program."""
     local = load64(program + 32 + 8 * thread)
     shared = load64(program + 24)
-    walk(
-        load64(program), load64(program + 8), thread, threads, load64(program + 16), shared, local
-    )
+    walk(load64(program), load64(program + 8), thread, threads, load64(program + 16), shared, local)
 
 
 @routine
