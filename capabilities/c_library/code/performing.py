@@ -1,8 +1,8 @@
 """The steps of a model as one function, `perform(workspace, thread, threads)`.
 
-It does what `codegen.native.programs.walking` does with tables: every thread goes through the same steps, a
-kernel is called by as many as it is for, and all meet wherever one may read what another wrote.
-Here the steps are code, for their addresses differ from workspace to workspace.
+It does what `codegen.native.programs.walking` does with tables: every thread goes through the same
+steps, a kernel is called by as many as it is for, and all meet wherever one may read what another
+wrote. Here the steps are code, for their addresses differ from workspace to workspace.
 """
 
 from __future__ import annotations
