@@ -1,7 +1,7 @@
 """The functions of a library that its users call, and what they have in common.
 
 What does not depend on the model is compiled from here; `capabilities.c_library.code.running`
-writes the run itself. All memory is the workspace's, which is made once: a run allocates nothing.
+writes the run itself. All memory is the workspace's, which is result once: a run allocates nothing.
 Names stay inside the library but for those that begin with the model's prefix. Sources of numbers:
 POSIX.1-2017, Linux's `uapi` headers (x86-64, AArch64 and RISC-V agree on those used), glibc's
 manual.
@@ -109,17 +109,17 @@ def workspace_bytes() -> int:
 
 
 @routine
-def create(threads: Int32, made: Address) -> Int32:
-    if made == 0:
+def create(threads: Int32, result: Address) -> Int32:
+    if result == 0:
         return ARGUMENT
-    store64(made, 0)
+    store64(result, 0)
     box = room(8)
     if posix_memalign(box, ALIGNMENT, WORKSPACE_BYTES) != 0:
         return MEMORY
     memory = load64(box)
     if HUGE:
         madvise(memory, WORKSPACE_BYTES, 14)  # MADV_HUGEPAGE
-    code = create_in(memory, WORKSPACE_BYTES, threads, made)
+    code = create_in(memory, WORKSPACE_BYTES, threads, result)
     if code != 0:
         free(memory)
         return code
@@ -128,10 +128,10 @@ def create(threads: Int32, made: Address) -> Int32:
 
 
 @routine
-def create_in(memory: Address, nbytes: int, threads: Int32, made: Address) -> Int32:
-    if made == 0:
+def create_in(memory: Address, nbytes: int, threads: Int32, result: Address) -> Int32:
+    if result == 0:
         return ARGUMENT
-    store64(made, 0)
+    store64(result, 0)
     if memory == 0 or memory & 63 != 0 or threads < 0 or nbytes < LEAST_BYTES:
         return ARGUMENT
     code = ready(room(8))
@@ -141,7 +141,7 @@ def create_in(memory: Address, nbytes: int, threads: Int32, made: Address) -> In
     store64(memory + CAPACITY_AT, nbytes)
     code = start(memory, threads)
     if code == 0:
-        store64(made, memory)
+        store64(result, memory)
     return code
 
 
