@@ -26,6 +26,7 @@ from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.support.suggestions import unknown
 from tilesmith.search_space.workloads.workload import Workload
@@ -63,7 +64,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class OperatorCost:
+class OperatorCost(JsonObject, keys="workload latency_us bound *details"):
     """One operator's share of a simulated program or model."""
 
     workload: str
@@ -71,17 +72,12 @@ class OperatorCost:
     bound: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "workload": self.workload,
-            "latency_us": self.latency_us,
-            "bound": self.bound,
-            **self.details,
-        }
-
 
 @dataclass(frozen=True)
-class SimulationResult:
+class SimulationResult(
+    JsonObject,
+    keys="target fidelity cycles compute_cycles latency_us bound engines ops *details notes",
+):
     """What a program costs on a described machine, and why.
 
     Attributes:
@@ -116,21 +112,6 @@ class SimulationResult:
             f"<SimulationResult on {self.target}: {self.latency_us:.4g} us ({self.fidelity}), "
             f"bound by {self.bound}, {len(self.ops)} operators>"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """The object `tilesmith simulate --json` prints."""
-        return {
-            "target": self.target,
-            "fidelity": self.fidelity,
-            "cycles": self.cycles,
-            "compute_cycles": self.compute_cycles,
-            "latency_us": self.latency_us,
-            "bound": self.bound,
-            "engines": dict(self.engines),
-            "ops": [op.to_json() for op in self.ops],
-            **self.details,
-            "notes": list(self.notes),
-        }
 
 
 class FamilySimulator(ABC):

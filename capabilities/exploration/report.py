@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.capabilities.exploration.request import UNITS, Budget
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.simulator.designs.hardware_cost import HardwareCost
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(
+    JsonObject,
+    keys="settings:_settings *cost added_us latency_us score bound next_bound played on_front "
+    "missing",
+):
     """One point.
 
     Attributes:
@@ -45,6 +50,10 @@ class Design:
     on_front: bool = False
     missing: str = ""
 
+    @property
+    def _settings(self) -> dict[str, str]:
+        return dict(self.settings)
+
     def spent(self, budget: Budget) -> float:
         return self.cost.area_mm2 if budget == "area" else self.cost.power_w
 
@@ -62,27 +71,9 @@ class Design:
             "front": self.on_front,
         }
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "settings": dict(self.settings),
-            **self.cost.to_json(),
-            "added_us": {model: _known(value) for model, value in self.added_us.items()},
-            "latency_us": {model: _known(value) for model, value in self.latency_us.items()},
-            "score": _known(self.score),
-            "bound": self.bound,
-            "next_bound": self.next_bound,
-            "played": self.played,
-            "on_front": self.on_front,
-            "missing": self.missing,
-        }
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(JsonObject):
     """What a number does around the base: percent of change for each percent of the number.
 
     Attributes:
@@ -103,12 +94,13 @@ class Sensitivity:
     best_score: float
     then: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {k: _known(v) if isinstance(v, float) else v for k, v in vars(self).items()}
-
 
 @dataclass(frozen=True)
-class Exploration:
+class Exploration(
+    JsonObject,
+    keys="target models budget at_most grid searches judged shared played error base front "
+    "sensitivities next_bottleneck designs refused:_refusals notes",
+):
     """All that was found.
 
     Attributes:
@@ -139,6 +131,14 @@ class Exploration:
     played: int = 0
     error: float = math.nan
     notes: tuple[str, ...] = ()
+
+    @property
+    def base(self) -> Design:
+        return self.designs[0]
+
+    @property
+    def _refusals(self) -> list[dict[str, Any]]:
+        return [{"settings": dict(s), "reason": reason} for s, reason in self.refused]
 
     @property
     def front(self) -> list[Design]:
@@ -172,27 +172,6 @@ class Exploration:
             f"{text}; {best.name} = {best.best:g} alone takes {1 - best.best_score:.0%} off, then "
             f"bound by {best.then}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "target": self.target,
-            "models": list(self.models),
-            "budget": self.budget,
-            "at_most": self.at_most,
-            "grid": self.grid,
-            "searches": self.searches,
-            "judged": self.judged,
-            "shared": self.shared,
-            "played": self.played,
-            "error": _known(self.error),
-            "base": self.designs[0].to_json(),
-            "front": [design.to_json() for design in self.front],
-            "sensitivities": [one.to_json() for one in self.sensitivities],
-            "next_bottleneck": self.next_bottleneck,
-            "designs": [design.to_json() for design in self.designs],
-            "refused": [{"settings": dict(s), "reason": reason} for s, reason in self.refused],
-            "notes": list(self.notes),
-        }
 
 
 def columns(designs: Sequence[Design]) -> list[str]:

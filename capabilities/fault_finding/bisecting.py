@@ -19,6 +19,7 @@ from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.requests.graphs import graph_of
 from tilesmith.jobs.subjects.subject import is_artifact
 from tilesmith.search_space.support.errors import InputError, ModelError
+from tilesmith.search_space.support.json_object import JsonObject
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding
@@ -61,7 +62,11 @@ class BisectOptions:
 
 
 @dataclass(frozen=True)
-class BisectReport:
+class BisectReport(
+    JsonObject,
+    keys="model target precision reference error failure clean finding nodes:_nodes whole_nodes "
+    "notes version:_version machine:_machine",
+):
     """What was found.
 
     Attributes:
@@ -95,22 +100,17 @@ class BisectReport:
         """Whether nothing is wrong."""
         return self.finding is None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "target": self.target,
-            "precision": self.precision,
-            "reference": self.reference,
-            "error": self.error,
-            "failure": self.failure,
-            "clean": self.clean,
-            "finding": None if self.finding is None else self.finding.to_json(),
-            "nodes": None if self.small is None else len(self.small.nodes),
-            "whole_nodes": self.whole_nodes,
-            "notes": list(self.notes),
-            "version": version_here(),
-            "machine": platform.platform(),
-        }
+    @property
+    def _nodes(self) -> int | None:
+        return None if self.small is None else len(self.small.nodes)
+
+    @property
+    def _version(self) -> str:
+        return version_here()
+
+    @property
+    def _machine(self) -> str:
+        return platform.platform()
 
 
 def bisected(request: Request, options: BisectOptions) -> BisectReport:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tilesmith.search_space.support.json_object import JsonObject
 
 Kind = Literal["kernel", "conversion", "host", "move", "loop"]
 """kernel: computes | conversion: brings a tensor into another layout | host: runs in Python | move:
@@ -13,7 +15,7 @@ copies bytes into and out of loops | loop: counts, and decides which branch."""
 
 
 @dataclass(frozen=True)
-class OperatorTime:
+class OperatorTime(JsonObject):
     """An operator of the compiled model.
 
     Attributes:
@@ -77,9 +79,6 @@ class OperatorTime:
             least = max(0.1, self.share_of_peak) * self.us
         return max(0.0, self.us - least)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "sources": list(self.sources)}
-
 
 def parted(ops: Iterable[OperatorTime]) -> list[OperatorTime]:
     """Operators with parts of those that have one name: "main" computes most, others are called
@@ -127,7 +126,13 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class ProfileReport:
+class ProfileReport(
+    JsonObject,
+    keys="model target threads precision measured_by total_us ops_us remainder_us "
+    "remainder:between predicted_us conversions_us host_us wait_us plain_us "
+    "profiled_us:timed_us profiling_cost:cost call_us python_us runs runs_kept:kept counters "
+    "ops by_operator advice notes",
+):
     """A model's profile.
 
     Attributes:
@@ -186,6 +191,24 @@ class ProfileReport:
         """What threads wait for each other."""
         return sum(op.wait_us for op in self.ops)
 
+    @property
+    def remainder_us(self) -> float:
+        """Between the operators."""
+        return self.total_us - self.ops_us
+
+    @property
+    def conversions_us(self) -> float:
+        return self.of("conversion")
+
+    @property
+    def host_us(self) -> float:
+        return self.of("host")
+
+    @property
+    def python_us(self) -> float:
+        """Of a call, beside its run."""
+        return max(0.0, self.call_us - self.plain_us)
+
     def of(self, *kinds: Kind) -> float:
         """Microseconds of some kinds of operators."""
         return sum(op.us for op in self.ops if op.kind in kinds)
@@ -198,36 +221,6 @@ class ProfileReport:
             groups.setdefault((op.operator, op.kind), []).append(op)
         by_name = (OperatorGroup.of(name, kind, ops) for (name, kind), ops in groups.items())
         return sorted(by_name, key=lambda group: -group.us)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object `tilesmith profile --json` prints."""
-        return {
-            "model": self.model,
-            "target": self.target,
-            "threads": self.threads,
-            "precision": self.precision,
-            "measured_by": self.measured_by,
-            "total_us": self.total_us,
-            "ops_us": self.ops_us,
-            "remainder_us": self.total_us - self.ops_us,
-            "remainder": self.between,
-            "predicted_us": self.predicted_us,
-            "conversions_us": self.of("conversion"),
-            "host_us": self.of("host"),
-            "wait_us": self.wait_us,
-            "plain_us": self.plain_us,
-            "profiled_us": self.timed_us,
-            "profiling_cost": self.cost,
-            "call_us": self.call_us,
-            "python_us": max(0.0, self.call_us - self.plain_us),
-            "runs": self.runs,
-            "runs_kept": self.kept,
-            "counters": dict(self.counters),
-            "ops": [op.to_json() for op in self.ops],
-            "by_operator": [asdict(group) for group in self.by_operator],
-            "advice": [asdict(advice) for advice in self.advice],
-            "notes": list(self.notes),
-        }
 
 
 @dataclass(frozen=True)

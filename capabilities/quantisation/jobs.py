@@ -19,6 +19,7 @@ from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.search_space.hardware.target import HOST
 from tilesmith.search_space.support.errors import InputError, ModelError
 from tilesmith.search_space.support.files import check_output, written
+from tilesmith.search_space.support.json_object import JsonObject
 
 if TYPE_CHECKING:
     import onnx
@@ -65,7 +66,15 @@ class QuantiseRequest:
 
 
 @dataclass(frozen=True)
-class QuantisedModel:
+class QuantisedModel(
+    JsonObject,
+    keys="layers:_layers kept:report.kept error:report.accuracy.error "
+    "sqnr_db:report.accuracy.sqnr_db max_abs_err:report.accuracy.largest "
+    "top1_agreement:report.accuracy.top1 weight_error:report.weight_error "
+    "calibrated_samples:report.calibrated measured_samples:report.measured "
+    "float_bytes:report.float_bytes quantised_bytes:report.quantised_bytes "
+    "sensitivities:report.sensitivities",
+):
     """A quantised model and the report on it; give `model` to `compile`.
 
     Attributes:
@@ -76,6 +85,10 @@ class QuantisedModel:
     model: onnx.ModelProto
     report: Quantised
 
+    @property
+    def _layers(self) -> list[str]:
+        return [layer.node for layer in self.report.layers]
+
     def save(self, path: str | Path) -> None:
         """Write the model; weights beyond 2 GiB lie in a file beside it.
 
@@ -84,33 +97,6 @@ class QuantisedModel:
             JobError: the disk is full.
         """
         write_model(self.model, Path(path))
-
-    def to_json(self) -> dict[str, Any]:
-        """The report, by the keys that scripts rely on."""
-        report, accuracy = self.report, self.report.accuracy
-        return {
-            "layers": [layer.node for layer in report.layers],
-            "kept": list(report.kept),
-            "error": None if accuracy is None else accuracy.error,
-            "sqnr_db": None if accuracy is None else accuracy.sqnr_db,
-            "max_abs_err": None if accuracy is None else accuracy.largest,
-            "top1_agreement": None if accuracy is None else accuracy.top1,
-            "weight_error": report.weight_error,
-            "calibrated_samples": report.calibrated,
-            "measured_samples": report.measured,
-            "float_bytes": report.float_bytes,
-            "quantised_bytes": report.quantised_bytes,
-            "sensitivities": [
-                {
-                    "node": s.layer.node,
-                    "operator": s.layer.operator,
-                    "error": s.error,
-                    "sqnr_db": s.sqnr_db,
-                    "share": s.share,
-                }
-                for s in report.sensitivities
-            ],
-        }
 
 
 def quantised_model(

@@ -18,6 +18,7 @@ from tilesmith.jobs.extras import required
 from tilesmith.jobs.keywords import takes
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.support.files import ending
+from tilesmith.search_space.support.json_object import JsonObject
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.sharding.cores.streams import ShardedStreams
@@ -71,7 +72,11 @@ class ShardRequest:
 
 
 @dataclass(frozen=True, eq=False)
-class Sharded:
+class Sharded(
+    JsonObject,
+    keys="model:program.name mesh:machine axes cores objective_us bound_us gap "
+    "memory_limit_bytes:limit_bytes *account pipeline? timeline:played?",
+):
     """A sharded model and what it costs.
 
     Attributes:
@@ -100,6 +105,10 @@ class Sharded:
         )
 
     @property
+    def cores(self) -> int:
+        return math.prod(self.axes.values())
+
+    @property
     def gap(self) -> float | None:
         """How far from the best, as a share of what was found."""
         if self.objective_us is None or self.bound_us is None:
@@ -112,21 +121,6 @@ class Sharded:
         if self.pipeline is not None:
             return self.pipeline.latency_us
         return self.account.compute_us + self.account.communication_us
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model": self.program.name,
-            "mesh": self.machine,
-            "axes": dict(self.axes),
-            "cores": math.prod(self.axes.values()),
-            "objective_us": self.objective_us,
-            "bound_us": self.bound_us,
-            "gap": self.gap,
-            "memory_limit_bytes": self.limit_bytes,
-            **self.account.to_json(),
-            **({} if self.pipeline is None else {"pipeline": self.pipeline.to_json()}),
-            **({} if self.played is None else {"timeline": self.played.to_json()}),
-        }
 
 
 class AskedOfSharding(TypedDict, total=False):

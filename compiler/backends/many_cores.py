@@ -11,13 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.recipe.program import CodeObject, KernelStep, Place, TensorRef
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.json_object import JsonObject
 
 ExchangeKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "receive", "copy", "zero"
@@ -90,7 +91,7 @@ CoreMemory = Mapping[str, NDArray[np.uint8]]
 
 
 @dataclass(frozen=True)
-class CorePlayed:
+class CorePlayed(JsonObject):
     """What one core does in a run, in us.
 
     Attributes:
@@ -107,12 +108,9 @@ class CorePlayed:
     waiting_us: float
     hidden_us: float
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class Played:
+class Played(JsonObject, keys="makespan_us instructions collectives cores"):
     """A run of all cores.
 
     Attributes:
@@ -129,14 +127,6 @@ class Played:
     def longest(self) -> CorePlayed:
         """The core that is done last."""
         return max(self.cores.values(), key=lambda core: core.end_us)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "makespan_us": self.makespan_us,
-            "instructions": self.instructions,
-            "collectives": self.collectives,
-            "cores": {str(number): core.to_json() for number, core in self.cores.items()},
-        }
 
 
 class LinkedCores(ABC):

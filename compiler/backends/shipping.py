@@ -6,14 +6,15 @@ A family's models become libraries where an `LibraryEmitter` is registered under
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import InputError, TargetError
 from tilesmith.search_space.support.extensions import absent
 from tilesmith.search_space.support.files import check_output, header_file, package_files
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.support.registry import Registry
 
 Kind = Literal["library", "object", "archive"]
@@ -85,7 +86,11 @@ class LibraryRequest:
 
 
 @dataclass(frozen=True)
-class Library:
+class Library(
+    JsonObject,
+    keys="path header weights kind prefix weight_bytes workspace_bytes threads cmake bytes:nbytes "
+    "sizes:_ranges?",
+):
     """A library that was written.
 
     Attributes:
@@ -112,11 +117,9 @@ class Library:
     sizes: tuple[tuple[str, int, int], ...] = ()
     cmake: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        nbytes = fields.pop("nbytes")
-        sizes = {name: [least, most] for name, least, most in fields.pop("sizes")}
-        return {**fields, "bytes": nbytes, **({"sizes": sizes} if sizes else {})}
+    @property
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        return {name: (least, most) for name, least, most in self.sizes}
 
 
 class LibraryEmitter(ABC):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from tilesmith.search_space.support.json_object import JsonObject
 
 
 @dataclass(frozen=True)
-class WrongInstruction:
+class WrongInstruction(
+    JsonObject,
+    keys="number text engine cycle among kernel sources part tensor index found:computed wanted "
+    "repair sentence",
+):
     """See the module's docstring.
 
     Attributes:
@@ -53,13 +57,3 @@ class WrongInstruction:
             f"{self.wanted:.7g} is expected; it is for {self.part}"
         )
         return f"{sentence}; {self.repair}" if self.repair else sentence
-
-    def to_json(self) -> Mapping[str, Any]:
-        fields = {"found" if name == "computed" else name: v for name, v in vars(self).items()}
-        return {
-            **fields,
-            "among": list(self.among),
-            "sources": list(self.sources),
-            "index": list(self.index),
-            "sentence": self.sentence,
-        }

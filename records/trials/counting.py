@@ -19,6 +19,7 @@ from sqlalchemy import Connection, case, func, select
 
 from tilesmith.records.schema.models import SERIES, TRIALS, WORKLOADS
 from tilesmith.records.trials.record import MODEL
+from tilesmith.search_space.support.json_object import JsonObject
 
 if TYPE_CHECKING:
     from tilesmith.records.trials.record import Job
@@ -34,7 +35,7 @@ _ASKED = re.compile(r" --measure (\w+)")
 
 
 @dataclass(frozen=True)
-class TrialCounts:
+class TrialCounts(JsonObject):
     """What a job did, counted. See the module's docstring."""
 
     trials: int = 0
@@ -62,9 +63,6 @@ class TrialCounts:
         ]
         details = f" ({', '.join(more)})" if more else ""
         return f"{self.trials} trial{plural}{details}"
-
-    def to_json(self) -> dict[str, int]:
-        return dict(vars(self))
 
 
 def way_of(command: str) -> MeasuredBy | None:

@@ -25,7 +25,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+
+from tilesmith.search_space.support.json_object import JsonObject
 
 DENSITY = 3.33 / 91.2
 """Area of logic at 7 nm, as a share of its area at 45 nm (S)."""
@@ -94,7 +95,7 @@ class PartCost:
 
 
 @dataclass(frozen=True)
-class HardwareCost:
+class HardwareCost(JsonObject, keys="piece area_mm2 power_w parts:_parts"):
     """A piece of hardware, part by part; `piece` says which ("core", "chip")."""
 
     parts: tuple[PartCost, ...]
@@ -108,13 +109,9 @@ class HardwareCost:
     def power_w(self) -> float:
         return sum(part.power_w for part in self.parts)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "piece": self.piece,
-            "area_mm2": self.area_mm2,
-            "power_w": self.power_w,
-            "parts": {p.name: {"area_mm2": p.area_mm2, "power_w": p.power_w} for p in self.parts},
-        }
+    @property
+    def _parts(self) -> dict[str, dict[str, float]]:
+        return {p.name: {"area_mm2": p.area_mm2, "power_w": p.power_w} for p in self.parts}
 
 
 def memory_mm2(nbytes: float) -> float:

@@ -21,6 +21,7 @@ from tilesmith.records.questions.queries import Filter
 from tilesmith.records.trials.counting import TrialCounts, way_of
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.json_object import JsonObject
 
 _PAUSE_S = 120.0
 """Between two trials of a job at work there is never so long: it was stopped and resumed."""
@@ -125,7 +126,11 @@ class WorkloadProgress:
 
 
 @dataclass(frozen=True)
-class JobReport:
+class JobReport(
+    JsonObject,
+    keys="job:job.id title status:job.status *counts schedules:origins tasks:_workloads "
+    "failures:_failed spent_s:_spent",
+):
     """Everything the page shows. Times in seconds unless named otherwise; `progress`: what the job
     last told of its workloads, measured by `told_by`, those without a trial of its own included.
     """
@@ -167,18 +172,17 @@ class JobReport:
         """How schedules were found, by that way of measuring."""
         return Counter(t.origin for t in self.tasks if t.measured_by == self.way and t.origin)
 
-    def to_json(self) -> dict[str, Any]:
-        """What `tilesmith report --json` prints."""
-        return {
-            "job": self.job.id,
-            "title": self.title,
-            "status": self.job.status,
-            **self.counts.to_json(),
-            "schedules": dict(self.origins),
-            "tasks": len({task.workload for task in self.tasks}),
-            "failures": {failure.status: failure.count for failure in self.failures},
-            "spent_s": {part.what: part.seconds for part in self.spent},
-        }
+    @property
+    def _workloads(self) -> int:
+        return len({task.workload for task in self.tasks})
+
+    @property
+    def _failed(self) -> dict[str, int]:
+        return {failure.status: failure.count for failure in self.failures}
+
+    @property
+    def _spent(self) -> dict[str, float]:
+        return {part.what: part.seconds for part in self.spent}
 
 
 def gather(database: Database, number: int | None = None) -> JobReport:

@@ -16,6 +16,7 @@ from tilesmith.capabilities.dashboard.report.job_report import JobReport, Worklo
 from tilesmith.display.output import duration
 from tilesmith.records.questions.gains import gain_of, times_of
 from tilesmith.search_space.results.origin import counted
+from tilesmith.search_space.support.json_object import JsonObject
 
 _BY = {"hardware": "measured on hardware", "simulator": "by the simulator"}
 _MEASURED = "in the whole model"
@@ -24,7 +25,7 @@ _ONCE = "workloads added up, each once: the job did not keep how often the model
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _Whole(JsonObject, keys="measured_by before_ms:before_s after_ms:after_s gain how missing"):
     """Latency of everything that a job tuned, in seconds, and how that is known.
 
     Attributes:
@@ -42,16 +43,6 @@ class _Whole:
     @property
     def gain(self) -> float:
         return times_of(self.before_s, self.after_s) or 1.0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "measured_by": self.measured_by,
-            "before_ms": self.before_s * 1e3,
-            "after_ms": self.after_s * 1e3,
-            "gain": self.gain,
-            "how": self.how,
-            "missing": self.missing,
-        }
 
 
 def wholes(report: JobReport) -> tuple[_Whole, ...]:
@@ -118,7 +109,7 @@ def shares(tasks: Sequence[TaskCurve]) -> dict[tuple[str, str], float]:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _Pair(JsonObject, keys="workload measured_by weight best_us:best_s other_us:other_s ratio"):
     """One workload's best in two jobs, in seconds; None where a job has none."""
 
     workload: str
@@ -139,7 +130,7 @@ class _Pair:
 
 
 @dataclass(frozen=True)
-class Against:
+class Against(JsonObject, keys="job:other.job.id differs together:_together workloads:pairs"):
     """Two jobs beside each other.
 
     Attributes:
@@ -158,27 +149,12 @@ class Against:
     def other_tasks(self) -> dict[tuple[str, str], TaskCurve]:
         return {(t.measured_by, t.workload): t for t in self.other.tasks}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "job": self.other.job.id,
-            "differs": [list(one) for one in self.differs],
-            "together": [
-                {"measured_by": way, "ms": here * 1e3, "other_ms": there * 1e3,
-                 "ratio": there / here}
-                for way, here, there in self.sums
-            ],
-            "workloads": [
-                {
-                    "workload": pair.workload,
-                    "measured_by": pair.measured_by,
-                    "weight": pair.weight,
-                    "best_us": None if pair.best_s is None else pair.best_s * 1e6,
-                    "other_us": None if pair.other_s is None else pair.other_s * 1e6,
-                    "ratio": pair.ratio,
-                }
-                for pair in self.pairs
-            ],
-        }  # fmt: skip
+    @property
+    def _together(self) -> list[dict[str, Any]]:
+        return [
+            {"measured_by": way, "ms": here * 1e3, "other_ms": there * 1e3, "ratio": there / here}
+            for way, here, there in self.sums
+        ]
 
 
 def beside(report: JobReport, other: JobReport) -> Against:

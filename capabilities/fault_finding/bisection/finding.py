@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tilesmith.search_space.support.json_object import JsonObject
+
 Part = Literal[
     "pass", "memory plan", "kernel", "schedule", "lowering", "code generation", "packing",
     "linking", "host operator", "unknown",
@@ -19,7 +21,7 @@ Python."""
 
 
 @dataclass(frozen=True)
-class FaultFinding:
+class FaultFinding(JsonObject):
     """The fault.
 
     Attributes:
@@ -37,6 +39,3 @@ class FaultFinding:
     sentence: str
     sources: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "sources": list(self.sources), "details": dict(self.details)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from tilesmith.compiler.runtime.workspace import Workspace
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -51,7 +52,7 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True)
-class WrongIteration:
+class WrongIteration(JsonObject, keys="found:ours ... sentence"):
     """The first kernel in a loop that is wrong on its own operands.
 
     Attributes:
@@ -98,10 +99,6 @@ class WrongIteration:
             f"({self.workload}){work} gives {self.ours:.7g} at {list(self.index)} where "
             f"{self.wanted:.7g} is expected of its operands there"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        return {"found": fields.pop("ours"), **fields, "sentence": self.sentence}
 
 
 def loop_of(steps: Sequence[Step], number: int) -> int | None:

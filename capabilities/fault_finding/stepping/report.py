@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tilesmith.capabilities.fault_finding.stepping.errors import TensorError
 from tilesmith.capabilities.fault_finding.stepping.iterations import WrongIteration
 from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
+from tilesmith.search_space.support.json_object import JsonObject
 
 Verdict = Literal["ok", "bad", "inherited", "sensitive", "possible", "likely", "missing", "upcast"]
 """ok: within tolerance. bad: the error arises here. inherited: its inputs are wrong, and it makes
@@ -20,7 +21,13 @@ Deviation = Literal["", "spike", "step"]
 
 
 @dataclass(frozen=True)
-class TensorRow:
+class TensorRow(
+    JsonObject,
+    keys="name node operator step sources dtype layout shape max_rel_err:error.max_rel "
+    "mean_rel_err:error.mean_rel max_abs_err:error.max_abs mean_abs_err:error.mean_abs "
+    "cosine:error.cosine nan:error.nan inf:error.inf reference_nan:error.reference_nan "
+    "worst_index:error.worst verdict local_rel_err:local ratio local_ratio deviation",
+):
     """One tensor of the compiled model.
 
     Attributes:
@@ -59,36 +66,9 @@ class TensorRow:
         """Whether it was computed from inputs as they are, so that a verdict is its own."""
         return self.local is not None or self.local_ratio is not None
 
-    def to_json(self) -> dict[str, Any]:
-        error = self.error
-        return {
-            "name": self.name,
-            "node": self.node,
-            "operator": self.operator,
-            "step": self.step,
-            "sources": list(self.sources),
-            "dtype": self.dtype,
-            "layout": self.layout,
-            "shape": list(self.shape),
-            "max_rel_err": error.max_rel,
-            "mean_rel_err": error.mean_rel,
-            "max_abs_err": error.max_abs,
-            "mean_abs_err": error.mean_abs,
-            "cosine": error.cosine,
-            "nan": error.nan,
-            "inf": error.inf,
-            "reference_nan": error.reference_nan,
-            "worst_index": list(error.worst),
-            "verdict": self.verdict,
-            "local_rel_err": self.local,
-            "ratio": self.ratio,
-            "local_ratio": self.local_ratio,
-            "deviation": self.deviation,
-        }
-
 
 @dataclass(frozen=True)
-class Replacement:
+class Replacement(JsonObject):
     """A tensor's reference value was put in place of it: what became of the outputs.
 
     Attributes:
@@ -103,12 +83,9 @@ class Replacement:
     ratio_before: dict[str, float]
     ratio_after: dict[str, float]
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class ComparisonReport:
+class ComparisonReport(JsonObject, keys="... clean"):
     """A compiled model beside a reference.
 
     Attributes:
@@ -155,15 +132,3 @@ class ComparisonReport:
         blamed = (row for row in self.tensors if row.verdict not in ("inherited", "sensitive"))
         ours = any(row.error.nan or row.error.inf for row in blamed)
         return self.first_bad is None and not ours and not self.whole
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "tensors": [row.to_json() for row in self.tensors],
-            "replacement": None if self.replacement is None else self.replacement.to_json(),
-            "whole": list(self.whole),
-            "notes": list(self.notes),
-            "instruction": None if self.instruction is None else self.instruction.to_json(),
-            "iteration": None if self.iteration is None else self.iteration.to_json(),
-            "clean": self.clean,
-        }

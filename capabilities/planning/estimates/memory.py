@@ -33,6 +33,7 @@ from tilesmith.capabilities.planning.estimates.shares import (
 )
 from tilesmith.search_space.meshes.mesh import Mesh, load_mesh, mesh_names
 from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.json_object import JsonObject
 
 GIB = 1024**3
 _INSTANCES = "instances.members"
@@ -48,7 +49,11 @@ _ROWS_AT_ONCE = 65536
 
 
 @dataclass(frozen=True)
-class MemoryUse:
+class MemoryUse(
+    JsonObject,
+    keys="weights_gib:weights cache_gib:cache workspace_gib:workspace chip_gib:chip "
+    "chip_available_gib:available",
+):
     """GiB over all cores of a deployment, copies counted as often as they are there.
 
     Attributes:
@@ -65,15 +70,6 @@ class MemoryUse:
     @property
     def total(self) -> float:
         return self.weights + self.cache + self.workspace
-
-    def to_json(self) -> dict[str, float]:
-        return {
-            "weights_gib": self.weights,
-            "cache_gib": self.cache,
-            "workspace_gib": self.workspace,
-            "chip_gib": self.chip,
-            "chip_available_gib": self.available,
-        }
 
 
 def memory_of(

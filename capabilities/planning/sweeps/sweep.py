@@ -21,6 +21,7 @@ from tilesmith.capabilities.planning.sweeps.fleet import InstanceFleet
 from tilesmith.capabilities.planning.sweeps.grid import Grid
 from tilesmith.capabilities.planning.sweeps.prices import Price, usd_per_million
 from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.simulator.designs.fronts import front
 
 Estimator = Callable[[Architecture, Deployment, DeploymentLoad], Estimate]
@@ -86,7 +87,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class DeploymentSweep:
+class DeploymentSweep(JsonObject, keys="points:_rows refused:_refused refusals"):
     """What a sweep found."""
 
     points: Sequence[DeploymentPoint]
@@ -97,13 +98,13 @@ class DeploymentSweep:
         by = FRONTS[name][0]
         return sorted((p for p in self.points if name in p.fronts), key=lambda p: p.row()[by])
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it, as plain data."""
-        return {
-            "points": [dict(point.row()) for point in self.points],
-            "refused": sum(refusal.count for refusal in self.refusals),
-            "refusals": [vars(refusal) for refusal in self.refusals],
-        }
+    @property
+    def _rows(self) -> list[Mapping[str, Any]]:
+        return [point.row() for point in self.points]
+
+    @property
+    def _refused(self) -> int:
+        return sum(refusal.count for refusal in self.refusals)
 
 
 def sweep(

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer
 from tilesmith.jobs.measures.output_errors import sqnr_db
+from tilesmith.search_space.support.json_object import JsonObject
 
 ErrorOf = Callable[[Sequence[WeightedLayer]], float]
 """The error of the model's outputs where these layers are quantised."""
 
 
 @dataclass(frozen=True)
-class LayerSensitivity:
+class LayerSensitivity(
+    JsonObject, keys="node:layer.node operator:layer.operator error sqnr_db share"
+):
     """What a layer alone does to the outputs.
 
     Attributes:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilesmith.capabilities.sharding.layouts.dimension_maps import dimension_map
 from tilesmith.capabilities.sharding.layouts.specs import Spec, local_shape
@@ -25,12 +24,13 @@ from tilesmith.capabilities.sharding.partitioning.localise import elements, is_w
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.json_object import JsonObject
 
 _BOUNDARIES = 250
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _Stage(JsonObject, keys="... us"):
     """A part of the order of nodes.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Stage:
 
 
 @dataclass(frozen=True)
-class MeshPipeline:
+class MeshPipeline(JsonObject, keys="stages microbatches latency_us interval_us bubble"):
     """The best cuts into stages."""
 
     stages: tuple[_Stage, ...]
@@ -74,15 +74,6 @@ class MeshPipeline:
         """Share of the stages' time in which they wait."""
         busy = self.microbatches * sum(stage.us for stage in self.stages)
         return 1 - busy / (len(self.stages) * self.latency_us)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "stages": [{**vars(stage), "us": stage.us} for stage in self.stages],
-            "microbatches": self.microbatches,
-            "latency_us": self.latency_us,
-            "interval_us": self.interval_us,
-            "bubble": self.bubble,
-        }
 
     def stage_of(self, graph: Graph) -> dict[Node, int]:
         """The stage of every node."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.program import ShardedProgram
 from tilesmith.capabilities.sharding.partitioning.resharding import COLLECTIVES
 from tilesmith.compiler.driver.build import prepared
+from tilesmith.search_space.support.json_object import JsonObject
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _CollectiveRow:
 
 
 @dataclass(frozen=True)
-class Account:
+class Account(JsonObject):
     """What a program costs and holds on one core.
 
     Attributes:
@@ -55,16 +55,6 @@ class Account:
     @property
     def memory_bytes(self) -> int:
         return self.weight_bytes + self.activation_bytes
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tensors": [vars(row) for row in self.tensors],
-            "collectives": [vars(row) for row in self.collectives],
-            "compute_us": self.compute_us,
-            "communication_us": self.communication_us,
-            "weight_bytes": self.weight_bytes,
-            "activation_bytes": self.activation_bytes,
-        }
 
 
 def account(program: ShardedProgram, costs: Costs) -> Account:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.support.json_object import JsonObject
+
 Floats = NDArray[np.float64]
 Intervals = tuple[Floats, Floats]
 """When each of some pieces of work begins and ends."""
@@ -22,15 +24,12 @@ IDLE = "idle"
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(JsonObject):
     """A part of a whole, or a step of a chain: `us` may be negative there."""
 
     name: str
     us: float
     what: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        return {"name": self.name, "us": self.us, "what": self.what}
 
 
 def exclusive(classes: Mapping[str, Intervals], whole: float) -> dict[str, float]:

@@ -133,7 +133,7 @@ def test_a_wrong_move_is_told_from_a_wrong_kernel(
     report = ts.bisect(proto, database=None, inputs=inputs, reduce=False)
     assert report.finding is not None and report.finding.part == "linking"
     found = report.finding.details["iteration"]
-    assert found["iteration"] == (iteration,) and found["moved"] == report.finding.name
+    assert found["iteration"] == [iteration] and found["moved"] == report.finding.name
     assert f"in iteration {iteration}: its kernels are right" in report.finding.sentence
 
 

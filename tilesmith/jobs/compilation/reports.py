@@ -6,10 +6,11 @@ Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, second
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.jobs.measures.timing import Timing
+from tilesmith.search_space.support.json_object import JsonObject
 
 if TYPE_CHECKING:
     from tilesmith.compiler.backends.shipping import Library
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class VariantReport:
+class VariantReport(JsonObject):
     """What became of a model's kernels in one region of its sizes.
 
     Attributes:
@@ -43,12 +44,14 @@ class VariantReport:
         ranges = {size.name: (size.low, size.high) for size in region}
         return cls(ranges, host=report.host, **report.counts)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "region": {name: list(ends) for name, ends in self.region.items()}}
-
 
 @dataclass(frozen=True)
-class CompileReport:
+class CompileReport(
+    JsonObject,
+    keys="tuned fallback nearest default stale schedules host host_operators host_runtimes "
+    "conversions artifact compile_s peak_bytes precision sizes:_ranges variants unfolded "
+    "memory? untuned library? *_costs",
+):
     """How a model was compiled.
 
     Attributes:
@@ -93,32 +96,12 @@ class CompileReport:
     untuned: tuple[Untuned, ...] = ()
     library: Library | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tuned": self.tuned,
-            "fallback": self.fallback,
-            "nearest": self.nearest,
-            "default": self.default,
-            "stale": self.stale,
-            "schedules": dict(self.schedules),
-            "host": self.host,
-            "host_operators": list(self.host_operators),
-            "host_runtimes": list(self.host_runtimes),
-            "conversions": self.conversions,
-            "artifact": self.artifact,
-            "compile_s": self.compile_s,
-            "peak_bytes": self.peak_bytes,
-            "precision": self.precision,
-            "sizes": {size.name: [size.low, size.high] for size in self.sizes},
-            "variants": [variant.to_json() for variant in self.variants],
-            "unfolded": dict(self.unfolded),
-            **({"memory": asdict(self.memory)} if self.memory else {}),
-            "untuned": [one.to_json() for one in self.untuned],
-            **({"library": self.library.to_json()} if self.library else {}),
-            **self._device_json(),
-        }
+    @property
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        return {size.name: (size.low, size.high) for size in self.sizes}
 
-    def _device_json(self) -> dict[str, Any]:
+    @property
+    def _costs(self) -> dict[str, Any]:
         """What is known of a model on an accelerator."""
         if self.simulated is None:
             return {}
@@ -137,7 +120,11 @@ class CompileReport:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(
+    JsonObject,
+    keys="*own threads concurrency host_share host_operators:_hosts peers:_peers ratio max_abs_err "
+    "max_rel_err beside_fp32",
+):
     """Our latency beside our peers', from one interleaved run.
 
     Attributes:
@@ -171,21 +158,13 @@ class Comparison:
             return None
         return self.own.median_ms / min(peer.median_ms for peer in self.peers.values())
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def _hosts(self) -> list[dict[str, str]]:
+        return [{"name": name, "runtime": runtime} for name, runtime in self.host_operators]
+
+    @property
+    def _peers(self) -> dict[str, dict[str, Any]]:
         return {
-            **self.own.to_json(),
-            "threads": self.threads,
-            "concurrency": self.concurrency,
-            "host_share": self.host_share,
-            "host_operators": [
-                {"name": name, "runtime": runtime} for name, runtime in self.host_operators
-            ],
-            "peers": {
-                name: {**timing.to_json(), "version": self.versions[name]}
-                for name, timing in self.peers.items()
-            },
-            "ratio": self.ratio,
-            "max_abs_err": self.max_abs_err,
-            "max_rel_err": self.max_rel_err,
-            "beside_fp32": None if self.beside_fp32 is None else self.beside_fp32.to_json(),
+            name: {**timing.to_json(), "version": self.versions[name]}
+            for name, timing in self.peers.items()
         }

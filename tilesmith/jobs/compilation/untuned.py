@@ -12,9 +12,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilesmith.search_space.results.origin import SEARCH, Origin
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _CONVERSION = "layout_transform"
 
 
 @dataclass(frozen=True)
-class Untuned:
+class Untuned(JsonObject):
     """A workload without a schedule of its own.
 
     Attributes:
@@ -45,9 +46,6 @@ class Untuned:
     def __str__(self) -> str:
         times = f" ({self.kernels} times)" if self.kernels > 1 else ""
         return f"{self.workload}{times}: {self.schedule}; {self.why}"
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 def untuned_in(

@@ -26,6 +26,7 @@ from tilesmith.search_space.hardware.target import HOST, Target
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError, TilesmithError
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -39,7 +40,11 @@ _FLOAT32 = 5e-5
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(
+    JsonObject,
+    keys="config status:result.status message:result.message latency_us gflops bound:result.bound "
+    "samples_us:_samples_s numbers max_error",
+):
     """A configuration and what came of it.
 
     Attributes:
@@ -62,21 +67,12 @@ class Measured:
         return None if self.result.latency is None else self.result.latency * 1e6
 
     @property
+    def _samples_s(self) -> tuple[float, ...]:
+        return self.result.samples
+
+    @property
     def gflops(self) -> float | None:
         return self.flops / self.result.latency / 1e9 if self.result.latency else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "config": dict(self.config),
-            "status": self.result.status,
-            "message": self.result.message,
-            "latency_us": self.latency_us,
-            "gflops": self.gflops,
-            "bound": self.result.bound,
-            "samples_us": [sample * 1e6 for sample in self.result.samples],
-            "numbers": self.numbers,
-            "max_error": self.max_error,
-        }
 
 
 @dataclass(frozen=True)

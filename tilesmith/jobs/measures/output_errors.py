@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.support.json_object import JsonObject
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class Accuracy(JsonObject, keys="error sqnr_db max_abs_err:largest top1_agreement:top1 rows"):
     """Outputs of a quantised model beside those of the float32 model, over samples.
 
     Attributes:
@@ -35,16 +37,6 @@ class Accuracy:
     def sqnr_db(self) -> float:
         """Signal to quantisation noise in dB."""
         return sqnr_db(self.error)
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """By the keys that scripts rely on."""
-        return {
-            "error": self.error,
-            "sqnr_db": self.sqnr_db,
-            "max_abs_err": self.largest,
-            "top1_agreement": self.top1,
-            "rows": self.rows,
-        }
 
 
 def accuracy(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from tilesmith.jobs.tuning.known import model_of
 from tilesmith.records.database import Database
@@ -20,6 +19,7 @@ from tilesmith.records.learning.samples import Lesson, lessons
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.results.versions import FEATURES
 from tilesmith.search_space.support.errors import DatabaseError, InputError
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.tuner.pretrained.model_corpus import Mapped, corpus, here
 from tilesmith.tuner.pretrained.model_fitting import NETWORKS, TREES
 from tilesmith.tuner.pretrained.model_training import FEWEST, Scores, Trained, train
@@ -41,7 +41,7 @@ class _Subject:
 
 
 @dataclass(frozen=True)
-class TrainingReport:
+class TrainingReport(JsonObject):
     """What became of one subject.
 
     Attributes:
@@ -60,10 +60,6 @@ class TrainingReport:
     scores: dict[str, Scores]
     reason: str
     left_out: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        scores = {target: score.to_json() for target, score in self.scores.items()}
-        return {**vars(self), "subject": vars(self.subject), "scores": scores}
 
 
 def train_models(

@@ -6,18 +6,19 @@ Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, second
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tilesmith.records.questions.gains import Gain, Part, gain_of, times_of
 from tilesmith.records.trials.counting import TrialCounts
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
-class Pinned:
+class Pinned(JsonObject):
     """A schedule that a model runs though another is best alone.
 
     Attributes:
@@ -27,12 +28,13 @@ class Pinned:
     kept: Literal["default", "other"]
     config: Config
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kept": self.kept, "config": dict(self.config)}
-
 
 @dataclass(frozen=True)
-class WorkloadReport:
+class WorkloadReport(
+    JsonObject,
+    keys="workload:workload.key key:workload.key weight default_us best_us gflops config "
+    "measured_by trials schedule gain in_model",
+):
     """What tuning came to for one workload.
 
     Attributes:
@@ -71,25 +73,9 @@ class WorkloadReport:
         """How many times as fast as the default, alone (`records.questions.gains`)."""
         return times_of(self.default_us, self.best_us)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "workload": str(self.workload),
-            "key": self.workload.key,
-            "weight": self.weight,
-            "default_us": self.default_us,
-            "best_us": self.best_us,
-            "gflops": self.gflops,
-            "config": dict(self.config) if self.config is not None else None,
-            "measured_by": self.measured_by,
-            "trials": self.trials,
-            "schedule": self.schedule,
-            "gain": self.gain,
-            "in_model": None if self.in_model is None else self.in_model.to_json(),
-        }
-
 
 @dataclass(frozen=True)
-class InModelReport:
+class InModelReport(JsonObject, keys="... foretold_ms gain"):
     """What comparing schedules inside the whole model came to.
 
     Attributes:
@@ -129,13 +115,13 @@ class InModelReport:
         """How many times as fast as untuned, the whole model; None where that was not compared."""
         return times_of(self.untuned_ms, self.after_ms)
 
-    def to_json(self) -> dict[str, Any]:
-        lists = {"pinned": list(self.pinned), "reverted": list(self.reverted)}
-        return {**vars(self), **lists, "foretold_ms": self.foretold_ms, "gain": self.gain}
-
 
 @dataclass(frozen=True)
-class TuneReport:
+class TuneReport(
+    JsonObject,
+    keys="*counts wall_s tasks default_us best_us gain:gain.times stopped failures search_s drift "
+    "steady noise trial_ms models in_model",
+):
     """What a tuning job did.
 
     Attributes:
@@ -202,25 +188,6 @@ class TuneReport:
     def best_us(self) -> float | None:
         """Sum of the best latencies, weighted; None if one is missing."""
         return _weighted([(task.weight, task.best_us) for task in self.tasks])
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.counts.to_json(),
-            "wall_s": self.wall_s,
-            "tasks": [task.to_json() for task in self.tasks],
-            "default_us": self.default_us,
-            "best_us": self.best_us,
-            "gain": None if self.gain is None else self.gain.times,
-            "stopped": self.stopped,
-            "failures": self.failures,
-            "search_s": self.search_s,
-            "drift": self.drift,
-            "steady": self.steady,
-            "noise": self.noise,
-            "trial_ms": self.trial_ms,
-            "models": self.models,
-            "in_model": None if self.in_model is None else self.in_model.to_json(),
-        }
 
 
 def _told(latency_us: float | None) -> str:
