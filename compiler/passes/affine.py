@@ -98,12 +98,10 @@ def _merge(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
     source, first = split
     name = before.inputs[1] if before.inputs[0] == source else before.inputs[0]
     if before.operator == node.operator:
-        is_harmless, joined = (
-            (is_ordinary, np.multiply) if node.operator == "Mul" else (is_exact_sum, np.add)
-        )
-        if is_harmless(first, value):
-            merged = _add(rewriter, name, joined(first.astype(np.float64), value))
-            rewriter.replace((before, node), replace(node, inputs=(source, merged)))
+        merged, alike = _run(rewriter, before, node, first)
+        if len(alike) > 1:
+            inputs = (source, _add(rewriter, name, merged))
+            rewriter.replace(alike, replace(alike[-1], inputs=inputs))
     elif node.operator == "Mul" and _distributes(rewriter, source, first, value):
         factor = _add(rewriter, name, value)
         shift = _add(rewriter, name, first.astype(np.float64) * value)
@@ -120,6 +118,26 @@ def _merge(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
             ),
             replace(node, operator="Add", inputs=(middle, shift), name=before.name),
         )
+
+
+def _run(rewriter: Rewriter, before: Node, node: Node, first: Array) -> tuple[Array, list[Node]]:
+    """The constants of a row of one operator as one, from the first on, and the nodes that it is
+    the constant of. They are replaced at once: one by one, each would copy all sources before."""
+    is_harmless, joined = (
+        (is_ordinary, np.multiply) if node.operator == "Mul" else (is_exact_sum, np.add)
+    )
+    merged, alike, following = first, [before], node
+    while following.is_onnx(node.operator) and not rewriter.captured(alike[-1].writes[0]):
+        split = constant_operand(rewriter, following)
+        if split is None or split[0] != alike[-1].writes[0] or not is_harmless(merged, split[1]):
+            break
+        merged = joined(merged.astype(np.float64), split[1]).astype(np.float32)
+        alike.append(following)
+        reader = rewriter.only_consumer(following.writes[0])
+        if reader is None:
+            break
+        following = reader
+    return merged, alike
 
 
 def _distributes(rewriter: Rewriter, source: str, shift: Array, factor: Array) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -50,6 +51,13 @@ def chain(count: int) -> onnx.ModelProto:
     return model_of(f"g (float[8] x0) => (float[8] x{count}) {{ {body} }}")
 
 
+def constants(count: int) -> onnx.ModelProto:
+    """Additions of a constant each, which become one."""
+    body = " ".join(f"x{i + 1} = Add(x{i}, c{i})" for i in range(count))
+    weights = {f"c{i}": np.full(8, i, np.float32) for i in range(count)}
+    return model_of(f"g (float[8] x0) => (float[8] x{count}) {{ {body} }}", **weights)
+
+
 def calls(work: Callable[[], Any]) -> int:
     """How many functions work calls, those in C left out."""
     count = 0
@@ -69,8 +77,8 @@ def calls(work: Callable[[], Any]) -> int:
 
 @pytest.mark.parametrize(
     "shape",
-    [of_operands("Max"), of_operands("Sum"), split, ends, chain],
-    ids=["max", "sum", "split", "ends", "chain"],
+    [of_operands("Max"), of_operands("Sum"), split, ends, chain, constants],
+    ids=["max", "sum", "split", "ends", "chain", "constants"],
 )
 def test_four_times_as_many_nodes_take_four_times_as_many_steps(
     shape: Callable[[int], onnx.ModelProto],
