@@ -12,6 +12,7 @@ from tests.capabilities.c_library.c_libraries import loaded, needs_compiler, rec
 from tests.compiler.model_builder import assert_close, inputs_of, model_of, random
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.search_space.support.errors import JobError
 
 CASES = {
     "all": "g (float[0, 3] x) => (float[0, 3] y) { y = Relu(x) }",
@@ -58,3 +59,11 @@ def test_empty_parts_of_a_concat_go() -> None:
     inputs = {"x": np.zeros((2, 0), np.float32), "z": random(2, 3), "u": random(2, 4)}
     found = Executable(recipe(model)).run(inputs)
     assert_close(found, {"y": np.concatenate((inputs["z"], inputs["u"]), axis=1)})
+
+
+def test_a_tensor_without_elements_is_not_viewed_as_one_with_some() -> None:
+    """Such a view would read what lies beside it."""
+    text = "g (float[0, 3, 4] x) => (float y) { y = Reshape<allowzero=1>(x, s) }"
+    executable = Executable(recipe(model_of(text, opset=14, s=np.zeros(0, np.int64))))
+    with pytest.raises(JobError, match="Reshape 'y' failed on the host"):
+        executable.run({"x": np.zeros((0, 3, 4), np.float32)})

@@ -68,3 +68,9 @@ def test_what_gemm_adds_broadcasts_to_the_product(shape: tuple[int, ...]) -> Non
             import_model(model)
     else:
         import_model(model)
+
+
+def test_a_diagonal_of_no_number_is_refused() -> None:
+    text = "g (int64[4, 5] x, int64[0] k) => (int64[4, 5] y) { y = Trilu(x, k) }"
+    with pytest.raises(ModelError, match="diagonal 'k' has the shape 0; one number is due"):
+        import_model(model_of(text))

@@ -228,6 +228,13 @@ def _coding_faults(node: Node, shapes: Shapes) -> Iterator[str]:
         )
 
 
+def _diagonal_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """The diagonal is one number."""
+    diagonal = (*shapes, None)[1]
+    if diagonal is not None and math.prod(diagonal) != 1:
+        yield f"its diagonal 'k' has the shape {shape_text(diagonal)}; one number is due"
+
+
 SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "Attention": _attention_faults,
     **dict.fromkeys(
@@ -241,5 +248,6 @@ SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "RotaryEmbedding": _rotary_faults,
     "SoftmaxCrossEntropyLoss": _loss_faults,
     "Transpose": _transpose_faults,
+    "Trilu": _diagonal_faults,
 }
 """Operators whose operands' shapes ONNX's inference does not compare."""
