@@ -54,6 +54,11 @@ def axes(node: Node, rank: int, constant: Constants, position: int = 1) -> tuple
     return None if listed is None else tuple(sorted(axis % rank for axis in listed))
 
 
+def permutation(node: Node, rank: int) -> tuple[int, ...]:
+    """The order in which a Transpose puts axes: backwards where none is stated."""
+    return tuple(node.attribute("perm") or reversed(range(rank)))
+
+
 def within(axis: int, rank: int) -> int | None:
     """An axis counted from the front; None if there is none of that number."""
     return axis % rank if -rank <= axis < rank else None

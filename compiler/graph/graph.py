@@ -195,6 +195,13 @@ class Node:
         return "host"
 
     @cached_property
+    def signature(self) -> str:
+        """What kind of node it is, in one word: `Conv`, `tilesmith.View`, `kernel.matmul`."""
+        if self.workload is not None:
+            return f"kernel.{self.workload.operator}"
+        return f"{self.domain}.{self.operator}" if self.domain else self.operator
+
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Every tensor it reads, captures included, "" left out."""
         return tuple(name for name in (*self.inputs, *self.captures) if name)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
@@ -50,7 +51,7 @@ def _untransposed(rewriter: Rewriter, name: str) -> tuple[str, int]:
         return name, 0
     rank = len(rewriter.info(name).dims)
     swapped = (*range(rank - 2), rank - 1, rank - 2)
-    order = tuple(node.attribute("perm") or reversed(range(rank)))
+    order = permutation(node, rank)
     return (node.inputs[0], 1) if rank >= 2 and order == swapped else (name, 0)
 
 

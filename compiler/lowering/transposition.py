@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
@@ -16,7 +17,7 @@ def lower_transpose(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if not is_movable(info):
         return None
     rank = len(info.dims)
-    order = tuple(node.attribute("perm") or reversed(range(rank)))
+    order = permutation(node, rank)
     shape, merged = merged_axes(info.dims, order)
     parameters = {"shape": shape_text(shape), "perm": shape_text(merged)}
     return [make_kernel(rewriter, "transpose", parameters, (node.inputs[0],), node)]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 
@@ -139,8 +140,7 @@ def weights_of(rewriter: Rewriter, name: str) -> Weights | str:
         inner = weights_of(rewriter, node.inputs[0])
         if isinstance(inner, str):
             return inner
-        order = node.attribute("perm") or tuple(reversed(range(inner.values.ndim)))
-        return inner.transposed(tuple(order))
+        return inner.transposed(permutation(node, inner.values.ndim))
     return _dequantised(rewriter, node) if is_dequantised(node) else "both operands vary"
 
 

@@ -22,15 +22,15 @@ from tilesmith.compiler.numerics.rounding import (
     is_power_of_two,
     is_small_shift,
 )
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.support.rounds import Rounds
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class FoldAffine(Pass):
+class FoldAffine(RulePass):
     """Scales and shifts by constants move together, and into the weights before them.
 
         y = Mul(Add(x, b), a)            before: x is Mul(z, c) or MatMul(z, w)
@@ -50,30 +50,24 @@ class FoldAffine(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rounds = Rounds(f"the pass {self.name} of '{graph.name}'", len(graph.nodes) + 1)
-        while True:
+        while (after := super().run(graph)) is not graph:
             rounds.another()
-            rewriter = Rewriter(graph)
-            for node in rewriter.nodes():
-                if node.is_onnx("Mul", "Add"):
-                    _fold(rewriter, node)
-            after = rewriter.finish()
-            if after is graph:
-                return graph
             graph = after
+        return graph
 
-
-def _fold(rewriter: Rewriter, node: Node) -> None:
-    split = constant_operand(rewriter, node)
-    if split is None:
-        return
-    source, value = split
-    before = rewriter.producer(source)
-    if before is None or rewriter.only_consumer(source) is not node or rewriter.captured(source):
-        return
-    if before.is_onnx("Mul", "Add"):
-        _merge(rewriter, before, node, value)
-    elif before.is_onnx("Conv", "ConvTranspose", "Gemm", "MatMul"):
-        _into_weights(rewriter, before, node, value)
+    @rule("Mul", "Add")
+    def _fold(self, rewriter: Rewriter, node: Node) -> None:
+        split = constant_operand(rewriter, node)
+        if split is None:
+            return
+        source, value = split
+        before = rewriter.producer(source)
+        if rewriter.only_consumer(source) is not node or rewriter.captured(source):
+            return
+        if before is not None and before.is_onnx("Mul", "Add"):
+            _merge(rewriter, before, node, value)
+        elif before is not None and before.is_onnx("Conv", "ConvTranspose", "Gemm", "MatMul"):
+            _into_weights(rewriter, before, node, value)
 
 
 def constant_operand(rewriter: Rewriter, node: Node) -> tuple[str, Array] | None:

@@ -34,14 +34,14 @@ from tilesmith.compiler.onnx.bodies import (
     opened_body,
 )
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.recurrent import OPERATORS, taken_apart
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass
 from tilesmith.search_space.workloads.template import template_of
 
 
 @dataclass(frozen=True)
-class OpenBodies(Pass):
+class OpenBodies(RulePass):
     """Loop, Scan and If become nodes whose bodies are graphs of kernels.
 
         s, ys = Loop(trips, true, s0) body=<ONNX graph>                             before
@@ -58,13 +58,12 @@ class OpenBodies(Pass):
 
     lower: Callable[[Graph], Graph]
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            replacement = self.replacement(rewriter, node)
-            if replacement is not None:
-                rewriter.replace(node, *replacement)
-        return rewriter.finish()
+    revisits = False
+
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        replacement = self.replacement(rewriter, node)
+        if replacement is not None:
+            rewriter.replace(node, *replacement)
 
     def replacement(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
         """What stands for a node; None where it stays."""

@@ -13,6 +13,7 @@ from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.lower import typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.expressions.dtypes import to_numpy
 
 
@@ -41,7 +42,7 @@ class BytesAsNumbers(Pass):
 
 
 @dataclass(frozen=True)
-class StayNumbers(Pass):
+class StayNumbers(RulePass):
     """Bytes made only to be read as numbers again are not made.
 
         y = Cast(Cast(Clip(Round(x), 0, 255), uint8), float32)      before
@@ -55,12 +56,20 @@ class StayNumbers(Pass):
 
     name = "stay-numbers"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if _is_cast(rewriter, node, ("float32",), (*NARROW, "int32")):
-                _shorten(rewriter, node)
-        return rewriter.finish()
+    @rule("Cast")
+    def _shorten(self, rewriter: Rewriter, node: Node) -> None:
+        """A whole number, made one of an element type that holds it and a float again, is what it
+        was."""
+        before = rewriter.producer(node.inputs[0])
+        whole = (*NARROW, "int32")
+        if not _is_cast(rewriter, node, ("float32",), whole):
+            return
+        if before is None or not _is_cast(rewriter, before, whole, ("float32",)):
+            return
+        source, dtype = before.inputs[0], rewriter.info(before.writes[0]).dtype
+        bounds, (low, high) = whole_range(rewriter, source), limits(dtype)
+        if bounds is not None and low <= bounds[0] and bounds[1] <= high:
+            rewriter.bypass(node, source)
 
 
 def _kept(graph: Graph) -> set[Node]:
@@ -140,15 +149,3 @@ def _is_cast(
         return False
     source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     return result.dtype in after and source.dtype in before and source.known and result.known
-
-
-def _shorten(rewriter: Rewriter, node: Node) -> None:
-    """A whole number, made one of an element type that holds it and a float again, is what it
-    was."""
-    before = rewriter.producer(node.inputs[0])
-    if before is None or not _is_cast(rewriter, before, (*NARROW, "int32"), ("float32",)):
-        return
-    source, dtype = before.inputs[0], rewriter.info(before.writes[0]).dtype
-    bounds, (low, high) = whole_range(rewriter, source), limits(dtype)
-    if bounds is not None and low <= bounds[0] and bounds[1] <= high:
-        rewriter.bypass(node, source)

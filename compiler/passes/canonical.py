@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.access import integers, uniform
-from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.graph.access import integers, permutation, uniform
+from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Node, attributes_of, view
 from tilesmith.compiler.numerics.rounding import is_power_of_two
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 @dataclass(frozen=True)
-class Canonicalise(Pass):
+class Canonicalise(RulePass):
     """Operators that compute nothing at inference disappear, variants become one form.
 
         y = Dropout(x); z = Sum(y, b, c)          before
@@ -35,29 +35,91 @@ class Canonicalise(Pass):
 
     name = "canonicalise"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if node.kind != "host" or not node.input(0) or not node.writes:
-                continue
-            if _does_nothing(rewriter, node) and len(node.writes) == 1:
-                source = _passed_on(rewriter, node)
-                if not rewriter.bypass(node, source) and node.is_onnx(*_WITHOUT_KERNEL):
-                    passes = Node("Identity", (source,), node.writes, node.name)
-                    rewriter.replace(node, passes)
-            elif node.is_onnx("Mean") or (
-                node.is_onnx("Sum", "Max", "Min") and len(node.inputs) != 2
-            ):
-                _make_binary(rewriter, node)
-            elif node.is_onnx("Sum"):
-                rewriter.replace(node, replace(node, operator="Add"))
-            elif node.is_onnx("Softmax", "LogSoftmax") and graph.opset < 13:
-                _modern_softmax(rewriter, node)
-            elif node.is_onnx("Transpose"):
-                _compose_transposes(rewriter, node)
-            elif node.is_onnx("Sub", "Div"):
-                _invert_constant(rewriter, node)
-        return rewriter.finish()
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        if node.kind != "host" or not node.input(0) or not node.writes:
+            return
+        if not _does_nothing(rewriter, node) or len(node.writes) != 1:
+            super().visit(rewriter, node)
+            return
+        source = _passed_on(rewriter, node)
+        if not rewriter.bypass(node, source) and node.is_onnx(*_WITHOUT_KERNEL):
+            rewriter.replace(node, Node("Identity", (source,), node.writes, node.name))
+
+    @rule("Sum", "Mean", "Max", "Min")
+    def _make_binary(self, rewriter: Rewriter, node: Node) -> None:
+        """Sum(a, b, c) -> Add(Add(a, b), c); a Mean is a scaled sum."""
+        operator = "Add" if node.operator in ("Sum", "Mean") else node.operator
+        if len(node.inputs) == 2 and node.operator != "Mean":
+            if node.operator == "Sum":
+                rewriter.replace(node, replace(node, operator=operator))
+            return
+        result = rewriter.info(node.writes[0])
+        if result.dtype != "float32" or len(node.inputs) < 2 or not rewriter.shapes_known(node):
+            return
+        shapes = [rewriter.info(name).dims for name in node.inputs]
+        new: list[Node] = []
+        running, shape = node.inputs[0], shapes[0]
+        for step, name in enumerate(node.inputs[1:], start=1):
+            shape = np.broadcast_shapes(shape, shapes[step])
+            last = step == len(node.inputs) - 1 and node.operator != "Mean"
+            target = node.writes[0] if last else rewriter.add_tensor(running, result.dtype, shape)
+            new.append(Node(operator, (running, name), (target,), f"{node.name}.{step}"))
+            running = target
+        if node.operator == "Mean":
+            share = rewriter.add_constant(
+                "share", np.array(1 / len(node.inputs), np.float32), "float32"
+            )
+            new.append(Node("Mul", (running, share), node.outputs, node.name))
+        rewriter.replace(node, *new)
+
+    @rule("Softmax", "LogSoftmax")
+    def _modern_softmax(self, rewriter: Rewriter, node: Node) -> None:
+        """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
+        info = rewriter.info(node.inputs[0])
+        if not info.known or rewriter.graph.opset >= 13:
+            return
+        axis = int(node.attribute("axis", 1)) % max(1, len(info.dims))
+        flat = (math.prod(info.dims[:axis]), math.prod(info.dims[axis:]))
+        before = rewriter.add_tensor(node.inputs[0], info.dtype, flat)
+        after = rewriter.add_tensor(node.writes[0], info.dtype, flat)
+        attributes = attributes_of(axis=-1)
+        rewriter.replace(
+            node,
+            view(node.inputs[0], before),
+            Node(node.operator, (before,), (after,), node.name, INTERNAL_DOMAIN, attributes),
+            view(after, node.writes[0]),
+        )
+
+    @rule("Transpose")
+    def _compose_transposes(self, rewriter: Rewriter, node: Node) -> None:
+        """Transpose(Transpose(x, p), q) -> Transpose(x, p[q])."""
+        before = rewriter.producer(node.inputs[0], "Transpose")
+        if before is None:
+            return
+        info = rewriter.info(before.inputs[0])
+        if not info.known:
+            return
+        first, second = (permutation(part, len(info.dims)) for part in (before, node))
+        order = attributes_of(perm=tuple(first[axis] for axis in second))
+        rewriter.replace(node, replace(node, inputs=before.inputs, attributes=order))
+
+    @rule("Sub", "Div")
+    def _invert_constant(self, rewriter: Rewriter, node: Node) -> None:
+        """x - c -> x + (-c); x / c -> x * (1/c), unless a step tells 41 (1/41) from 1."""
+        value = rewriter.constant(node.inputs[1])
+        if value is None or value.dtype != np.float32 or node.inputs[0] in rewriter.constants:
+            return
+        if node.operator == "Div" and not (
+            _has_reciprocals(value)
+            and (np.all(is_power_of_two(value)) or not _reaches_step(rewriter, node.writes[0]))
+        ):
+            return
+        inverse = -value if node.operator == "Sub" else (1.0 / value.astype(np.float64))
+        constant = rewriter.add_constant(
+            node.inputs[1], np.asarray(inverse, dtype=np.float32), "float32"
+        )
+        operator = "Add" if node.operator == "Sub" else "Mul"
+        rewriter.replace(node, replace(node, operator=operator, inputs=(node.inputs[0], constant)))
 
 
 _REDUCTIONS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd")
@@ -120,47 +182,6 @@ def _other_constant(rewriter: Rewriter, node: Node) -> float | None:
     return uniform(rewriter.constant, other)
 
 
-def _make_binary(rewriter: Rewriter, node: Node) -> None:
-    """Sum(a, b, c) -> Add(Add(a, b), c); a Mean is a scaled sum."""
-    result = rewriter.info(node.writes[0])
-    if result.dtype != "float32" or len(node.inputs) < 2 or not rewriter.shapes_known(node):
-        return
-    operator = "Add" if node.operator in ("Sum", "Mean") else node.operator
-    shapes = [rewriter.info(name).dims for name in node.inputs]
-    new: list[Node] = []
-    running, shape = node.inputs[0], shapes[0]
-    for step, name in enumerate(node.inputs[1:], start=1):
-        shape = np.broadcast_shapes(shape, shapes[step])
-        last = step == len(node.inputs) - 1 and node.operator != "Mean"
-        target = node.writes[0] if last else rewriter.add_tensor(running, result.dtype, shape)
-        new.append(Node(operator, (running, name), (target,), f"{node.name}.{step}"))
-        running = target
-    if node.operator == "Mean":
-        share = rewriter.add_constant(
-            "share", np.array(1 / len(node.inputs), np.float32), "float32"
-        )
-        new.append(Node("Mul", (running, share), node.outputs, node.name))
-    rewriter.replace(node, *new)
-
-
-def _invert_constant(rewriter: Rewriter, node: Node) -> None:
-    """x - c -> x + (-c); x / c -> x * (1/c), unless a step tells 41 (1/41) from 1."""
-    value = rewriter.constant(node.inputs[1])
-    if value is None or value.dtype != np.float32 or node.inputs[0] in rewriter.constants:
-        return
-    if node.operator == "Div" and not (
-        _has_reciprocals(value)
-        and (np.all(is_power_of_two(value)) or not _reaches_step(rewriter, node.writes[0]))
-    ):
-        return
-    inverse = -value if node.operator == "Sub" else (1.0 / value.astype(np.float64))
-    constant = rewriter.add_constant(
-        node.inputs[1], np.asarray(inverse, dtype=np.float32), "float32"
-    )
-    operator = "Add" if node.operator == "Sub" else "Mul"
-    rewriter.replace(node, replace(node, operator=operator, inputs=(node.inputs[0], constant)))
-
-
 def _has_reciprocals(value: NDArray[Any]) -> bool:
     """Whether single precision holds what numbers are the reciprocals of, in all its digits."""
     limits, sizes = np.finfo(np.float32), np.abs(value.astype(np.float64))
@@ -189,36 +210,3 @@ def _reaches_step(rewriter: Rewriter, name: str, depth: int = 4) -> bool:
         if depth and _reaches_step(rewriter, reader.writes[0], depth - 1):
             return True
     return False
-
-
-def _modern_softmax(rewriter: Rewriter, node: Node) -> None:
-    """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
-    info = rewriter.info(node.inputs[0])
-    if not info.known:
-        return
-    axis = int(node.attribute("axis", 1)) % max(1, len(info.dims))
-    flat = (math.prod(info.dims[:axis]), math.prod(info.dims[axis:]))
-    before = rewriter.add_tensor(node.inputs[0], info.dtype, flat)
-    after = rewriter.add_tensor(node.writes[0], info.dtype, flat)
-    attributes = attributes_of(axis=-1)
-    rewriter.replace(
-        node,
-        view(node.inputs[0], before),
-        Node(node.operator, (before,), (after,), node.name, INTERNAL_DOMAIN, attributes),
-        view(after, node.writes[0]),
-    )
-
-
-def _compose_transposes(rewriter: Rewriter, node: Node) -> None:
-    """Transpose(Transpose(x, p), q) -> Transpose(x, p[q])."""
-    before = rewriter.producer(node.inputs[0])
-    if before is None or not before.is_onnx("Transpose"):
-        return
-    info = rewriter.info(before.inputs[0])
-    if not info.known:
-        return
-    backwards = tuple(reversed(range(len(info.dims))))
-    first = tuple(before.attribute("perm") or backwards)
-    second = tuple(node.attribute("perm") or backwards)
-    order = attributes_of(perm=tuple(first[axis] for axis in second))
-    rewriter.replace(node, replace(node, inputs=before.inputs, attributes=order))

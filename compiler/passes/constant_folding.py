@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.graph.graph import Node, TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass
 from tilesmith.search_space.expressions.dtypes import STORED, to_numpy
 from tilesmith.search_space.support.errors import JobError
 
@@ -22,7 +22,7 @@ _LIMIT = 1 << 30
 
 
 @dataclass(frozen=True)
-class FoldConstants(Pass):
+class FoldConstants(RulePass):
     """Operators that read constants only become constants.
 
         y = ConstantOfShape(shape)      before: shape is a constant
@@ -43,23 +43,20 @@ class FoldConstants(Pass):
 
     leaving: str = ""
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if _leave_empty(rewriter, node):
-                continue
-            values = rewriter.constants
-            known = {name: values[name] for name in node.reads if name in values}
-            known |= _like(rewriter, node) | _empty(rewriter, node)
-            if len(known) < len(set(node.reads)) or node.operator == self.leaving:
-                continue
-            if is_view(node):
-                _fold_view(rewriter, node)
-            elif foldable(node) and not _is_read(rewriter, node):
-                rewriter.remove(node)  # a table as floats, of which the codes are read by now
-            elif foldable(node):
-                _fold(rewriter, node, known)
-        return rewriter.finish()
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        if _leave_empty(rewriter, node):
+            return
+        values = rewriter.constants
+        known = {name: values[name] for name in node.reads if name in values}
+        known |= _like(rewriter, node) | _empty(rewriter, node)
+        if len(known) < len(set(node.reads)) or node.operator == self.leaving:
+            return
+        if is_view(node):
+            _fold_view(rewriter, node)
+        elif foldable(node) and not _is_read(rewriter, node):
+            rewriter.remove(node)  # a table as floats, of which the codes are read by now
+        elif foldable(node):
+            _fold(rewriter, node, known)
 
 
 def _is_read(rewriter: Rewriter, node: Node) -> bool:

@@ -8,19 +8,18 @@ with ScatterElements; what addresses a run of neighbours is a slice, a view or a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.graph import Graph, Node, attributes_of, view
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, attributes_of, view
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 @dataclass(frozen=True)
-class PlainIndexing(Pass):
+class PlainIndexing(RulePass):
     """Gathers and scatters that a Gather, a view or a Concat can say.
 
         y = GatherND(x, [[0], [1]]) z = ScatterND(a, [[4], [5]], u)     before
@@ -36,20 +35,80 @@ class PlainIndexing(Pass):
 
     name = "plain-indexing"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if not node.is_onnx(*_RULES) or not rewriter.shapes_known(node):
-                continue
-            if rewriter.info(node.inputs[0]).dtype != rewriter.info(node.writes[0]).dtype:
-                continue
-            if (
-                not rewriter.info(node.inputs[0]).known
-                or not rewriter.info(node.writes[0]).elements
-            ):
-                continue
-            _RULES[node.operator](rewriter, node)
-        return rewriter.finish()
+    def applies(self, rewriter: Rewriter, node: Node) -> bool:
+        source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
+        same = source.dtype == result.dtype and rewriter.shapes_known(node)
+        return same and source.known and result.elements > 0
+
+    @rule("GatherND")
+    def _gather(self, rewriter: Rewriter, node: Node) -> None:
+        """See the pass; `batch_dims` that pair up axes of both are left alone."""
+        if node.attribute("batch_dims", 0):
+            return
+        data, indices = (rewriter.info(name) for name in node.inputs)
+        if not indices.dims:
+            return
+        depth = indices.dims[-1]
+        if not 1 <= depth <= len(data.dims):
+            return
+        count, rest = math.prod(data.dims[:depth]), data.dims[depth:]
+        rows = _rows(rewriter, node)
+        if rows is not None and np.array_equal(rows.reshape(-1), np.arange(count)):
+            rewriter.replace(node, view(data.name, node.writes[0], node.name))
+            return
+        if rows is None and (depth != 1 or node.inputs[1] in rewriter.constants):
+            return
+        new = []
+        flat = data.name
+        if depth > 1:
+            flat = rewriter.add_tensor(data.name, data.dtype, (count, *rest))
+            new.append(view(data.name, flat, node.name))
+        if rows is None:
+            where = rewriter.add_tensor(indices.name, indices.dtype, indices.dims[:-1])
+            new.append(view(indices.name, where, node.name))
+        else:
+            where = rewriter.add_constant(indices.name, rows, "int64")
+        gather = Node(
+            "Gather", (flat, where), node.outputs, node.name, attributes=attributes_of(axis=0)
+        )
+        rewriter.replace(node, *new, gather)
+
+    @rule("ScatterND")
+    def _scatter(self, rewriter: Rewriter, node: Node) -> None:
+        """Rows that follow each other are put between what stands before and behind them."""
+        rows = _rows(rewriter, node)
+        if rows is None or node.attribute("reduction", "none") != "none":
+            return
+        data = rewriter.info(node.inputs[0])
+        depth = rewriter.info(node.inputs[1]).dims[-1]
+        total, rest = math.prod(data.dims[:depth]), data.dims[depth:]
+        _put_between(rewriter, node, rows.reshape(-1), (total, *rest), 0)
+
+    @rule("GatherElements")
+    def _gather_elements(self, rewriter: Rewriter, node: Node) -> None:
+        """See the pass."""
+        if axis_indices := _along(rewriter, node):
+            axis, places = axis_indices
+            where, parts = rewriter.add_constant(node.inputs[1], places, "int64"), list[Node]()
+        else:
+            rank = len(rewriter.info(node.inputs[0]).dims)
+            axis = int(node.attribute("axis", 0)) % max(rank, 1)
+            if (source := _repeated(rewriter, node, axis)) is None:
+                return
+            indices = rewriter.info(node.inputs[1])
+            where = rewriter.add_tensor(source, indices.dtype, (indices.dims[axis],))
+            parts = [view(source, where, node.name)]
+        own = attributes_of(axis=axis)
+        gather = Node("Gather", (node.inputs[0], where), node.outputs, node.name, attributes=own)
+        rewriter.replace(node, *parts, gather)
+
+    @rule("ScatterElements")
+    def _scatter_elements(self, rewriter: Rewriter, node: Node) -> None:
+        """See the pass."""
+        axis_indices = _along(rewriter, node)
+        if axis_indices is not None and node.attribute("reduction", "none") == "none":
+            axis, places = axis_indices
+            _put_between(rewriter, node, places, rewriter.info(node.inputs[0]).dims, axis)
 
 
 def _rows(rewriter: Rewriter, node: Node) -> NDArray[np.int64] | None:
@@ -66,50 +125,6 @@ def _rows(rewriter: Rewriter, node: Node) -> NDArray[np.int64] | None:
         return None
     inside = tuple(c % extent for c, extent in zip(columns, dims, strict=True))
     return np.asarray(np.ravel_multi_index(inside, dims), np.int64)
-
-
-def _gather(rewriter: Rewriter, node: Node) -> None:
-    """See the pass; `batch_dims` that pair up axes of both are left alone."""
-    if node.attribute("batch_dims", 0):
-        return
-    data, indices = (rewriter.info(name) for name in node.inputs)
-    if not indices.dims:
-        return
-    depth = indices.dims[-1]
-    if not 1 <= depth <= len(data.dims):
-        return
-    count, rest = math.prod(data.dims[:depth]), data.dims[depth:]
-    rows = _rows(rewriter, node)
-    if rows is not None and np.array_equal(rows.reshape(-1), np.arange(count)):
-        rewriter.replace(node, view(data.name, node.writes[0], node.name))
-        return
-    if rows is None and (depth != 1 or node.inputs[1] in rewriter.constants):
-        return
-    new = []
-    flat = data.name
-    if depth > 1:
-        flat = rewriter.add_tensor(data.name, data.dtype, (count, *rest))
-        new.append(view(data.name, flat, node.name))
-    if rows is None:
-        where = rewriter.add_tensor(indices.name, indices.dtype, indices.dims[:-1])
-        new.append(view(indices.name, where, node.name))
-    else:
-        where = rewriter.add_constant(indices.name, rows, "int64")
-    gather = Node(
-        "Gather", (flat, where), node.outputs, node.name, attributes=attributes_of(axis=0)
-    )
-    rewriter.replace(node, *new, gather)
-
-
-def _scatter(rewriter: Rewriter, node: Node) -> None:
-    """Rows that follow each other are put between what stands before and behind them."""
-    rows = _rows(rewriter, node)
-    if rows is None or node.attribute("reduction", "none") != "none":
-        return
-    data = rewriter.info(node.inputs[0])
-    depth = rewriter.info(node.inputs[1]).dims[-1]
-    total, rest = math.prod(data.dims[:depth]), data.dims[depth:]
-    _put_between(rewriter, node, rows.reshape(-1), (total, *rest), 0)
 
 
 def _along(rewriter: Rewriter, node: Node) -> tuple[int, NDArray[np.int64]] | None:
@@ -130,24 +145,6 @@ def _along(rewriter: Rewriter, node: Node) -> tuple[int, NDArray[np.int64]] | No
     return (axis, places % extent) if (given == shaped).all() else None
 
 
-def _gather_elements(rewriter: Rewriter, node: Node) -> None:
-    """See the pass."""
-    if axis_indices := _along(rewriter, node):
-        axis, places = axis_indices
-        where, parts = rewriter.add_constant(node.inputs[1], places, "int64"), list[Node]()
-    else:
-        rank = len(rewriter.info(node.inputs[0]).dims)
-        axis = int(node.attribute("axis", 0)) % max(rank, 1)
-        if (source := _repeated(rewriter, node, axis)) is None:
-            return
-        indices = rewriter.info(node.inputs[1])
-        where = rewriter.add_tensor(source, indices.dtype, (indices.dims[axis],))
-        parts = [view(source, where, node.name)]
-    own = attributes_of(axis=axis)
-    gather = Node("Gather", (node.inputs[0], where), node.outputs, node.name, attributes=own)
-    rewriter.replace(node, *parts, gather)
-
-
 def _repeated(rewriter: Rewriter, node: Node, axis: int) -> str | None:
     """The tensor that indices known at run time repeat along all axes but one; None where they are
     no repetition of it, or do not cover the data's other axes."""
@@ -165,14 +162,6 @@ def _repeated(rewriter: Rewriter, node: Node, axis: int) -> str | None:
     return (
         producer.inputs[0] if same and (1,) * (len(alone) - len(given)) + given == alone else None
     )
-
-
-def _scatter_elements(rewriter: Rewriter, node: Node) -> None:
-    """See the pass."""
-    axis_indices = _along(rewriter, node)
-    if axis_indices is not None and node.attribute("reduction", "none") == "none":
-        axis, places = axis_indices
-        _put_between(rewriter, node, places, rewriter.info(node.inputs[0]).dims, axis)
 
 
 def _put_between(
@@ -240,11 +229,3 @@ def _part(
         ]
         parts.append(Node("Slice", (data.name, *limits), (result,), node.name))
     return (result,)
-
-
-_RULES: Mapping[str, Callable[[Rewriter, Node], None]] = {
-    "GatherND": _gather,
-    "ScatterND": _scatter,
-    "GatherElements": _gather_elements,
-    "ScatterElements": _scatter_elements,
-}

@@ -31,6 +31,7 @@ from tilesmith.compiler.passes.moved_bytes import bounds_of
 from tilesmith.compiler.rewriting.graph_pass import Observer, Pass
 from tilesmith.compiler.rewriting.lower import make_kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
@@ -38,7 +39,7 @@ from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @dataclass(frozen=True)
-class FoldIntegerProducts(Pass):
+class FoldIntegerProducts(RulePass):
     """Products of quantised tensors become kernels of whole numbers, as far as the target has them.
 
         y = Quantise(Relu(Conv(Dequantise(x, s, z), DequantizeLinear(w, t), b)), u, v)    before
@@ -57,12 +58,10 @@ class FoldIntegerProducts(Pass):
 
     target: Target
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if rewriter.alive(node):
-                fold(rewriter, node, self.target)
-        return rewriter.finish()
+    revisits = False
+
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        fold(rewriter, node, self.target)
 
 
 def unfolded(graph: Graph) -> dict[str, str]:

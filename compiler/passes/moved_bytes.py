@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph.access import clip_bounds
-from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.numerics.quantised import (
     RANGES,
     Coding,
     coding_of,
     dequantise,
     is_dequantise,
-    is_quantise,
     quantise,
 )
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 _MOVES = frozenset(
     {
@@ -39,7 +38,7 @@ _EARLIER = frozenset(
 
 
 @dataclass(frozen=True)
-class MoveBytes(Pass):
+class MoveBytes(RulePass):
     """Operators that only move or pick numbers do so with bytes.
 
         y = Quantise(MaxPool(Dequantise(q, s, z)), s, z)          before
@@ -55,16 +54,26 @@ class MoveBytes(Pass):
 
     name = "move-bytes"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if not rewriter.alive(node):
-                continue
-            if is_quantise(node):
-                _earlier(rewriter, node)
-            else:
-                _later(rewriter, node)
-        return rewriter.finish()
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        super().visit(rewriter, node)
+        _later(rewriter, node)
+
+    @rule("tilesmith.Quantise")
+    def _earlier(self, rewriter: Rewriter, node: Node) -> None:
+        coding = coding_of(rewriter, node)
+        before = rewriter.producer(node.inputs[0])
+        if before is None:
+            return
+        if is_dequantise(before):
+            _cancelled(rewriter, node, before, coding)
+        elif rewriter.only_consumer(node.inputs[0]) is not node:
+            return
+        elif before.is_onnx("Relu", "Clip"):
+            if _within(rewriter, before, coding) and not rewriter.captured(before.inputs[0]):
+                inputs = (before.inputs[0], *node.inputs[1:])
+                rewriter.replace((before, node), replace(node, inputs=inputs))
+        elif before.is_onnx(*_EARLIER):
+            _hoist(rewriter, node, before, coding)
 
 
 # -- bytes become numbers later -------------------------------------------------------------------
@@ -158,21 +167,6 @@ def _within(rewriter: Rewriter, node: Node, coding: Coding) -> bool:
 
 
 # -- numbers become bytes earlier -----------------------------------------------------------------
-def _earlier(rewriter: Rewriter, node: Node) -> None:
-    coding = coding_of(rewriter, node)
-    before = rewriter.producer(node.inputs[0])
-    if before is None:
-        return
-    if is_dequantise(before):
-        _cancelled(rewriter, node, before, coding)
-    elif rewriter.only_consumer(node.inputs[0]) is not node:
-        return
-    elif before.is_onnx("Relu", "Clip"):
-        if _within(rewriter, before, coding) and not rewriter.captured(before.inputs[0]):
-            inputs = (before.inputs[0], *node.inputs[1:])
-            rewriter.replace((before, node), replace(node, inputs=inputs))
-    elif before.is_onnx(*_EARLIER):
-        _hoist(rewriter, node, before, coding)
 
 
 def _cancelled(rewriter: Rewriter, node: Node, before: Node, coding: Coding) -> None:

@@ -6,16 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph.access import axes, scalar, uniform
-from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from tilesmith.compiler.passes.activations import factors
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, attributes_of
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.patterns import Patterns, is_of_rows
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
+
+_NORMALISATIONS = Patterns(
+    ("(x - mean(x)) / Sqrt(mean((x - mean(x)) ** 2) + epsilon)", "LayerNormalization"),
+    ("(x - mean(x)) / Sqrt(mean(x ** 2) - mean(x) ** 2 + epsilon)", "LayerNormalization"),
+    ("(x - mean(x)) / Sqrt(Relu(mean(x ** 2) - mean(x) ** 2) + epsilon)", "LayerNormalization"),
+    ("x / Sqrt(mean(x ** 2) + epsilon)", "RMSNormalization"),
+)
+
+_SOFTMAX = Patterns(("Exp(x - t) / sum(Exp(x - t))", "Softmax"))
 
 
 @dataclass(frozen=True)
-class RecogniseNormalisations(Pass):
+class RecogniseNormalisations(RulePass):
     """Normalisations and softmax that exporters write as several operators become one.
 
         d = Sub(x, ReduceMean(x))                                               before
@@ -38,31 +46,30 @@ class RecogniseNormalisations(Pass):
 
     name = "recognise-normalisations"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if len(node.writes) != 1 or not rewriter.info(node.writes[0]).known:
-                continue
-            if rewriter.info(node.writes[0]).dtype != "float32":
-                continue
-            if node.is_onnx("Div"):
-                _softmax(rewriter, node)
-            if node.is_onnx("Div", "Mul") and rewriter.alive(node):
-                _normalisation(rewriter, node)
-        return rewriter.finish()
+    @rule("Div", "Mul")
+    def _recognise(self, rewriter: Rewriter, node: Node) -> None:
+        if not rewriter.is_float(node):
+            return
+        for operator, match in _NORMALISATIONS.matches(rewriter, node):
+            _replace(rewriter, node, operator, match.tensors["x"], match.numbers["epsilon"])
+            return
+        for operator, match in _SOFTMAX.matches(rewriter, node):
+            x, top = match.tensors["x"], match.tensors["t"]
+            if _is_maximum(rewriter, top, x):
+                last = attributes_of(axis=-1)
+                softmax = Node(operator, (x,), node.outputs, node.name, INTERNAL_DOMAIN, last)
+                rewriter.replace(node, softmax)
+                return
 
 
-def _reduced(rewriter: Rewriter, name: str, operator: str) -> str | None:
-    """x where `name` is `operator` of x over its last axis, kept as an extent of one."""
-    node = rewriter.producer(name)
-    if node is None or not node.is_onnx(operator) or not node.attribute("keepdims", 1):
-        return None
-    source = rewriter.info(node.inputs[0])
-    if not source.known or axes(node, len(source.dims), rewriter.constant) != (
-        len(source.dims) - 1,
-    ):
-        return None
-    return node.inputs[0]
+def _is_maximum(rewriter: Rewriter, top: str, x: str) -> bool:
+    """Whether `top` holds the greatest number of each row of x. What is subtracted from a row
+    changes nothing: it may be taken of the same elements in another order of rows."""
+    highest = rewriter.producer(_origin(rewriter, top), "ReduceMax")
+    if highest is None or not is_of_rows(rewriter, highest):
+        return False
+    rows = rewriter.info(top).shape == (*rewriter.info(x).dims[:-1], 1)
+    return rows and _origin(rewriter, highest.inputs[0]) == _origin(rewriter, x)
 
 
 def _origin(rewriter: Rewriter, name: str) -> str:
@@ -72,99 +79,6 @@ def _origin(rewriter: Rewriter, name: str) -> str:
     ):
         name = node.inputs[0]
     return name
-
-
-def _softmax(rewriter: Rewriter, node: Node) -> None:
-    """What is subtracted from a row changes nothing: the maximum may be taken of the same elements
-    in another order of rows."""
-    power = rewriter.producer(node.inputs[0])
-    if power is None or not power.is_onnx("Exp") or _reduced(
-        rewriter, node.inputs[1], "ReduceSum"
-    ) != node.inputs[0]:  # fmt: skip
-        return
-    shifted = rewriter.producer(power.inputs[0])
-    if shifted is None or not shifted.is_onnx("Sub"):
-        return
-    x, top = shifted.inputs
-    highest = _reduced(rewriter, _origin(rewriter, top), "ReduceMax")
-    rows = (*rewriter.info(x).dims[:-1], 1)
-    if not highest or rewriter.info(top).shape != rows:
-        return
-    if _origin(rewriter, highest) == _origin(rewriter, x):
-        rewriter.replace(
-            node,
-            Node("Softmax", (x,), node.outputs, node.name, INTERNAL_DOMAIN, attributes_of(axis=-1)),
-        )
-
-
-def _normalisation(rewriter: Rewriter, node: Node) -> None:
-    """`node` is x / sqrt(mean(x^2) + e), or x * (1 / sqrt(mean(x^2) + e)): of a centred x a layer
-    normalisation, of another an RMS normalisation."""
-    source, deviation = _source_and_deviation(rewriter, node)
-    root = rewriter.producer(deviation) if deviation else None
-    total = rewriter.producer(root.inputs[0]) if root and root.is_onnx("Sqrt") else None
-    if total is None or not total.is_onnx("Add"):
-        return
-    for variance, small in (total.inputs, total.inputs[::-1]):
-        epsilon = uniform(rewriter.constant, small)
-        whole = _uncentred(rewriter, source)
-        squares = _reduced(rewriter, variance, "ReduceMean")
-        centred = bool(squares) and _is_square(rewriter, squares or "", source)
-        if epsilon is not None and (centred or _is_variance(rewriter, variance, whole)):
-            operator = "RMSNormalization" if whole is None else "LayerNormalization"
-            _replace(rewriter, node, operator, whole or source, epsilon)
-            return
-
-
-def _uncentred(rewriter: Rewriter, name: str) -> str | None:
-    """x where `name` is x less its mean."""
-    subtraction = rewriter.producer(name)
-    if subtraction is None or not subtraction.is_onnx("Sub"):
-        return None
-    x = subtraction.inputs[0]
-    return x if _reduced(rewriter, subtraction.inputs[1], "ReduceMean") == x else None
-
-
-def _is_variance(rewriter: Rewriter, name: str, x: str | None) -> bool:
-    """Whether `name` is max(0, mean(x^2) - mean(x)^2)."""
-    node = rewriter.producer(name)
-    if node is not None and node.is_onnx("Relu"):
-        node = rewriter.producer(node.inputs[0])
-    if x is None or node is None or not node.is_onnx("Sub"):
-        return False
-    squares, mean = (_reduced(rewriter, node.inputs[0], "ReduceMean"), _squared(rewriter, node))
-    of_x = bool(squares) and _is_square(rewriter, squares or "", x)
-    return of_x and bool(mean) and _reduced(rewriter, mean, "ReduceMean") == x
-
-
-def _squared(rewriter: Rewriter, node: Node) -> str:
-    """m where a Sub subtracts m m."""
-    square = rewriter.producer(node.inputs[1])
-    mean = square.inputs[0] if square is not None and square.inputs else ""
-    return mean if mean and _is_square(rewriter, node.inputs[1], mean) else ""
-
-
-def _source_and_deviation(rewriter: Rewriter, node: Node) -> tuple[str, str]:
-    if node.operator == "Div":
-        return node.inputs[0], node.inputs[1]
-    for source, inverse in (node.inputs, node.inputs[::-1]):
-        producer = rewriter.producer(inverse)
-        if producer is not None and producer.is_onnx("Reciprocal"):
-            return source, producer.inputs[0]
-        is_div = producer is not None and producer.is_onnx("Div")
-        if producer and is_div and uniform(rewriter.constant, producer.inputs[0]) == 1.0:
-            return source, producer.inputs[1]
-    return "", ""
-
-
-def _is_square(rewriter: Rewriter, name: str, x: str) -> bool:
-    node = rewriter.producer(name)
-    if node is None:
-        return False
-    if node.is_onnx("Pow"):
-        return node.inputs[0] == x and scalar(node, "", 1, rewriter.constant, 0.0) == 2.0
-    constant, parts = factors(rewriter, name, 1)
-    return constant == 1.0 and parts == [x, x]
 
 
 def _replace(rewriter: Rewriter, node: Node, operator: str, x: str, epsilon: float) -> None:

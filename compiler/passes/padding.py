@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.access import integers, pads, scalar
-from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 @dataclass(frozen=True)
-class FoldPadding(Pass):
+class FoldPadding(RulePass):
     """Padding with zeros moves into the convolution that reads it.
 
         t = Pad(x, pads=[0, 0, 0, 0, 0, 0, 1, 1]); y = Conv(t, w)      before
@@ -22,32 +22,22 @@ class FoldPadding(Pass):
 
     name = "fold-padding"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if node.is_onnx("Conv"):
-                _fold(rewriter, node)
-        return rewriter.finish()
-
-
-def _fold(rewriter: Rewriter, node: Node) -> None:
-    before = rewriter.producer(node.inputs[0])
-    if before is None or not before.is_onnx("Pad"):
-        return
-    weight = rewriter.info(node.inputs[1])
-    if node.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or not weight.known:
-        return
-    sides = spatial_padding(rewriter, before)
-    if sides is None:
-        return
-    rank = len(sides)
-    own = pads(node, rewriter.info(node.inputs[0]).dims[2:], weight.dims[2:])
-    total = [(a + c, b + d) for (a, b), (c, d) in zip(sides, own, strict=True)]
-    kept = dict(node.attributes) | {"auto_pad": "NOTSET"}
-    kept["pads"] = (*(pair[0] for pair in total), *(pair[1] for pair in total))
-    assert len(kept["pads"]) == 2 * rank
-    inputs = (before.inputs[0], *node.inputs[1:])
-    rewriter.replace(node, replace(node, inputs=inputs, attributes=tuple(sorted(kept.items()))))
+    @rule("Conv")
+    def _fold(self, rewriter: Rewriter, node: Node) -> None:
+        before, weight = rewriter.producer(node.inputs[0], "Pad"), rewriter.info(node.inputs[1])
+        if before is None or node.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+            return
+        sides = spatial_padding(rewriter, before) if weight.known else None
+        if sides is None:
+            return
+        rank = len(sides)
+        own = pads(node, rewriter.info(node.inputs[0]).dims[2:], weight.dims[2:])
+        total = [(a + c, b + d) for (a, b), (c, d) in zip(sides, own, strict=True)]
+        kept = dict(node.attributes) | {"auto_pad": "NOTSET"}
+        kept["pads"] = (*(pair[0] for pair in total), *(pair[1] for pair in total))
+        assert len(kept["pads"]) == 2 * rank
+        inputs = (before.inputs[0], *node.inputs[1:])
+        rewriter.replace(node, replace(node, inputs=inputs, attributes=tuple(sorted(kept.items()))))
 
 
 def spatial_padding(rewriter: Rewriter, node: Node) -> list[tuple[int, int]] | None:

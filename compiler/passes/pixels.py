@@ -5,24 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.decomposition import Rule, spreading, take_apart, weighting
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass
 from tilesmith.search_space.support.registry import Registry
 
 
 @dataclass(frozen=True)
-class _Pixels(Pass):
+class _Pixels(RulePass):
     """Takes nodes apart by rules of its own, before those for all families are asked."""
 
     rules: ClassVar[Registry[Rule]]
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            take_apart(rewriter, node, self.rules)
-        return rewriter.finish()
+    revisits = False
+
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        take_apart(rewriter, node, self.rules)
 
 
 @dataclass(frozen=True)

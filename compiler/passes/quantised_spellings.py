@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, attributes_of
 from tilesmith.compiler.numerics.quantised import (
     BYTES,
     coded_weights,
@@ -14,12 +14,12 @@ from tilesmith.compiler.numerics.quantised import (
     quantise,
     stated_coding,
 )
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 @dataclass(frozen=True)
-class SpellQuantised(Pass):
+class SpellQuantised(RulePass):
     """Quantised operators are their float32 operator between Dequantise and Quantise.
 
         y = QLinearConv(x, xs, xz, w, ws, wz, ys, yz)                          before
@@ -34,16 +34,20 @@ class SpellQuantised(Pass):
 
     name = "spell-quantised"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if node.is_onnx("QLinearConv", "QLinearMatMul"):
-                _spell_product(rewriter, node)
-            elif node.is_onnx("QuantizeLinear"):
-                _spell(rewriter, node, node.writes[0])
-            elif node.is_onnx("DequantizeLinear") and node.inputs[0] not in rewriter.constants:
-                _spell(rewriter, node, node.inputs[0])
-        return rewriter.finish()
+    revisits = False
+
+    @rule("QLinearConv", "QLinearMatMul")
+    def _product(self, rewriter: Rewriter, node: Node) -> None:
+        _spell_product(rewriter, node)
+
+    @rule("QuantizeLinear")
+    def _to_bytes(self, rewriter: Rewriter, node: Node) -> None:
+        _spell(rewriter, node, node.writes[0])
+
+    @rule("DequantizeLinear")
+    def _to_numbers(self, rewriter: Rewriter, node: Node) -> None:
+        if node.inputs[0] not in rewriter.constants:
+            _spell(rewriter, node, node.inputs[0])
 
 
 def _spell(rewriter: Rewriter, node: Node, coded: str) -> None:

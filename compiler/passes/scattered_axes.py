@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
 
 
 @dataclass(frozen=True)
-class ScatterInside(Pass):
+class ScatterInside(RulePass):
     """Rows are written where they are.
 
         t = transpose(x, 1x0x2); s = scatter_nd(t, indices, u); y = transpose(s, 1x0x2)    before
@@ -28,42 +28,37 @@ class ScatterInside(Pass):
 
     name = "scatter-inside"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if rewriter.alive(node):
-                _write_inside(rewriter, node)
-        return rewriter.finish()
+    revisits = False
 
-
-def _write_inside(rewriter: Rewriter, node: Node) -> None:
-    scatter = node.workload
-    if scatter is None or scatter.operator != "scatter_nd" or scatter.integer("lead"):
-        return
-    if len(scatter.shape("indices")) != 2 or scatter.shape("indices")[-1] != 1:
-        return
-    inward = _swap(rewriter.producer(node.inputs[0]))
-    after = rewriter.only_consumer(node.writes[0])
-    if inward is None or rewriter.only_consumer(inward.writes[0]) is not node:
-        return
-    outward = _swap(after)
-    assert inward.workload is not None
-    before, rows, behind = inward.workload.shape("shape")
-    if outward is None or outward.workload is None:
-        return
-    if outward.workload.shape("shape") != (rows, before, behind):
-        return
-    count = scatter.shape("indices")[0]
-    updates, swaps = _swapped(rewriter, node.inputs[2], (count, before, behind), scatter)
-    parameters = {
-        **dict(scatter.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
-    }  # fmt: skip
-    workload = replace(
-        scatter, parameters=tuple((name, parameters[name]) for name, _ in scatter.parameters)
-    )
-    operands = (inward.inputs[0], node.inputs[1], updates)
-    written = kernel(workload, operands, outward.writes[0], node.name)
-    rewriter.replace((inward, node, outward), *swaps, written)
+    @rule("kernel.scatter_nd")
+    def _write_inside(self, rewriter: Rewriter, node: Node) -> None:
+        scatter = node.workload
+        if scatter is None or scatter.operator != "scatter_nd" or scatter.integer("lead"):
+            return
+        if len(scatter.shape("indices")) != 2 or scatter.shape("indices")[-1] != 1:
+            return
+        inward = _swap(rewriter.producer(node.inputs[0]))
+        after = rewriter.only_consumer(node.writes[0])
+        if inward is None or rewriter.only_consumer(inward.writes[0]) is not node:
+            return
+        outward = _swap(after)
+        assert inward.workload is not None
+        before, rows, behind = inward.workload.shape("shape")
+        if outward is None or outward.workload is None:
+            return
+        if outward.workload.shape("shape") != (rows, before, behind):
+            return
+        count = scatter.shape("indices")[0]
+        updates, swaps = _swapped(rewriter, node.inputs[2], (count, before, behind), scatter)
+        parameters = {
+            **dict(scatter.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
+        }  # fmt: skip
+        workload = replace(
+            scatter, parameters=tuple((name, parameters[name]) for name, _ in scatter.parameters)
+        )
+        operands = (inward.inputs[0], node.inputs[1], updates)
+        written = kernel(workload, operands, outward.writes[0], node.name)
+        rewriter.replace((inward, node, outward), *swaps, written)
 
 
 def _swap(node: Node | None) -> Node | None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph.access import uniform
-from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 LOW = -1e9
 """From here down a number is as good as minus infinity beside scores."""
 
 
 @dataclass(frozen=True)
-class AddSelections(Pass):
+class AddSelections(RulePass):
     """Scores that a softmax leaves out are lowered by addition, not by selection.
 
         p = Softmax(Where(keep, s, low))             before: low is one number, -1e9 or less
@@ -31,38 +31,29 @@ class AddSelections(Pass):
 
     name = "add-selections"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if node.operator == "Softmax" and node.domain in ("", INTERNAL_DOMAIN):
-                _add(rewriter, node)
-        return rewriter.finish()
-
-
-def _add(rewriter: Rewriter, softmax: Node) -> None:
-    node = rewriter.producer(softmax.inputs[0])
-    if node is None or not node.is_onnx("Where"):
-        return
-    if rewriter.only_consumer(node.outputs[0]) is not softmax:
-        return
-    keep, kept, other = node.inputs
-    low = uniform(rewriter.constant, other)
-    inverted = low is None
-    if inverted:
-        kept, other = other, kept
+    @rule("Softmax", "tilesmith.Softmax")
+    def _add(self, rewriter: Rewriter, softmax: Node) -> None:
+        node = rewriter.producer(softmax.inputs[0], "Where")
+        if node is None or rewriter.only_consumer(node.outputs[0]) is not softmax:
+            return
+        keep, kept, other = node.inputs
         low = uniform(rewriter.constant, other)
-    info, mask = rewriter.info(kept), rewriter.info(keep)
-    if low is None or low > LOW or not (info.known and mask.known) or info.dtype != "float32":
-        return
-    if rewriter.constant(kept) is not None or info.dims != rewriter.info(node.outputs[0]).dims:
-        return
-    zero = rewriter.add_constant("kept", np.array(0.0, dtype=np.float32), "float32")
-    lowest = -np.inf if np.isneginf(low) else np.finfo(np.float32).min
-    left_out = rewriter.add_constant("left_out", np.array(lowest, np.float32), "float32")
-    chosen = rewriter.add_tensor(f"{node.outputs[0]}.mask", info.dtype, mask.dims)
-    choices = (keep, left_out, zero) if inverted else (keep, zero, left_out)
-    rewriter.replace(
-        (node,),
-        replace(node, inputs=choices, outputs=(chosen,)),
-        Node("Add", (kept, chosen), node.outputs, f"{node.name}.add"),
-    )
+        inverted = low is None
+        if inverted:
+            kept, other = other, kept
+            low = uniform(rewriter.constant, other)
+        info, mask = rewriter.info(kept), rewriter.info(keep)
+        if low is None or low > LOW or not (info.known and mask.known) or info.dtype != "float32":
+            return
+        if rewriter.constant(kept) is not None or info.dims != rewriter.info(node.outputs[0]).dims:
+            return
+        zero = rewriter.add_constant("kept", np.array(0.0, dtype=np.float32), "float32")
+        lowest = -np.inf if np.isneginf(low) else np.finfo(np.float32).min
+        left_out = rewriter.add_constant("left_out", np.array(lowest, np.float32), "float32")
+        chosen = rewriter.add_tensor(f"{node.outputs[0]}.mask", info.dtype, mask.dims)
+        choices = (keep, left_out, zero) if inverted else (keep, zero, left_out)
+        rewriter.replace(
+            (node,),
+            replace(node, inputs=choices, outputs=(chosen,)),
+            Node("Add", (kept, chosen), node.outputs, f"{node.name}.add"),
+        )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilesmith.compiler.graph.access import axes
-from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.rewriting.patterns import Patterns
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
+
+_QUOTIENTS = Patterns(("1 / (1 + Exp(-x))", "Sigmoid"))
 
 
 @dataclass(frozen=True)
-class UnifySpellings(Pass):
+class UnifySpellings(RulePass):
     """What is written in smaller operators gets the operator that ONNX has for it.
 
         s = Max(x, -inf); m = Div(ReduceSum(s, [1]), 8); y = Max(m, 0)      before: x is 4 x 8
@@ -29,19 +31,69 @@ class UnifySpellings(Pass):
 
     name = "unify-spellings"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            rule = _RULES.get(node.operator)
-            if rule is None or not node.is_onnx(node.operator) or len(node.writes) != 1:
+    def applies(self, rewriter: Rewriter, node: Node) -> bool:
+        return rewriter.is_float(node) and rewriter.shapes_known(node)
+
+    @rule("Max")
+    def _maximum(self, rewriter: Rewriter, node: Node) -> None:
+        operands = _beside(rewriter, node)
+        if operands is None:
+            return
+        x, number = operands
+        if number == -math.inf:
+            rewriter.bypass(node, x)
+        elif number == 0.0:
+            rewriter.replace(node, Node("Relu", (x,), node.outputs, node.name))
+        else:
+            _clipped(rewriter, node, x, number)
+
+    @rule("Min")
+    def _minimum(self, rewriter: Rewriter, node: Node) -> None:
+        operands = _beside(rewriter, node)
+        if operands is None:
+            return
+        x, number = operands
+        if number == math.inf:
+            rewriter.bypass(node, x)
+        else:
+            _clipped(rewriter, node, x, number)
+
+    @rule("Div", "Reciprocal")
+    def _quotient(self, rewriter: Rewriter, node: Node) -> None:
+        for operator, match in _QUOTIENTS.matches(rewriter, node):
+            inputs = (match.tensors["x"],)
+            if rewriter.info(inputs[0]).shape == rewriter.info(node.writes[0]).shape:
+                rewriter.replace(node, Node(operator, inputs, node.outputs, node.name))
+                return
+        divisor = _number(rewriter, node.inputs[-1])
+        if divisor and node.operator == "Div":
+            _mean(rewriter, node, node.inputs[0], divisor)
+
+    @rule("Mul")
+    def _product(self, rewriter: Rewriter, node: Node) -> None:
+        share = _beside(rewriter, node)
+        count = _count(share[1]) if share is not None else None
+        if share is not None and count is not None:
+            _mean(rewriter, node, share[0], count)
+            return
+        for x, factor in (node.inputs, node.inputs[::-1]):
+            scaled = rewriter.producer(factor, "Mul")
+            if (
+                scaled is None
+                or rewriter.only_consumer(factor) is not node
+                or rewriter.captured(factor)
+            ):
                 continue
-            result = rewriter.info(node.writes[0])
-            if result.known and result.dtype == "float32" and rewriter.shapes_known(node):
-                rule(rewriter, node)
-        return rewriter.finish()
-
-
-_Rule = Callable[[Rewriter, Node], None]
+            for inverse, scale in (scaled.inputs, scaled.inputs[::-1]):
+                if _is_of_rows(rewriter, inverse, x, scale):
+                    info = rewriter.info(x)
+                    first = rewriter.add_tensor(node.writes[0], info.dtype, info.dims)
+                    rewriter.replace(
+                        (scaled, node),
+                        Node("Mul", (x, inverse), (first,), scaled.name),
+                        Node("Mul", (first, scale), node.outputs, node.name),
+                    )
+                    return
 
 
 def _number(rewriter: Rewriter, name: str) -> float | None:
@@ -61,30 +113,6 @@ def _beside(rewriter: Rewriter, node: Node) -> tuple[str, float] | None:
         if number is not None and rewriter.info(x).shape == rewriter.info(node.writes[0]).shape:
             return x, number
     return None
-
-
-def _maximum(rewriter: Rewriter, node: Node) -> None:
-    operands = _beside(rewriter, node)
-    if operands is None:
-        return
-    x, number = operands
-    if number == -math.inf:
-        rewriter.bypass(node, x)
-    elif number == 0.0:
-        rewriter.replace(node, Node("Relu", (x,), node.outputs, node.name))
-    else:
-        _clipped(rewriter, node, x, number)
-
-
-def _minimum(rewriter: Rewriter, node: Node) -> None:
-    operands = _beside(rewriter, node)
-    if operands is None:
-        return
-    x, number = operands
-    if number == math.inf:
-        rewriter.bypass(node, x)
-    else:
-        _clipped(rewriter, node, x, number)
 
 
 def _clipped(rewriter: Rewriter, node: Node, x: str, bound: float) -> None:
@@ -113,29 +141,6 @@ def _clipped(rewriter: Rewriter, node: Node, x: str, bound: float) -> None:
 
 
 # -- quotients ----------------------------------------------------------------------------------
-def _quotient(rewriter: Rewriter, node: Node) -> None:
-    if _number(rewriter, node.inputs[0]) == 1.0:
-        _sigmoid(rewriter, node, node.inputs[1])
-    else:
-        divisor = _number(rewriter, node.inputs[1])
-        if divisor:
-            _mean(rewriter, node, node.inputs[0], divisor)
-
-
-def _reciprocal(rewriter: Rewriter, node: Node) -> None:
-    _sigmoid(rewriter, node, node.inputs[0])
-
-
-def _sigmoid(rewriter: Rewriter, node: Node, divisor: str) -> None:
-    """1 / (1 + exp(-x))"""
-    total = rewriter.producer(divisor)
-    summands = _beside(rewriter, total) if total is not None and total.is_onnx("Add") else None
-    power = rewriter.producer(summands[0]) if summands is not None and summands[1] == 1.0 else None
-    if power is None or not power.is_onnx("Exp"):
-        return
-    minus = rewriter.producer(power.inputs[0])
-    if minus is not None and minus.is_onnx("Neg"):
-        rewriter.replace(node, Node("Sigmoid", minus.inputs, node.outputs, node.name))
 
 
 def _mean(rewriter: Rewriter, node: Node, total: str, divisor: float) -> None:
@@ -179,28 +184,6 @@ _AXES_ARE_AN_INPUT = 18
 
 
 # -- products -----------------------------------------------------------------------------------
-def _product(rewriter: Rewriter, node: Node) -> None:
-    share = _beside(rewriter, node)
-    count = _count(share[1]) if share is not None else None
-    if share is not None and count is not None:
-        _mean(rewriter, node, share[0], count)
-        return
-    for x, factor in (node.inputs, node.inputs[::-1]):
-        scaled = rewriter.producer(factor)
-        if scaled is None or not scaled.is_onnx("Mul"):
-            continue
-        if rewriter.only_consumer(factor) is not node or rewriter.captured(factor):
-            continue
-        for inverse, scale in (scaled.inputs, scaled.inputs[::-1]):
-            if _is_of_rows(rewriter, inverse, x, scale):
-                info = rewriter.info(x)
-                first = rewriter.add_tensor(node.writes[0], info.dtype, info.dims)
-                rewriter.replace(
-                    (scaled, node),
-                    Node("Mul", (x, inverse), (first,), scaled.name),
-                    Node("Mul", (first, scale), node.outputs, node.name),
-                )
-                return
 
 
 def _count(share: float) -> float | None:
@@ -220,9 +203,3 @@ def _is_of_rows(rewriter: Rewriter, inverse: str, x: str, scale: str) -> bool:
         return False
     dims, width = rewriter.info(x).dims, rewriter.info(x).dims[-1:]
     return rewriter.info(inverse).shape == (*dims[:-1], 1) and rewriter.info(scale).shape == width
-
-
-_RULES: dict[str, _Rule] = {
-    "Max": _maximum, "Min": _minimum, "Div": _quotient, "Reciprocal": _reciprocal,
-    "Mul": _product,
-}  # fmt: skip

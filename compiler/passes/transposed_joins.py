@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.compiler.graph.graph import Graph, Node, attributes_of
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, attributes_of
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 @dataclass(frozen=True)
-class TransposeInside(Pass):
+class TransposeInside(RulePass):
     """A transposed Concat of transposed parts is a Concat of the parts.
 
         y = Transpose(Concat(Transpose(a, p), Transpose(b, p), axis=0), q)     before
@@ -25,31 +25,21 @@ class TransposeInside(Pass):
 
     name = "transpose-inside"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if node.is_onnx("Transpose"):
-                _cancel(rewriter, node)
-        return rewriter.finish()
-
-
-def _cancel(rewriter: Rewriter, node: Node) -> None:
-    join = rewriter.producer(node.inputs[0])
-    if join is None or not join.is_onnx("Concat") or rewriter.only_consumer(join.writes[0]) is None:
-        return
-    order = node.attribute("perm")
-    if order is None:
-        return
-    inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
-    parts = [_untransposed(rewriter, name, inverse) for name in join.inputs]
-    sources = tuple(part for part in parts if part is not None)
-    if len(sources) < len(parts):
-        return
-    axis = inverse[int(join.attribute("axis", 0)) % len(order)]
-    attributes = attributes_of(axis=axis)
-    rewriter.replace(
-        [join, node], Node("Concat", sources, node.outputs, join.name, attributes=attributes)
-    )
+    @rule("Transpose")
+    def _cancel(self, rewriter: Rewriter, node: Node) -> None:
+        join, order = rewriter.producer(node.inputs[0], "Concat"), node.attribute("perm")
+        if join is None or order is None or rewriter.only_consumer(join.writes[0]) is None:
+            return
+        inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
+        parts = [_untransposed(rewriter, name, inverse) for name in join.inputs]
+        sources = tuple(part for part in parts if part is not None)
+        if len(sources) < len(parts):
+            return
+        axis = inverse[int(join.attribute("axis", 0)) % len(order)]
+        attributes = attributes_of(axis=axis)
+        rewriter.replace(
+            [join, node], Node("Concat", sources, node.outputs, join.name, attributes=attributes)
+        )
 
 
 def _untransposed(rewriter: Rewriter, name: str, order: tuple[int, ...]) -> str | None:
@@ -59,7 +49,6 @@ def _untransposed(rewriter: Rewriter, name: str, order: tuple[int, ...]) -> str 
         back = tuple(sorted(range(len(order)), key=order.__getitem__))
         dtype = rewriter.info(name).dtype
         return rewriter.add_constant(name, value.transpose(back).copy(), dtype)
-    before = rewriter.producer(name)
-    if before is None or not before.is_onnx("Transpose"):
-        return None
-    return before.inputs[0] if tuple(before.attribute("perm") or ()) == order else None
+    before = rewriter.producer(name, "Transpose")
+    stated = tuple(before.attribute("perm") or ()) if before is not None else None
+    return before.inputs[0] if before is not None and stated == order else None

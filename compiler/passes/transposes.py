@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.formulas.pointwise_formulas import is_map
-from tilesmith.compiler.graph.access import axes
-from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.access import axes, permutation
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, attributes_of, view
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 Order = tuple[int, ...]
 
@@ -23,7 +23,7 @@ _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"
 
 
 @dataclass(frozen=True)
-class SinkTransposes(Pass):
+class SinkTransposes(RulePass):
     """Transposes pass through what does not mind the order of axes, until two cancel.
 
         y = Transpose(Relu(Add(Transpose(x, [0, 2, 3, 1]), b)), [0, 3, 1, 2])     before
@@ -37,35 +37,69 @@ class SinkTransposes(Pass):
 
     name = "sink-transposes"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if node.kind != "host" or len(node.writes) != 1 or not rewriter.shapes_known(node):
-                continue
-            if node.is_onnx("Transpose"):
-                _compose(rewriter, node)
-            elif is_map(node):
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        if node.kind == "host" and len(node.writes) == 1 and rewriter.shapes_known(node):
+            super().visit(rewriter, node)
+            if is_map(node):
                 _through_map(rewriter, node)
-            elif node.is_onnx(*_REDUCTIONS):
-                _through_reduction(rewriter, node)
-            elif node.operator == "Softmax" and node.domain in ("", INTERNAL_DOMAIN):
-                _through_softmax(rewriter, node)
-            elif node.is_onnx("Concat"):
-                _through_concat(rewriter, node)
-        return rewriter.finish()
+
+    @rule("Transpose")
+    def _compose(self, rewriter: Rewriter, node: Node) -> None:
+        if (first := _order(rewriter, node.inputs[0])) is None:
+            return
+        order = tuple(first[axis] for axis in permutation(node, len(first)))
+        source = _source(rewriter, node.inputs[0])
+        if order == tuple(range(len(order))) and rewriter.bypass(node, source):
+            return
+        stated = attributes_of(perm=order)
+        rewriter.replace(node, replace(node, inputs=(source,), attributes=stated))
+
+    @rule(*_REDUCTIONS)
+    def _through_reduction(self, rewriter: Rewriter, node: Node) -> None:
+        order = _order(rewriter, node.inputs[0])
+        if order is None:
+            return
+        over = axes(node, len(order), rewriter.constant)
+        if not over or not node.attribute("keepdims", 1):
+            return
+        listed = np.array(sorted(order[axis] for axis in over), np.int64)
+        source, kept = _source(rewriter, node.inputs[0]), dict(node.attributes)
+        if "axes" in kept:
+            kept["axes"] = tuple(int(axis) for axis in listed)
+            node = _with_attributes(rewriter, node, kept)
+            _moved(rewriter, node, (source,), order)
+        else:
+            places = rewriter.add_constant(f"{node.writes[0]}.axes", listed, "int64")
+            _moved(rewriter, node, (source, places), order)
+
+    @rule("Softmax", "tilesmith.Softmax")
+    def _through_softmax(self, rewriter: Rewriter, node: Node) -> None:
+        order = _order(rewriter, node.inputs[0])
+        last = -1 if order is None else len(order) - 1
+        if order and order[last] == last and node.attribute("axis", -1) in (-1, last):
+            _moved(rewriter, node, (_source(rewriter, node.inputs[0]),), order)
+
+    @rule("Concat")
+    def _through_concat(self, rewriter: Rewriter, node: Node) -> None:
+        orders = {_order(rewriter, name) for name in node.inputs}
+        order = orders.pop()
+        if orders or order is None:
+            return
+        axis = order[int(node.attribute("axis", 0)) % len(order)]
+        node = _with_attributes(rewriter, node, {"axis": axis})
+        _moved(rewriter, node, [_source(rewriter, name) for name in node.inputs], order)
 
 
 def _order(rewriter: Rewriter, name: str) -> Order | None:
     """The permutation by which `name` is made, where its readers do not need it made."""
-    node = rewriter.producer(name)
-    if node is None or not node.is_onnx("Transpose") or not rewriter.shapes_known(node):
+    node = rewriter.producer(name, "Transpose")
+    if node is None or not rewriter.shapes_known(node):
         return None
     if rewriter.is_output(name) or rewriter.captured(name):
         return None
     if not all(_lets_through(reader) for reader in rewriter.consumers(name)):
         return None
-    rank = len(rewriter.info(name).dims)
-    return tuple(node.attribute("perm") or reversed(range(rank)))
+    return permutation(node, len(rewriter.info(name).dims))
 
 
 def _lets_through(node: Node) -> bool:
@@ -81,18 +115,6 @@ def _source(rewriter: Rewriter, name: str) -> str:
 
 def _inverse(order: Order) -> Order:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
-
-
-def _compose(rewriter: Rewriter, node: Node) -> None:
-    first = _order(rewriter, node.inputs[0])
-    if first is None:
-        return
-    second = tuple(node.attribute("perm") or reversed(range(len(first))))
-    order = tuple(first[axis] for axis in second)
-    source = _source(rewriter, node.inputs[0])
-    if order == tuple(range(len(order))) and rewriter.bypass(node, source):
-        return
-    rewriter.replace(node, replace(node, inputs=(source,), attributes=attributes_of(perm=order)))
 
 
 def _moved(
@@ -150,43 +172,7 @@ def _untransposed(rewriter: Rewriter, name: str, order: Order, before: list[Node
     return result
 
 
-def _through_reduction(rewriter: Rewriter, node: Node) -> None:
-    order = _order(rewriter, node.inputs[0])
-    if order is None:
-        return
-    over = axes(node, len(order), rewriter.constant)
-    if not over or not node.attribute("keepdims", 1):
-        return
-    listed = np.array(sorted(order[axis] for axis in over), np.int64)
-    source, kept = _source(rewriter, node.inputs[0]), dict(node.attributes)
-    if "axes" in kept:
-        kept["axes"] = tuple(int(axis) for axis in listed)
-        node = _with_attributes(rewriter, node, kept)
-        _moved(rewriter, node, (source,), order)
-    else:
-        places = rewriter.add_constant(f"{node.writes[0]}.axes", listed, "int64")
-        _moved(rewriter, node, (source, places), order)
-
-
 def _with_attributes(rewriter: Rewriter, node: Node, attributes: dict[str, object]) -> Node:
     changed = replace(node, attributes=attributes_of(**attributes))
     (changed,) = rewriter.replace(node, changed)
     return changed
-
-
-def _through_softmax(rewriter: Rewriter, node: Node) -> None:
-    order = _order(rewriter, node.inputs[0])
-    last = -1 if order is None else len(order) - 1
-    if order is None or order[last] != last or node.attribute("axis", -1) not in (-1, last):
-        return
-    _moved(rewriter, node, (_source(rewriter, node.inputs[0]),), order)
-
-
-def _through_concat(rewriter: Rewriter, node: Node) -> None:
-    orders = {_order(rewriter, name) for name in node.inputs}
-    order = orders.pop()
-    if orders or order is None:
-        return
-    axis = order[int(node.attribute("axis", 0)) % len(order)]
-    node = _with_attributes(rewriter, node, {"axis": axis})
-    _moved(rewriter, node, [_source(rewriter, name) for name in node.inputs], order)

@@ -14,13 +14,13 @@ import numpy as np
 from tilesmith.compiler.graph.graph import REPEAT, Body, Graph, Node, Row, attributes_of, view
 from tilesmith.compiler.onnx.bodies import Opened
 from tilesmith.compiler.passes.bodies import OpenBodies
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.recurrent import OPERATORS
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 @dataclass(frozen=True)
-class UnrollLoops(Pass):
+class UnrollLoops(RulePass):
     """Loops that are counted are the copies of their bodies, one after another.
 
         h, ys = Scan(h0, xs) body=<h' = Tanh(Add(MatMul(h, r), x))>           before
@@ -38,15 +38,13 @@ class UnrollLoops(Pass):
     most: int
     least: int = 0
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        opener = _AsTheyAre(lambda body: body)
-        for node in graph.nodes:
-            if node.is_onnx("Loop", "Scan", *OPERATORS):
-                opened = opener.replacement(rewriter, node)
-                if opened is not None and all(map(self._few, opened)):
-                    rewriter.replace(node, *_all_unrolled(rewriter, opened))
-        return rewriter.finish()
+    revisits = False
+
+    @rule("Loop", "Scan", *OPERATORS)
+    def _unroll(self, rewriter: Rewriter, node: Node) -> None:
+        opened = _AsTheyAre(lambda body: body).replacement(rewriter, node)
+        if opened is not None and all(map(self._few, opened)):
+            rewriter.replace(node, *_all_unrolled(rewriter, opened))
 
     def _few(self, node: Node) -> bool:
         """Whether a node is no loop, or one that can be unrolled."""

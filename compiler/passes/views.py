@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.access import permutation
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, VIEW, Node, view
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-
-_SHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
 def is_view(node: Node | None) -> bool:
@@ -16,7 +15,7 @@ def is_view(node: Node | None) -> bool:
 
 
 @dataclass(frozen=True)
-class MakeViews(Pass):
+class MakeViews(RulePass):
     """Operators that move no byte become views, and views of views one view.
 
         y = Reshape(x, shape); z = Squeeze(y)     before
@@ -30,38 +29,30 @@ class MakeViews(Pass):
 
     name = "make-views"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if is_view(node) or _moves_nothing(rewriter, node):
-                _simplify(rewriter, node)
-        return rewriter.finish()
+    @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Transpose")
+    def _view(self, rewriter: Rewriter, node: Node) -> None:
+        if not node.input(0):
+            return
+        source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
+        if not source.known or not result.known or source.elements != result.elements:
+            return  # the host refuses what does not fit when it runs it
+        if node.operator == "Transpose":
+            order = permutation(node, len(source.dims))
+            moving = [axis for axis in order if source.dims[axis] > 1]
+            if moving != sorted(moving):
+                return
+        self._simplify(rewriter, node)
 
-
-def _moves_nothing(rewriter: Rewriter, node: Node) -> bool:
-    if not node.input(0) or len(node.writes) != 1:
-        return False
-    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
-    if not source.known or not result.known:
-        return False
-    if node.is_onnx(*_SHAPE_ONLY, "Expand"):
-        return source.elements == result.elements  # the host refuses others when it runs them
-    if node.is_onnx("Transpose"):
-        order = node.attribute("perm") or tuple(reversed(range(len(source.dims))))
-        moving = [axis for axis in order if source.dims[axis] > 1]
-        return moving == sorted(moving)
-    return False
-
-
-def _simplify(rewriter: Rewriter, node: Node) -> None:
-    source, result = node.inputs[0], node.writes[0]
-    offset = int(node.attribute("offset", 0))
-    before = rewriter.producer(source)
-    if before is not None and is_view(before):
-        offset += int(before.attribute("offset", 0))
-        source = before.inputs[0]
-    same = rewriter.info(source).shape == rewriter.info(result).shape
-    if same and offset == 0 and rewriter.bypass(node, source):
-        return
-    if source != node.inputs[0] or not is_view(node):
-        rewriter.replace(node, view(source, result, node.name, offset))
+    @rule("tilesmith.View")
+    def _simplify(self, rewriter: Rewriter, node: Node) -> None:
+        source, result = node.inputs[0], node.writes[0]
+        offset = int(node.attribute("offset", 0))
+        before = rewriter.producer(source)
+        if before is not None and is_view(before):
+            offset += int(before.attribute("offset", 0))
+            source = before.inputs[0]
+        same = rewriter.info(source).shape == rewriter.info(result).shape
+        if same and offset == 0 and rewriter.bypass(node, source):
+            return
+        if source != node.inputs[0] or not is_view(node):
+            rewriter.replace(node, view(source, result, node.name, offset))

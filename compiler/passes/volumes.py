@@ -76,8 +76,6 @@ def _move(rewriter: Rewriter, node: Node, unflattened: set[str]) -> None:
 
 def _tail(rewriter: Rewriter, name: str) -> tuple[Node, Node] | None:
     """The view and the transposition that end what a convolution became, if it ends so."""
-    move = rewriter.producer(name)
-    if move is None or not move.is_onnx("Transpose"):
-        return None
-    flat = rewriter.producer(move.inputs[0])
-    return (flat, move) if flat is not None and is_view(flat) else None
+    move = rewriter.producer(name, "Transpose")
+    flat = rewriter.producer(move.inputs[0]) if move is not None else None
+    return (flat, move) if flat is not None and move is not None and is_view(flat) else None

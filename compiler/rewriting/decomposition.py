@@ -18,16 +18,15 @@ from onnx import helper
 
 from tilesmith.compiler.graph.graph import (
     INTERNAL_DOMAIN,
-    Graph,
     Node,
     TensorInfo,
     attributes_of,
     kernel,
     view,
 )
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.lower import is_computable
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import ModelError, WorkloadError
 from tilesmith.search_space.support.registry import Registry
@@ -258,7 +257,7 @@ them (`passes.volumes`)."""
 
 
 @dataclass(frozen=True)
-class Decompose(Pass):
+class Decompose(RulePass):
     """Operators that are others put together are taken apart.
 
         y = DepthToSpace(x, blocksize=2)                    before
@@ -270,12 +269,9 @@ class Decompose(Pass):
 
     name = "decompose"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():  # parts have parts
-            if take_apart(rewriter, node, typed_decompositions, typed=True) is None:
-                take_apart(rewriter, node, decompositions)
-        return rewriter.finish()
+    def visit(self, rewriter: Rewriter, node: Node) -> None:  # parts have parts
+        if take_apart(rewriter, node, typed_decompositions, typed=True) is None:
+            take_apart(rewriter, node, decompositions)
 
 
 def take_apart(

@@ -72,8 +72,10 @@ class Rewriter:
     def alive(self, node: Node) -> bool:
         return node in self._nodes
 
-    def producer(self, name: str) -> Node | None:
-        return self._producers.get(name)
+    def producer(self, name: str, *operators: str) -> Node | None:
+        """The node that writes a tensor; None where it is of none of these ONNX operators."""
+        node = self._producers.get(name)
+        return node if node is None or not operators or node.is_onnx(*operators) else None
 
     def consumers(self, name: str) -> tuple[Node, ...]:
         return tuple(self._consumers.get(name, ()))
@@ -89,6 +91,11 @@ class Rewriter:
         may declare what comes of tensors whose shapes only a run tells."""
         names = (*node.reads, *node.writes)
         return all(self.tensors[name].shape is not None for name in names)
+
+    def is_float(self, node: Node) -> bool:
+        """Whether a node's one result is float32 of known shape."""
+        infos = [self.tensors[name] for name in node.writes]
+        return len(infos) == 1 and infos[0].known and infos[0].dtype == "float32"
 
     def is_output(self, name: str) -> bool:
         return name in self.graph.output_names

@@ -9,23 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.capabilities.sharding.layouts.dimension_maps import rules
-from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
-from tilesmith.compiler.rewriting.decomposition import (
-    decompositions,
-    take_apart,
-    typed_decompositions,
-)
+from tilesmith.compiler.rewriting.decomposition import Decompose
 from tilesmith.compiler.rewriting.graph_pass import Pass, apply
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.support.errors import ModelError
 
 
 @dataclass(frozen=True)
-class TakeApartUncut(Pass):
+class TakeApartUncut(Decompose):
     """Operators that no sharding rule knows are taken apart, if they are others put together.
 
         y = Attention(q, k, v)                              before
@@ -36,13 +32,9 @@ class TakeApartUncut(Pass):
 
     name = "take-apart-uncut"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            known = node.operator in rules
-            if not known and take_apart(rewriter, node, typed_decompositions, typed=True) is None:
-                take_apart(rewriter, node, decompositions)
-        return rewriter.finish()
+    def visit(self, rewriter: Rewriter, node: Node) -> None:
+        if node.operator not in rules:
+            super().visit(rewriter, node)
 
 
 PASSES: tuple[Pass, ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.lowering.transposition import merged_axes
 from tilesmith.compiler.passes.attention.attention_groups import grouped_queries
 from tilesmith.compiler.passes.attention.attention_masks import (
@@ -20,8 +20,8 @@ from tilesmith.compiler.passes.attention.attention_masks import (
 )
 from tilesmith.compiler.passes.elementwise import is_elementwise
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.expressions.scalar import call
 from tilesmith.search_space.operator_parts.formula import formula_text, number, operand
 from tilesmith.search_space.operators.attention import LOWEST
@@ -30,7 +30,7 @@ from tilesmith.search_space.workloads.workload import ParameterValue, Workload, 
 
 
 @dataclass(frozen=True)
-class FuseAttention(Pass):
+class FuseAttention(RulePass):
     """Attention becomes one kernel, where a target has a schedule for it.
 
         s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
@@ -54,12 +54,12 @@ class FuseAttention(Pass):
 
     accepts: Callable[[Workload], bool]
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if _is_product(node) and rewriter.alive(node):
-                _fuse(rewriter, node, self.accepts)
-        return rewriter.finish()
+    revisits = False
+
+    @rule("kernel.matmul")
+    def _product(self, rewriter: Rewriter, node: Node) -> None:
+        if _is_product(node):
+            _fuse(rewriter, node, self.accepts)
 
 
 def _is_product(node: Node) -> bool:
