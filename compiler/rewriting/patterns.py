@@ -41,7 +41,7 @@ _REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax"}
 
 
 @dataclass(frozen=True)
-class Match:
+class Bindings:
     """What the names of a pattern stand for."""
 
     tensors: dict[str, str] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class Patterns:
         self._rows = [(_parsed(text), name) for text, name in rows]
         self.roots = tuple(dict.fromkeys(root for tree, _ in self._rows for root in _roots(tree)))
 
-    def matches(self, rewriter: Rewriter, node: Node) -> Iterator[tuple[str, Match]]:
+    def matches(self, rewriter: Rewriter, node: Node) -> Iterator[tuple[str, Bindings]]:
         """What a node computes, and what the names of the formula stand for there."""
         matcher = _Matcher(rewriter)
         for tree, name in self._rows:
             if node.is_onnx(*_roots(tree)):
-                for match in matcher.matches(tree, node.writes[0], Match()):
+                for match in matcher.matches(tree, node.writes[0], Bindings()):
                     yield name, match
 
 
@@ -124,7 +124,7 @@ class _Matcher:
         self.rewriter = rewriter
         self._known_factors: dict[tuple[str, int], _Product] = {}
 
-    def matches(self, tree: ast.expr, name: str, known: Match) -> Iterator[Match]:
+    def matches(self, tree: ast.expr, name: str, known: Bindings) -> Iterator[Bindings]:
         """All ways in which a tensor is what a pattern says, beside what is known already."""
         match tree:
             case ast.Name(id=word):
@@ -148,18 +148,20 @@ class _Matcher:
                 for product in _products(tree):
                     yield from self._multiplied(product, name, known)
 
-    def _named(self, word: str, name: str, known: Match) -> Iterator[Match]:
+    def _named(self, word: str, name: str, known: Bindings) -> Iterator[Bindings]:
         if len(word) == 1:
             if known.tensors.get(word, name) == name:
-                yield Match({**known.tensors, word: name}, known.numbers)
+                yield Bindings({**known.tensors, word: name}, known.numbers)
         elif (number := uniform(self.rewriter.constant, name)) is not None:
-            yield Match(known.tensors, {**known.numbers, word: number})
+            yield Bindings(known.tensors, {**known.numbers, word: number})
 
     def _is_near(self, name: str, value: float) -> bool:
         number = uniform(self.rewriter.constant, name)
         return number is not None and _is_close(number, value)
 
-    def _all(self, trees: Sequence[Any], names: Sequence[str], known: Match) -> Iterator[Match]:
+    def _all(
+        self, trees: Sequence[Any], names: Sequence[str], known: Bindings
+    ) -> Iterator[Bindings]:
         """Each tensor is what the pattern at its place says."""
         if not trees:
             yield known
@@ -167,7 +169,7 @@ class _Matcher:
         for first in self.matches(trees[0], names[0], known):
             yield from self._all(trees[1:], names[1:], first)
 
-    def _called(self, tree: ast.Call, name: str, known: Match) -> Iterator[Match]:
+    def _called(self, tree: ast.Call, name: str, known: Bindings) -> Iterator[Bindings]:
         assert isinstance(tree.func, ast.Name)
         operator = _REDUCTIONS.get(tree.func.id, tree.func.id)
         node, operands = self.rewriter.producer(name, operator), tree.args
@@ -182,7 +184,7 @@ class _Matcher:
             operands = operands[:1]
         yield from self._all(operands, node.inputs, known)
 
-    def _multiplied(self, product: _Product, name: str, known: Match) -> Iterator[Match]:
+    def _multiplied(self, product: _Product, name: str, known: Bindings) -> Iterator[Bindings]:
         """Looked through from the outermost operator on, as far as it is a product."""
         before = None
         for depth in range(1, _DEPTH + 1):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.compiler.model_builder import model_of
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.rewriting.patterns import Match, Patterns
+from tilesmith.compiler.rewriting.patterns import Bindings, Patterns
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 NUMBERS = {
@@ -21,7 +21,7 @@ NUMBERS = {
 }
 
 
-def matched(pattern: str, body: str) -> Match | None:
+def matched(pattern: str, body: str) -> Bindings | None:
     """What the last node's result is by a pattern."""
     text = f"g (float[2, 8] x, float[2, 8] u) => (float[A, B] y) {{ {body} }}"
     graph = import_model(model_of(text, **{n: np.float32(v) for n, v in NUMBERS.items()}))
