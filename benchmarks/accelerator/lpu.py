@@ -1,7 +1,7 @@
 """An LPU-like chip on its published shapes: share of peak of a matrix product over N, and how far
 list schedules are from their bounds.
 
-    python benchmarks/accelerator/lpu.py [--step 32] [--windows] [--set KEY=VALUE ...]
+    python -m benchmarks.accelerator.lpu [--step 32] [--windows] [--set KEY=VALUE ...]
 
 The curve is [2304 x 4096][4096 x N] in float16 for N from 1376 to 3500, weights resident, as the
 TSP's second paper shows it (at least 80 % of 184 TFLOPS). `--windows` schedules smaller programs
@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import time
 
+from benchmarks.accelerator.subjects.lpu_bounds import bounds
+from benchmarks.accelerator.subjects.lpu_windows import scheduled_by_windows
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.scheduling.bounds import bounds
 from tilesmith.families.lpu.codegen.scheduling.scheduler import schedule
-from tilesmith.families.lpu.codegen.scheduling.windows import scheduled_by_windows
 from tilesmith.families.lpu.codegen.verification.checker import check
 from tilesmith.families.lpu.simulator.selected import selected
 from tilesmith.search_space.hardware.target import Target, load_target

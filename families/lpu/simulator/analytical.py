@@ -3,11 +3,20 @@
 A program takes as long as its chains do that follow each other and share MXM's planes (`pace`), and
 as long as its busiest resource: MXM's planes with the installs between, the ALUs of VXM, the ports
 of MEM. How well the scheduler does, which slice is in whose way, is not in it.
+
+`pace` is a list schedule without slices, streams and ports: when chains run if they wait for
+nothing but rows, MXM's planes and weights. What is counted, all of it from the target: how long a
+vector is under way in a chain (functions, and hops between MEM, in its middle, and VXM, SXM and
+MXM); rows that are read a block behind their writer, or, as weights, when all are there; loads,
+which come before installs and go on under products; products on the plane that is free first.
+Chains start by the time their rows are there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +24,199 @@ from numpy.typing import NDArray
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import (
     DTYPES,
+    Chain,
     Compute,
     Dataflow,
     Gather,
     Product,
     Read,
+    Rows,
     Shuffle,
+    Step,
     Transpose,
+    VectorTensor,
     Write,
+    inputs_of,
     types_of,
 )
-from tilesmith.families.lpu.codegen.scheduling.resources.dependences import predecessors
-from tilesmith.families.lpu.codegen.scheduling.rigid import interval_of
-from tilesmith.families.lpu.simulator.pace import cycles_of
+from tilesmith.families.lpu.codegen.scheduling.resources.board import cut_for_chasing
+from tilesmith.families.lpu.codegen.scheduling.resources.dependences import (
+    predecessors,
+    reads_of,
+    writes_of,
+)
+from tilesmith.families.lpu.codegen.scheduling.rigid import delay_of, interval_of
+
+EARLY = -(1 << 30)
+"""A cycle before all others."""
+
+
+@dataclass(frozen=True)
+class Paced:
+    """A chain with its times.
+
+    Attributes:
+        interval: cycles between vectors.
+        span: from its first vector to behind its last.
+        depth: from its start until who reads its first row may begin.
+        products: of each, when its first vector is there, its weights, and the planes it takes.
+    """
+
+    interval: int
+    span: int
+    depth: int
+    products: tuple[tuple[int, Rows, int], ...]
+
+
+@dataclass
+class _Plane:
+    free: int = EARLY
+    buffer: int = EARLY
+    held: object = None
+
+
+@dataclass
+class _Machine:
+    """Planes so far, and until when each hemisphere loads: beside a load's streams there is no room
+    for those of another and what flows past MXM."""
+
+    chip: Chip
+    planes: list[_Plane] = field(default_factory=lambda: [_Plane() for _ in range(4)])
+    loading: list[int] = field(default_factory=lambda: [EARLY, EARLY])
+
+    def place(self, paced: Paced, ready: int, loadable: int) -> int:
+        """Take planes for a chain whose rows and weights are there from two cycles on; gives its
+        start."""
+        chip, start, taken = self.chip, ready, list[tuple[int, tuple[str, int, int], int]]()
+        loadable += chip.delay("read") + chip.mxm_place - _middle(chip)
+        for arrival, rows, planes in paced.products:
+            key = rows.tensor, int(rows.numbers[0]), len(rows)
+            load = -(-len(rows) * planes // chip.load_streams)
+            left = [n for n in range(0, 4, planes) if n not in [first for first, _, _ in taken]]
+            begin, first, loaded = min(self.begin(n, key, loadable, load) for n in left or [0])
+            self.loading[first // 2] = max(self.loading[first // 2], loaded)
+            taken.append((first, key, begin))
+            start = max(start, begin - arrival)
+        for (first, key, begin), (arrival, _, planes) in zip(taken, paced.products, strict=True):
+            for plane in self.planes[first : first + planes]:
+                plane.buffer = plane.buffer if plane.held == key else begin
+                plane.free, plane.held = start + arrival + paced.span, key
+        return start
+
+    def begin(self, first: int, key: object, loadable: int, load: int) -> tuple[int, int, int]:
+        """When vectors may meet weights on a plane, its number, and until when it is loaded."""
+        plane = self.planes[first]
+        if plane.held == key:
+            return plane.free, first, EARLY
+        loaded = max(plane.buffer, loadable, self.loading[first // 2]) + load
+        return max(loaded, plane.free) + self.chip.install, first, loaded
+
+
+def cycles_of(flow: Dataflow, chip: Chip, before: list[list[int]]) -> int:
+    """Cycles until the last row is written.
+
+    Args:
+        before: for every chain those that it follows (`dependences.predecessors`).
+    """
+    paced = [paced_of(chain, flow.tensors, chip) for chain in flow.chains]
+    after: dict[int, list[int]] = defaultdict(list)
+    for number, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(number)
+    missing = [len(earlier) for earlier in before]
+    machine, start = _Machine(chip), [0] * len(paced)
+    rows = [(0, 0)] * len(paced)
+    waiting = [(0, number) for number, many in enumerate(missing) if not many]
+    end = 0
+    while waiting:
+        _, number = heapq.heappop(waiting)
+        start[number] = machine.place(paced[number], *rows[number])
+        end = max(end, start[number] + paced[number].depth + paced[number].span - 1)
+        for other in after[number]:
+            missing[other] -= 1
+            if not missing[other]:
+                rows[other] = _ready(flow, paced, start, before[other], other)
+                heapq.heappush(waiting, (max(rows[other]), other))
+    return end
+
+
+def _ready(
+    flow: Dataflow, paced: list[Paced], start: list[int], before: list[int], number: int
+) -> tuple[int, int]:
+    """When a chain's rows are there for it to start, and all its weights."""
+    mine, chain = paced[number], flow.chains[number]
+    weights = {rows.tensor for _, rows, _ in mine.products}
+    read = {tensor for tensor, _ in reads_of(chain)}
+    ready = loadable = 0
+    for other in before:
+        theirs, written = paced[other], writes_of(flow.chains[other])
+        begin, apart = start[other] + theirs.depth, max(0, theirs.span - mine.span)
+        for tensor, rows in written:
+            if tensor in weights:
+                loadable = max(loadable, begin + theirs.span)
+            elif tensor in read:
+                block = _block(flow.tensors[tensor])
+                lag = min(len(rows), block) * theirs.interval
+                ready = max(ready, begin + max(lag, apart))
+        if not any(tensor in read for tensor, _ in written):  # it has read what is overwritten
+            ready = max(ready, start[other] + apart)
+    return ready, loadable
+
+
+def _block(tensor: VectorTensor) -> int:
+    """Rows of a block, which is not read while it is written."""
+    return tensor.block or cut_for_chasing(tensor, tensor.stripes)
+
+
+def paced_of(chain: Chain, tensors: dict[str, VectorTensor], chip: Chip) -> Paced:
+    """The times of a chain on its own."""
+    types = types_of(chain, tensors)
+    interval = interval_of(chain, types, chip)
+    done, depth, products = list[int](), 0, []
+    for step in chain.steps:
+        inputs = [value.step for value in inputs_of(step)]
+        there = [done[n] + abs(_place(step, chip) - _place(chain.steps[n], chip)) for n in inputs]
+        arrival = max(there, default=0)
+        if isinstance(step, Product):
+            arrival = there[0]
+            planes = DTYPES[types[step.moving]]
+            products.append((arrival, step.weights, planes))
+        took = [delay_of(step, output, chip) for output in range(_outputs(step))]
+        done.append(arrival + max(took, default=0))
+        if isinstance(step, Read):
+            done[-1] = chip.delay("read")
+        if isinstance(step, Write):
+            depth = max(depth, done[-1] + chip.delay("write"))
+    return Paced(interval, chain.count * interval, max(depth, *done), tuple(products))
+
+
+def _outputs(step: Step) -> int:
+    match step:
+        case Compute(outputs=outputs):
+            return len(outputs)
+        case Product() | Shuffle() | Transpose():
+            return 1
+        case _:
+            return 0
+
+
+def _middle(chip: Chip) -> int:
+    """About where rows lie."""
+    return (chip.places[-1] + 1) // 2
+
+
+def _place(step: Step, chip: Chip) -> int:
+    """The position of what does a step, from VXM outward."""
+    match step:
+        case Product():
+            return chip.mxm_place
+        case Shuffle() | Transpose():
+            return chip.sxm_place
+        case Compute():
+            return 0
+        case _:
+            return _middle(chip)
+
 
 RESOURCES = ("mxm", "vxm", "sxm", "mem")
 

@@ -8,6 +8,15 @@ closed form of SCALE-Sim 3.0's compute cycles (ideal memory), which the tests co
     weight-stationary   rows hold K, columns N, M streams
     input-stationary    rows hold K, columns M, N streams
     output-stationary   rows hold M, columns N, K streams
+
+Area and power are those of processing elements for bfloat16, and of the memories:
+
+    array   rows x cols multiply-adds
+    sbuf    its bits, in partitions; a row and a column of operands a cycle
+    psum    its bits twice (it adds in place); a column of float32 sums a cycle
+
+Constants are those of `simulator.designs.hardware_cost`. Invariant: a fact that makes an array
+larger or faster never makes it cheaper (tested).
 """
 
 from __future__ import annotations
@@ -18,13 +27,21 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.families.systolic.simulator.hardware_cost import hardware_cost
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.simulator.designs.hardware_cost import HardwareCost
+from tilesmith.simulator.designs.hardware_cost import (
+    OPERATION_PJ,
+    OPERATION_UM2,
+    REGISTERS,
+    HardwareCost,
+    PartCost,
+    memory_mm2,
+    memory_pj_a_byte,
+    overdrive,
+)
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
@@ -33,6 +50,28 @@ from tilesmith.simulator.dispatch import (
     SimulationResult,
     simulators,
 )
+
+NOMINAL_GHZ = 1.0
+"""(?)"""
+
+
+def hardware_cost(target: Target) -> HardwareCost:
+    """Area (mm2) and power (W) of one array with its memories."""
+    integer, ghz = target.integer, target.number("array.ghz")
+    rows, cols = integer("array.rows"), integer("array.cols")
+    energy = OPERATION_PJ["bfloat16"] * REGISTERS * overdrive(ghz, NOMINAL_GHZ)
+    area = rows * cols * OPERATION_UM2["bfloat16"] * REGISTERS / 1e6
+    sbuf, psum = integer("sbuf.mib") * 2**20, integer("psum.mib") * 2**20
+    operands = 2 * (rows + cols) * ghz * memory_pj_a_byte(sbuf / integer("sbuf.partitions"))
+    sums = 2 * 4 * cols * ghz * memory_pj_a_byte(psum / integer("sbuf.partitions"))
+    return HardwareCost(
+        (
+            PartCost.of("array", area, rows * cols * ghz * energy * 1e-3),
+            PartCost.of("sbuf", memory_mm2(sbuf), operands * 1e-3),
+            PartCost.of("psum", 2 * memory_mm2(psum), sums * 1e-3),
+        ),
+        "array",
+    )
 
 
 @dataclass(frozen=True)

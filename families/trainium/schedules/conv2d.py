@@ -1,6 +1,6 @@
 """2-D convolution on Trainium-like cores: which algorithms apply, and which is preferred.
 
-Shifted products (`conv`), stacked on partitions (`conv_stacked`, `conv_packed`), and sums in parts
+Shifted products (`conv`), stacked on partitions (`conv_stacked`), and sums in parts
 (`conv_parts`).
 """
 
@@ -9,9 +9,12 @@ from __future__ import annotations
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler
 from tilesmith.families.trainium.schedules.building_blocks.machine import FLOATS
 from tilesmith.families.trainium.schedules.convolution.conv import ConvSpace
-from tilesmith.families.trainium.schedules.convolution.conv_packed import PackedSpace, packs
 from tilesmith.families.trainium.schedules.convolution.conv_parts import PartsSpace, many
-from tilesmith.families.trainium.schedules.convolution.conv_stacked import StackedSpace
+from tilesmith.families.trainium.schedules.convolution.conv_stacked import (
+    PackedSpace,
+    StackedSpace,
+    packs,
+)
 from tilesmith.families.trainium.schedules.convolution.conv_stacked import applies as stacks
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.hardware.target import Target

@@ -28,11 +28,13 @@ from tilesmith.families.trainium.codegen.selection.from_program import Plans, ge
 from tilesmith.families.trainium.codegen.selection.staging import constants_of, stage
 from tilesmith.families.trainium.simulator.estimation.analytical import Analysis
 from tilesmith.families.trainium.simulator.estimation.estimate import (
+    COLUMNS,
     RESOURCES,
+    VERDICT,
     Array,
     StatementCosts,
+    features,
 )
-from tilesmith.families.trainium.simulator.estimation.features import COLUMNS, VERDICT, features
 from tilesmith.families.trainium.simulator.estimation.roofline import roofline
 from tilesmith.families.trainium.simulator.hardware_cost import array_settings, hardware_cost
 from tilesmith.families.trainium.simulator.timelines.drawing import draw, span_of

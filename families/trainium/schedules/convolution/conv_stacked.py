@@ -15,7 +15,12 @@ kernel. Where an output row does not need an input row, the packed weight is zer
 Rows of the stacked image may be all those of the image (`step` 1: each partition loads one long
 run) or only those that matmuls begin at (less traffic, in shorter runs). The rows of p > 0 are
 those of p = 0 moved up, so an engine may copy them on chip instead of DMA loading them again
-(`stacker`). Columns of the kernel on partitions, too: `conv_packed`.
+(`stacker`).
+
+Where the rows of a kernel leave most partitions empty (three channels, seven rows: 21 of 128), its
+columns fill more of them (`PackedSpace`), `taps` beside each other:
+
+    stacked[(t*P + p)*C + c, Y, x] = image[c, Y*step + p*dilation - pad, x + t*dilation - pad]
 """
 
 from __future__ import annotations
@@ -336,3 +341,35 @@ def _product(compute: ComputeDefinition, form: StackedForm) -> Stage:
         load("weight.packed", b.var, s.var, q.var, m.var),
     )
     return Stage("conv", (n, m, y, x), product, (b, s, q), "sum")
+
+
+COLUMNS = (2, 3, 4)
+"""Kernel columns that may stand on partitions."""
+
+
+def packs(g: Geometry, target: Target) -> bool:
+    """Whether several columns of the kernel fit the partitions beside all its rows (where
+    `applies`)."""
+    return g.kernel[1] > 2 and 2 * g.kernel[0] * g.channels <= target.integer("tensor.rows")
+
+
+class PackedSpace(StackedSpace):
+    """The stacked forms with several columns of the kernel on partitions, too.
+
+    That takes a few times the loads, in rows as long, and saves as many matmuls: it pays where
+    channels are so few that a kernel's rows leave most partitions empty.
+    """
+
+    algorithm = "packed"
+    parts = 6
+
+    @staticmethod
+    def columns_stacked(g: Geometry) -> tuple[int, ...]:
+        return tuple(taps for taps in COLUMNS if taps < g.kernel[1])
+
+    def more(self, form: StackedForm) -> tuple[tuple[str, int], ...]:
+        return (("taps", form.taps),)
+
+    def work(self, form: StackedForm) -> float:
+        """ns of the tensor engine and DMA, whichever is longer, roughly."""
+        return self.time(form)

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
+from benchmarks.accelerator.subjects.lpu_bounds import bounds
+from benchmarks.accelerator.subjects.lpu_windows import scheduled_by_windows
 from tests.families.lpu.codegen.chains import chip, matmul
-from tilesmith.families.lpu.codegen.scheduling.bounds import bounds
 from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, schedule
-from tilesmith.families.lpu.codegen.scheduling.windows import scheduled_by_windows
 from tilesmith.families.lpu.codegen.verification.checker import check
 
 

@@ -16,8 +16,12 @@ from tilesmith.families.trainium.codegen.isa.storage import from_bytes, to_bytes
 from tilesmith.families.trainium.codegen.isa.verification import verify_dataflow
 from tilesmith.families.trainium.codegen.linking import addresses
 from tilesmith.families.trainium.codegen.linking.draft import KernelDraft, Range
-from tilesmith.families.trainium.codegen.linking.linker import Linked, link
-from tilesmith.families.trainium.codegen.linking.outside import given_spans, wanted_spans
+from tilesmith.families.trainium.codegen.linking.linker import (
+    Linked,
+    given_spans,
+    link,
+    wanted_spans,
+)
 from tilesmith.families.trainium.codegen.linking.residency import Policy
 from tilesmith.families.trainium.codegen.linking.strides import refactored
 from tilesmith.families.trainium.codegen.selection.prologue import prepare

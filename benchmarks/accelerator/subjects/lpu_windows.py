@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from benchmarks.accelerator.subjects.lpu_bounds import CycleBounds, bounds, lag
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Dataflow, Product, types_of
 from tilesmith.families.lpu.codegen.isa.bursts import BurstSchedule
-from tilesmith.families.lpu.codegen.scheduling.bounds import CycleBounds, bounds, lag
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import predecessors
 from tilesmith.families.lpu.codegen.scheduling.rigid import interval_of
 from tilesmith.families.lpu.codegen.scheduling.scheduler import SchedulerOptions, schedule
