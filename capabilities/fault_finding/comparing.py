@@ -152,7 +152,7 @@ def _iteration(request: Request, ready: Ready, name: str | None) -> WrongIterati
 
 def _instruction(ready: Ready, name: str | None) -> WrongInstruction | None:
     """The instruction at which the first bad tensor becomes so; None where that cannot be told."""
-    from tilesmith.capabilities.fault_finding.stepping.instructions import wrong_instruction
+    from tilesmith.capabilities.fault_finding.stepping.steps import wrong_instruction
 
     held = next((t for t in ready.executable.recipe.tensors if t.name == name), None)
     if held is None:

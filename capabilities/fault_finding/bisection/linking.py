@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.fault_finding.bisection.finding import FaultFinding
-from tilesmith.capabilities.fault_finding.stepping.steps import Look, copies
+from tilesmith.capabilities.fault_finding.stepping.steps import stepping
 from tilesmith.compiler.recipe.program import HeldTensor, HostStep, Step
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.search_space.support.errors import TilesmithError
@@ -131,18 +131,10 @@ def _values(
     together: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Tensors behind step `last`, the steps from `first` on run as one or one by one."""
-    steps = executable.recipe.steps
-    given = copies(inputs)
-    with executable.workspace() as work:
-        look = Look(work, work.put(given))
-        for step in steps[:first]:
-            work.runner((step,))(look.values)
-        if together:
-            work.runner(steps[first:last])(look.values)
-        else:
-            for step in steps[first:last]:
-                work.runner((step,))(look.values)
-        return {tensor.name: look.read(tensor) for tensor in tensors}
+    with stepping(executable, inputs) as run:
+        run.advance(first)
+        run.advance(last - first, together)
+        return {tensor.name: run.read(tensor) for tensor in tensors}
 
 
 def _is_read_later(steps: Sequence[Step], tensor: HeldTensor, last: int) -> bool:

@@ -35,12 +35,11 @@ from tilesmith.capabilities.fault_finding.comparison.compare import (
 )
 from tilesmith.capabilities.fault_finding.comparison.tensors import TOLERANCE, WIDER
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
-from tilesmith.capabilities.fault_finding.stepping.instructions import wrong_instruction
 from tilesmith.capabilities.fault_finding.stepping.iterations import (
     first_wrong_iteration,
     loop_of,
 )
-from tilesmith.capabilities.fault_finding.stepping.steps import copies, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import copies, run_steps, wrong_instruction
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.numerics.precision import PRECISIONS, LowerPrecision
 from tilesmith.compiler.recipe.program import HostStep, KernelStep

@@ -21,14 +21,14 @@ from tilesmith.capabilities.fault_finding.rounding.local_bytes import bound_of, 
 from tilesmith.capabilities.fault_finding.rounding.local_ratios import HERE_LIKELY
 from tilesmith.capabilities.fault_finding.rounding.ratios import ratio
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, Look, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import Stepper, stepping
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.nodes import draws
 from tilesmith.compiler.host.reference import run_node
 from tilesmith.compiler.passes.elementwise import is_elementwise
 from tilesmith.compiler.recipe.layouts import pack, physical_bytes, physical_shape, unpack
-from tilesmith.compiler.recipe.program import HeldTensor, Recipe, Step
+from tilesmith.compiler.recipe.program import HeldTensor, Recipe
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow
 from tilesmith.search_space.support.errors import JobError, TilesmithError, VerificationError
@@ -83,9 +83,6 @@ class Walk:
         self.held = {tensor.name: tensor for tensor in self.recipe.tensors}
         self._starting: dict[int, Node] = {}
         self._ending: dict[int, Node] = {}
-        self._by_step: dict[int, list[HeldTensor]] = {}
-        for tensor in self.recipe.tensors:
-            self._by_step.setdefault(tensor.step, []).append(tensor)
         last = -1
         for node in graph.nodes:
             if node.kind in ("view", "join"):
@@ -93,45 +90,38 @@ class Walk:
             end = max(self.held[name].step for name in node.writes)
             self._starting[last + 1], self._ending[end], last = node, node, end
         self.reached = 0
-        self.wrong: WrongStep | None = None
-        self.lost: tuple[HeldTensor, int] | None = None
 
     def run(self, inputs: Arrays) -> FaultFinding | WrongStep | None:
         """What is wrong first: a step, or the memory that it reads; None if nothing is."""
-        written: dict[str, Any] = {}
-        operands: dict[str, Any] = {}
-
-        def before(number: int, step: Step, look: Look) -> None:
-            self.reached = number
-            if number == 0:
-                self._note(-1, look, written)
-            node = self._starting.get(number)
-            if node is None or self.wrong or self.lost:
-                return
-            operands.clear()
-            for name in node.reads:
-                if name in self.graph.constants:
-                    operands[name] = self.graph.constants[name]
-                    continue
-                operands[name] = look.read(self.held[name])
-                if name in written and not _same(operands[name], written[name]):
-                    self.lost = self.held[name], number
-                    return
-
-        def after(number: int, step: Step, look: Look) -> None:
-            self._note(number, look, written)
-            node = self._ending.get(number)
-            if node is not None and not self.wrong and not self.lost:
-                self._check(node, operands, look, number)
-
         try:
-            run_steps(self.executable, inputs, Hooks(lambda _: False, before=before, after=after))
+            wrong = self._first(inputs)
         except TilesmithError as error:
-            if not self.wrong and not self.lost:
-                return self._failing(error)
-        if self.wrong is not None:
-            return self.wrong
-        return None if self.lost is None else self._lost(inputs, *self.lost)
+            return self._failing(error)
+        return self._lost(inputs, *wrong) if isinstance(wrong, tuple) else wrong
+
+    def _first(self, inputs: Arrays) -> WrongStep | tuple[HeldTensor, int] | None:
+        """The first wrong step, or the tensor that is lost and the step that reads it."""
+        with stepping(self.executable, inputs) as run:
+            written = {tensor.name: run.read(tensor) for tensor in run.written}
+            operands: dict[str, Any] = {}
+            for number in range(len(self.recipe.steps)):
+                self.reached = number
+                if (node := self._starting.get(number)) is not None:
+                    operands = {}
+                    for name in node.reads:
+                        if name in self.graph.constants:
+                            operands[name] = self.graph.constants[name]
+                            continue
+                        operands[name] = run.read(self.held[name])
+                        if name in written and not _same(operands[name], written[name]):
+                            return self.held[name], number
+                run.advance()
+                written |= {tensor.name: run.read(tensor) for tensor in run.written}
+                node = self._ending.get(number)
+                wrong = None if node is None else self._checked(node, operands, run, number)
+                if wrong is not None:
+                    return wrong
+        return None
 
     def _failing(self, error: TilesmithError) -> FaultFinding:
         """A step that does not run by itself."""
@@ -147,29 +137,26 @@ class Walk:
         }  # fmt: skip
         return FaultFinding(part, name, "", sentence, tuple(getattr(step, "sources", ())), details)
 
-    def _note(self, number: int, look: Look, written: dict[str, Any]) -> None:
-        for tensor in self._by_step.get(number, ()):
-            written[tensor.name] = look.read(tensor)
-
     # -- one step -----------------------------------------------------------------------------
-    def _check(self, node: Node, operands: Mapping[str, Any], look: Look, number: int) -> None:
+    def _checked(
+        self, node: Node, operands: Mapping[str, Any], run: Stepper, number: int
+    ) -> WrongStep | None:
+        """A step that is done, if it is wrong on its own inputs."""
         closely = self.suspect in node.writes
         if draws(node, self.graph.constants) or (self.suspect and not closely):
-            return
+            return None
         try:
             wanted = self._wanted(node, operands)
         except JobError:
-            return  # the reference does not compute it
+            return None  # the reference does not compute it
         exact = self._exact(node, operands)
         for name, value in wanted.items():
-            ours = look.read(self.held[name])
+            ours = run.read(self.held[name])
             if not is_numeric(value) or not is_numeric(ours):
                 continue
             if not is_close(self.held[name].dtype, ours, value, exact, closely):
-                self.wrong = WrongStep(
-                    node, dict(operands), ours, np.asarray(value), number, closely
-                )
-                return
+                return WrongStep(node, dict(operands), ours, np.asarray(value), number, closely)
+        return None
 
     def _wanted(self, node: Node, operands: Mapping[str, Any]) -> dict[str, Any]:
         """What a node should write. Elementwise kernels are said in the layout they work in."""
@@ -209,7 +196,7 @@ class Walk:
         steps = self.recipe.steps
         named = getattr(steps[culprit], "name", f"step {culprit}")
         reads = getattr(steps[reader], "name", f"step {reader}")
-        over = [t for t in self._by_step.get(culprit, ()) if _overlap(t, tensor)]
+        over = [t for t in self.recipe.tensors if t.step == culprit and _overlap(t, tensor)]
         begin = (
             f"tensor '{tensor.name}' ({_placed(tensor)}) is overwritten by "
             f"'{named}' before '{reads}' reads it"
@@ -226,21 +213,14 @@ class Walk:
 
     def _changed_by(self, inputs: Arrays, tensor: HeldTensor, reader: int) -> int:
         """The step that changed a tensor, after it was written and before `reader`."""
-        known: list[Any] = []
-        changed: list[int] = []
-
-        def after(number: int, step: Step, look: Look) -> None:
-            if number == tensor.step:
-                known.append(look.read(tensor))
-            elif known and not changed and not _same(look.read(tensor), known[0]):
-                changed.append(number)
-
-        def before(number: int, step: Step, look: Look) -> None:
-            if number == 0 and tensor.step < 0:
-                known.append(look.read(tensor))
-
-        run_steps(self.executable, inputs, Hooks(lambda _: False, before=before, after=after))
-        return changed[0] if changed else max(0, reader - 1)
+        with stepping(self.executable, inputs) as run:
+            run.advance(tensor.step + 1)
+            known = run.read(tensor)
+            for number in range(tensor.step + 1, len(self.recipe.steps)):
+                run.advance()
+                if not _same(run.read(tensor), known):
+                    return number
+        return max(0, reader - 1)
 
 
 def is_close(

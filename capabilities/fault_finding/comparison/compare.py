@@ -22,7 +22,7 @@ from tilesmith.capabilities.fault_finding.stepping.report import (
     Replacement,
     TensorRow,
 )
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, copies, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import copies, run_steps
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.host.nodes import draws
 from tilesmith.compiler.recipe.program import HeldTensor, Recipe
@@ -80,8 +80,7 @@ def compare_tensors(compared: Compared, wanted: Arrays) -> ComparisonReport:
     held = [t for t in compared.tensors() if is_numeric(wanted.get(t.name))]
     names = {tensor.name for tensor in held}
     drawn = {name: wanted[name] for name in compared.drawn & names}
-    hooks = Hooks(lambda tensor: tensor.name in names, drawn)
-    seen = run_steps(compared.executable, compared.inputs, hooks)
+    seen = run_steps(compared.executable, compared.inputs, names, drawn)
     tensors = seen.tensors
     rows = [row_of(t, recipe, graph, tensors[t.name], wanted[t.name]) for t in held]
     judge = Judge(graph, compared.inputs, tensors, wanted, compared.tolerance)
@@ -172,8 +171,7 @@ def replaced_by(compared: Compared, wanted: Arrays, name: str) -> tuple[Arrays, 
     ends = {info.name for info in compared.graph.outputs} & wanted.keys()
 
     def seen(replaced: Arrays) -> Arrays:
-        hooks = Hooks(lambda tensor: tensor.name in ends, replaced)
-        return run_steps(compared.executable, compared.inputs, hooks).tensors
+        return run_steps(compared.executable, compared.inputs, ends, replaced).tensors
 
     return seen({}), seen({name: wanted[name]})
 

@@ -43,7 +43,7 @@ from tilesmith.capabilities.fault_finding.stepping.report import (
     Replacement,
     TensorRow,
 )
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import run_steps
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.numerics.precision import PRECISIONS
 from tilesmith.compiler.passes.narrow_kernels import largest
@@ -130,7 +130,7 @@ def compare_ratios(compared: Compared, precision: _Precision) -> ComparisonRepor
     recipe, graph = compared.recipe, compared.graph
     held = [t for t in compared.tensors() if is_numeric(precision.exact.get(t.name))]
     names = {tensor.name for tensor in held}
-    seen = run_steps(compared.executable, compared.inputs, Hooks(lambda t: t.name in names))
+    seen = run_steps(compared.executable, compared.inputs, names)
     tensors, narrow = precision.numbers(seen.tensors), precision.numbers(precision.narrow)
     rows = []
     for tensor in held:

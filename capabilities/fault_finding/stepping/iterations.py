@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
 from tilesmith.capabilities.fault_finding.stepping.moved import MovedValues, Outside, body_of, same
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, Look, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import stepping
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.host.kernels import run_kernel
@@ -110,10 +110,6 @@ def loop_of(steps: Sequence[Step], number: int) -> int | None:
     return loops[-1]
 
 
-class _FoundError(Exception):
-    """Ends the run."""
-
-
 def first_wrong_iteration(
     executable: Executable,
     inputs: Mapping[str, Any],
@@ -129,31 +125,28 @@ def first_wrong_iteration(
     """
     recipe = executable.recipe
     held = {tensor.name: tensor for tensor in recipe.tensors}
-    iterations: list[WrongIteration | None] = []
-    of_node = set(getattr(recipe.steps[number], "sources", ()))
+    loop = recipe.steps[number]
+    of_node = set(getattr(loop, "sources", ()))
+    kernels = [step for step in recipe.steps if not isinstance(step, HostStep)]
+    with suppress(TilesmithError), stepping(executable, inputs) as run:
 
-    def before(at: int, step: Step, look: Look) -> None:
         def outside(name: str) -> NDArray[Any] | None:
             for graph in graphs:
                 if name in graph.constants:
                     return np.asarray(graph.constants[name])
-            return np.asarray(look.read(held[name])) if name in held else None
+            return np.asarray(run.read(held[name])) if name in held else None
 
-        by_hand = _ByHand(recipe, look.workspace, graphs, close, outside)
-        by_hand.name = str(getattr(recipe.steps[number], "name", ""))
-        if at == number and isinstance(step, LoopStep):
-            iterations.append(by_hand.loop(step, ()))
-            raise _FoundError
-        if isinstance(step, KernelStep) and of_node.intersection(step.sources):
-            own = [one for one in recipe.steps if not isinstance(one, HostStep)]
-            wrong = by_hand.kernel(step, by_hand.node(step, own), ())
-            if wrong is not None:
-                iterations.append(wrong)
-                raise _FoundError
-
-    with suppress(_FoundError, TilesmithError):
-        run_steps(executable, inputs, Hooks(lambda _: False, before=before))
-    return iterations[0] if iterations else None
+        for step in recipe.steps[: number + 1]:
+            by_hand = _ByHand(recipe, run.workspace, graphs, close, outside)
+            by_hand.name = str(getattr(loop, "name", ""))
+            if step is loop and isinstance(step, LoopStep):
+                return by_hand.loop(step, ())
+            if isinstance(step, KernelStep) and of_node.intersection(step.sources):
+                wrong = by_hand.kernel(step, by_hand.node(step, kernels), ())
+                if wrong is not None:
+                    return wrong
+            run.advance()
+    return None
 
 
 class _ByHand:

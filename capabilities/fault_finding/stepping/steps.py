@@ -1,53 +1,72 @@
-"""Runs a compiled model step by step, so that tensors are seen before their memory is another's.
+"""`Stepper`: a compiled model run step by step, its tensors seen before their memory is another's.
 
-It works in a workspace of the executable's, by the recipe alone. Accelerators run each kernel as a
-program of its own, from and to the device's memory, by the same instructions.
+Comparison reads every tensor with it, bisection computes every step again from what it reads, and
+both look into a kernel or a loop by running up to it. It works in a workspace of the executable's,
+by the recipe alone. Accelerators run each kernel as a program of its own, from and to the device's
+memory, by the same instructions.
 
 Invariant: the same code on the same places as a run, one step after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.backends.backend import backend_of
+from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
 from tilesmith.compiler.recipe.layouts import PLAIN, pack, physical_shape, unpack
-from tilesmith.compiler.recipe.program import HeldTensor, Recipe, Step, TensorRef
+from tilesmith.compiler.recipe.program import HeldTensor, KernelStep, Recipe, TensorRef
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.runtime.workspace import Workspace
 from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.support.errors import TilesmithError
 
 Arrays = Mapping[str, NDArray[Any]]
-Watch = Callable[[int, Step, "Look"], None]
-"""Told before or after each step: its number, the step, and what lies where."""
 
 
 @dataclass
-class Hooks:
-    """What is done while a run goes on.
+class Stepper:
+    """A run of a compiled model that stands before one of its steps.
 
     Attributes:
-        wanted: whether a tensor is to be kept; None: all are.
-        replaced: values (logical arrays) that are put in place of what the steps wrote.
-        before, after: told of each step.
+        number: of the step that is next.
+        workspace, values: what lies where.
     """
 
-    wanted: Callable[[HeldTensor], bool] | None = None
-    replaced: Arrays = field(default_factory=dict)
-    before: Watch | None = None
-    after: Watch | None = None
-
-
-@dataclass(frozen=True)
-class Look:
-    """What lies where at a point of a run."""
-
+    recipe: Recipe
     workspace: Workspace
     values: dict[str, Any]
+    number: int = 0
+
+    def advance(self, steps: int = 1, together: bool = False) -> None:
+        """Run the next steps, one by one or as one program.
+
+        Raises:
+            JobError: a host node failed on these inputs, or an index is out of range.
+        """
+        size = steps if together else 1
+        for _ in range(steps // size if size else 0):
+            self.workspace.runner(self.recipe.steps[self.number : self.number + size])(self.values)
+            self.number += size
+
+    @cached_property
+    def _by_step(self) -> dict[int, list[HeldTensor]]:
+        by_step: dict[int, list[HeldTensor]] = {}
+        for tensor in self.recipe.tensors:
+            by_step.setdefault(tensor.step, []).append(tensor)
+        return by_step
+
+    @property
+    def written(self) -> Sequence[HeldTensor]:
+        """What the step before wrote; before the first, what is there when a run begins."""
+        return self._by_step.get(self.number - 1, ())
 
     def read(self, tensor: HeldTensor) -> Any:
         """A copy of what lies at a tensor's place."""
@@ -78,6 +97,20 @@ class Look:
         return self.workspace.memory.view(tensor.place, to_numpy(tensor.dtype), shape)
 
 
+@contextmanager
+def stepping(executable: Executable, inputs: Arrays) -> Iterator[Stepper]:
+    """A run before its first step.
+
+    Raises:
+        ModelError: the inputs do not fit.
+    """
+    executable.check(inputs)
+    given = copies(inputs)
+    with executable.workspace() as work:
+        work.memory.arena.fill(0xFF)  # no number: what a step leaves out is seen
+        yield Stepper(executable.recipe, work, work.put(given))
+
+
 @dataclass(frozen=True)
 class Seen:
     """What a run step by step gave.
@@ -91,37 +124,50 @@ class Seen:
     outputs: dict[str, Any]
 
 
-def run_steps(executable: Executable, inputs: Arrays, hooks: Hooks | None = None) -> Seen:
-    """Run a model step by step.
+def run_steps(
+    executable: Executable,
+    inputs: Arrays,
+    names: Collection[str] | None = None,
+    replaced: Arrays | None = None,
+) -> Seen:
+    """Run a model step by step; errors as `stepping` and `Stepper.advance`.
 
-    Raises:
-        ModelError: the inputs do not fit.
-        JobError: a host node failed on these inputs, or an index is out of range.
+    Args:
+        names: tensors to keep; None: all.
+        replaced: values (logical arrays) that are put in place of what the steps wrote.
     """
-    hooks = hooks or Hooks()
+    replaced, tensors = replaced or {}, dict[str, NDArray[Any]]()
+    with stepping(executable, inputs) as run:
+        for number in range(len(run.recipe.steps) + 1):
+            if number:
+                run.advance()
+            for tensor in run.written:
+                if tensor.name in replaced:
+                    run.write(tensor, replaced[tensor.name])
+            for tensor in run.written:
+                if names is None or tensor.name in names:
+                    tensors[tensor.name] = run.read(tensor)
+        outputs = {ref.info.name: run.get(ref) for ref in run.recipe.outputs}
+    for tensor in ends(executable.recipe):
+        if names is None or tensor.name in names:
+            tensors[tensor.name] = outputs[tensor.name]
+    return Seen(tensors, outputs)
+
+
+def wrong_instruction(
+    executable: Executable, inputs: Mapping[str, Any], number: int
+) -> WrongInstruction | None:
+    """The first instruction of a step whose output differs, on the operands that it has in the
+    model; None where none does or that cannot be told."""
     recipe = executable.recipe
-    executable.check(inputs)
-    given = copies(inputs)
-    by_step: dict[int, list[HeldTensor]] = {}
-    for tensor in recipe.tensors:
-        by_step.setdefault(tensor.step, []).append(tensor)
-    tensors: dict[str, NDArray[Any]] = {}
-    with executable.workspace() as work:
-        work.memory.arena.fill(0xFF)  # no number: what a step leaves out is seen
-        look = Look(work, work.put(given))
-        _see(look, by_step.get(-1, ()), hooks, tensors)
-        for number, step in enumerate(recipe.steps):
-            if hooks.before is not None:
-                hooks.before(number, step, look)
-            work.runner((step,))(look.values)
-            _see(look, by_step.get(number, ()), hooks, tensors)
-            if hooks.after is not None:
-                hooks.after(number, step, look)
-        outputs = {ref.info.name: look.get(ref) for ref in recipe.outputs}
-        for tensor in ends(recipe):
-            if hooks.wanted is None or hooks.wanted(tensor):
-                tensors[tensor.name] = outputs[tensor.name]
-        return Seen(tensors, outputs)
+    step = recipe.steps[number] if number >= 0 else None
+    if not isinstance(step, KernelStep):
+        return None
+    with suppress(TilesmithError), stepping(executable, inputs) as run:
+        run.advance(number)
+        # It may be too large, or no program comes of it any more.
+        return backend_of(recipe.target).wrong_instruction(recipe, step, run.workspace.memory)
+    return None
 
 
 def copies(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,18 +185,3 @@ def ends(recipe: Recipe) -> list[HeldTensor]:
         for ref in recipe.outputs
         if ref.info.name not in held
     ]
-
-
-def _see(
-    look: Look,
-    tensors: tuple[HeldTensor, ...] | list[HeldTensor],
-    hooks: Hooks,
-    kept: dict[str, Any],
-) -> None:
-    """Put replacements in, and keep what is there after a step."""
-    for tensor in tensors:
-        if tensor.name in hooks.replaced:
-            look.write(tensor, hooks.replaced[tensor.name])
-    for tensor in tensors:
-        if hooks.wanted is None or hooks.wanted(tensor):
-            kept[tensor.name] = look.read(tensor)

@@ -24,7 +24,7 @@ from tilesmith.capabilities.fault_finding.rounding.ratios import (
 )
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
 from tilesmith.capabilities.fault_finding.stepping.report import TensorRow
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import run_steps
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.graph.graph import Graph
@@ -231,7 +231,7 @@ def test_passes_keep_the_values_of_tensors_under_their_names() -> None:
 def test_a_replaced_tensor_is_what_later_steps_read() -> None:
     asked = compared(ON_HOST)
     zeros = np.zeros((2, 12), np.float32)
-    found = run_steps(asked.executable, asked.inputs, Hooks(replaced={"b": zeros})).tensors
+    found = run_steps(asked.executable, asked.inputs, None, {"b": zeros}).tensors
     np.testing.assert_allclose(found["c"], asked.inputs["x"], rtol=1e-6)
 
 

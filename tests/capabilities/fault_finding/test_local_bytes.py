@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from tilesmith.capabilities.fault_finding.references.quantised import Scale
 from tilesmith.capabilities.fault_finding.rounding.local_bytes import byte_ratio, byte_ratios
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
 from tilesmith.capabilities.fault_finding.stepping.report import TensorRow
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import run_steps
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
@@ -71,8 +70,8 @@ def test_wrong_roundings_are_named_at_any_depth(
     if defect == "right":
         assert np.mean(value != found[name]) < 0.01, "ties alone"
 
-    def injected(executable: Executable, inputs: Any, hooks: Hooks) -> Any:
-        return run_steps(executable, inputs, replace(hooks, replaced={name: value}))
+    def injected(executable: Executable, inputs: Any, names: Any, replaced: Any = None) -> Any:
+        return run_steps(executable, inputs, names, {name: value})
 
     asked = Compared(executable, graph, inputs, "onnx.reference")
     names = [tensor.name for tensor in asked.tensors()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tilesmith.capabilities.fault_finding.comparison.compare import Compared
 from tilesmith.capabilities.fault_finding.comparison.precisions import compare_ratios, precision_of
 from tilesmith.capabilities.fault_finding.references.evaluation import Evaluator
 from tilesmith.capabilities.fault_finding.rounding.local_ratios import local_ratios
-from tilesmith.capabilities.fault_finding.stepping.steps import Hooks, run_steps
+from tilesmith.capabilities.fault_finding.stepping.steps import run_steps
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.compiler.driver.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
@@ -66,8 +65,8 @@ def test_small_defects_in_16_bits_are_named_at_any_depth(
     elif defect == "stale tile":
         value = np.concatenate([value[16:], value[16:]])
 
-    def injected(executable: Executable, inputs: Any, hooks: Hooks) -> Any:
-        return run_steps(executable, inputs, replace(hooks, replaced={name: value}))
+    def injected(executable: Executable, inputs: Any, names: Any, replaced: Any = None) -> Any:
+        return run_steps(executable, inputs, names, {name: value})
 
     asked = Compared(executable, graph, inputs, "onnx.reference")
     names = [tensor.name for tensor in asked.tensors()]
