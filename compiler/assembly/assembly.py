@@ -1,33 +1,31 @@
 """Assembly: a settled graph and compiled kernels become a `Recipe`.
 
-Weights are packed here, once; every operand gets its place in the arena or among the constants.
-Invariant: each distinct constant is stored once, on a cache line, and those that no code reads any
-more (weights that were packed) are not stored at all.
+Every operand gets its place in the arena or among the constants (`assembly.nodes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilesmith.compiler.assembly.control import control_steps, scratch_bytes
+from tilesmith.compiler.assembly.nodes import (
+    CheckedSteps,
+    NodeAssembler,
+    Store,
+    host_words,
+)
 from tilesmith.compiler.assembly.weights import Constants
 from tilesmith.compiler.backends.backend import Compiled, backend_of
-from tilesmith.compiler.graph.graph import Body, Graph, Node, TensorInfo
+from tilesmith.compiler.graph.graph import Body, Node, TensorInfo
 from tilesmith.compiler.graph.indices import index_fault
-from tilesmith.compiler.host.nodes import REFERENCE, node_proto
 from tilesmith.compiler.numerics.precision import precision_of
 from tilesmith.compiler.recipe.areas import starts_of
-from tilesmith.compiler.recipe.layouts import PLAIN, pack, physical_bytes
+from tilesmith.compiler.recipe.layouts import PLAIN, physical_bytes
 from tilesmith.compiler.recipe.memory import Arrange, plan_arena, side_by_side
-from tilesmith.compiler.recipe.placement import Placement, device_tensors, place
+from tilesmith.compiler.recipe.placement import Placement, device_tensors, held_tensors, place
 from tilesmith.compiler.recipe.program import (
-    NOWHERE,
-    CodeObject,
     DeviceStep,
     HostStep,
     IndexCheck,
@@ -40,10 +38,9 @@ from tilesmith.compiler.recipe.program import (
     Update,
     kernels_of,
 )
-from tilesmith.compiler.recipe.tensor_map import held_tensors
 from tilesmith.compiler.recipe.updates import written_over
 from tilesmith.compiler.settling.options import Option
-from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.compiler.settling.settlement import Settled
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import ModelError, VerificationError
@@ -67,16 +64,16 @@ def assemble(
         arrange: places what lies in arenas.
     """
     backend = backend_of(target)
-    constants = Constants(backend.lends_weights)
+    store = Store(Constants(backend.lends_weights))
     updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
     placing = arrange if backend.reuses_memory else side_by_side
-    assembler = _Assembler(settled, kernels, placing, constants, updated=updated)
+    assembler = _Assembler(settled, kernels, placing, store, updated=updated)
     recipe = assembler.recipe(target, threads)
-    constants.known.clear()  # its keys hold the assembler: a graph's weights would outlive it
+    store.constants.known.clear()  # its keys hold the assembler: a graph's weights would outlive it
     return recipe
 
 
-class _Assembler:
+class _Assembler(NodeAssembler):
     """A graph being assembled: the model, or the body of a control node inside another.
 
     Args:
@@ -91,23 +88,19 @@ class _Assembler:
         settled: Settled,
         kernels: Kernels,
         arrange: Arrange,
-        constants: Constants,
+        store: Store,
         around: _Assembler | None = None,
         body: Body | None = None,
         updated: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        self.settled = settled
-        self.graph: Graph = settled.graph
+        super().__init__(settled, store)
         self.kernels = kernels
         self.base = 0
-        self.constants = constants
-        self.codes: dict[CodeObject, int] = around.codes if around else {}
-        self.code_list: list[CodeObject] = around.code_list if around else []
         self._around, self._body = around, body
         self._node: Node | None = None
         self._inside = {
             node: tuple(
-                _Assembler(inner, kernels, arrange, constants, self, own)
+                _Assembler(inner, kernels, arrange, store, self, own)
                 for inner, own in zip(settled_bodies, node.bodies, strict=True)
             )
             for node, settled_bodies in settled.bodies.items()
@@ -133,7 +126,7 @@ class _Assembler:
     def where(self, name: str) -> Place:
         """The place of a tensor that is no value of the host's alone."""
         if name in self.graph.constants:
-            return self.constants.add((name, PLAIN), self.graph.constants[name], self)
+            return self.constant(name)
         if name not in self.placement.elsewhere:
             return Place("arena", self.base + self.placement.offsets[name])
         source, distance = self.placement.elsewhere[name]
@@ -166,7 +159,7 @@ class _Assembler:
         bodies: Sequence[_Assembler] = self._inside[node]
         for body in bodies:
             body.base, body._node = self.base + self.placement.scratch[node], node
-        flag = self.constants.add(("\0true", PLAIN), np.ones(1, np.bool_), None)
+        flag = self.store.constants.add(("\0true", PLAIN), np.ones(1, np.bool_), None)
         return control_steps(node, bodies, self.where, flag)
 
     def _sizes(self) -> dict[str, int]:
@@ -182,44 +175,32 @@ class _Assembler:
 
     def recipe(self, target: Target, threads: int) -> Recipe:
         graph = self.graph
-        steps: list[Step] = []
-        run: dict[str, int] = {}
-        """What the kernels since the last host step write, and which step does."""
+        steps = CheckedSteps()
         checked: set[tuple[str, tuple[int, ...]]] = set()
         ends: dict[Node, int] = {}
         for node in graph.nodes:
             if node.kind == "kernel":
-                checks = self._checks(node)
-                steps.append(self._kernel(node, self.settled.options[node]))
-                for name, check in checks.items():
-                    known = self._origin(name), check.extents
-                    if known in checked:
-                        continue
-                    checked.add(known)
-                    # As early as can be: kernels that no check parts are one native call.
-                    computed_in_run = not run.keys().isdisjoint(self._sources(name))
-                    first = (
-                        len(steps) - 1 if computed_in_run or not run else next(iter(run.values()))
-                    )
-                    step = steps[first]
-                    assert isinstance(step, KernelStep)
-                    steps[first] = replace(step, checks=(*step.checks, check))
-                run |= dict.fromkeys(node.outputs, len(steps) - 1)
+                checks = []
+                for name, check in self._checks(node).items():
+                    if (known := (self._origin(name), check.extents)) not in checked:
+                        checked.add(known)
+                        checks.append((check, self._sources(name)))
+                kernel = self._kernel(node, self.settled.options[node])
+                steps.add_kernel(kernel, node.writes[0], checks)
             elif node.kind == "control":
-                steps += self._control(node)
-                run = {}
+                steps.add(*self._control(node))
             elif node.kind == "host":
-                steps.append(self._host(node))
-                run = {}
-            ends[node] = len(steps) - 1
-        done = tuple(steps)
+                steps.add(self._host(node))
+            ends[node] = len(steps.steps) - 1
+        done = tuple(steps.steps)
         inputs = tuple(self._ref(info) for info in graph.inputs)
         outputs = tuple(self._ref(info) for info in graph.outputs)
         return Recipe(
-            graph.name, target, threads, inputs, outputs, done, tuple(self.code_list),
-            self.constants.joined(), self.placement.nbytes, graph.opsets, self._report(done),
+            graph.name, target, threads, inputs, outputs, done,
+            tuple(self.store.codes), self.store.constants.joined(), self.placement.nbytes,
+            graph.opsets, self._report(done),
             private=self.placement.private,
-            lent=tuple(self.constants.lent),
+            lent=tuple(self.store.constants.lent),
             updates=tuple(Update(name, result) for name, result in graph.updates.items()),
             tensors=held_tensors(graph, self.settled.layouts, ends, self._ref),
         )  # fmt: skip
@@ -277,57 +258,15 @@ class _Assembler:
         workload, config = option.workload, option.config
         assert workload is not None and config is not None
         compiled = self.kernels[workload, config]
-        operands = dict(
-            zip((o.name for o in template_of(workload.operator).operands(workload)), node.inputs,
-                strict=True)
-        )  # fmt: skip
-        layouts = dict(zip(operands, option.operands, strict=True))
-        prepared = self._packed(node, compiled, operands) or self._prepared(
-            workload, compiled, operands
+        nbytes = (compiled.nbytes[parameter] for parameter in compiled.parameters)
+        places = tuple(
+            self._arena(argument, size) if isinstance(argument, str) else argument
+            for argument, size in zip(self.arguments(node, option, compiled), nbytes, strict=True)
         )
-        places = []
-        for parameter in compiled.parameters:
-            if parameter == compiled.output:
-                places.append(self._arena(node.outputs[0], compiled.nbytes[parameter]))
-            elif parameter in prepared:
-                key = (f"{node.outputs[0]}\0{parameter}", "prepared")
-                places.append(self.constants.add(key, prepared[parameter], self))
-            elif parameter in compiled.unread:
-                places.append(NOWHERE)
-            elif operands[parameter] in self.graph.constants:
-                name, layout = operands[parameter], layouts[parameter]
-                array = _logical(self.graph.constants[name], layout, _shape(workload, parameter))
-                places.append(self.constants.add((name, layout), pack(layout, array), self))
-            else:
-                places.append(self._arena(operands[parameter], compiled.nbytes[parameter]))
         return KernelStep(
-            node.name, workload.key, config.key, option.origin, self._code(compiled.code),
-            tuple(places), threads=option.threads, sources=node.sources,
+            node.name, workload.key, config.key, option.origin, self.store.code(compiled.code),
+            places, threads=option.threads, sources=node.sources,
         )  # fmt: skip
-
-    def _packed(
-        self, node: Node, compiled: Compiled, operands: Mapping[str, str]
-    ) -> Mapping[str, NDArray[Any]]:
-        """The prepared buffers, where all of them are constants of the graph; else none."""
-        own = {*compiled.parameters} - operands.keys() - {compiled.output}
-        known = {buffer: self.settled.packed.get((node.outputs[0], buffer), "") for buffer in own}
-        packed = {b: self.graph.constants[name] for b, name in known.items() if name}
-        whole = len(packed) == len(own)
-        return (
-            packed
-            if whole and all(a.nbytes == compiled.nbytes[b] for b, a in packed.items())
-            else {}
-        )
-
-    def _prepared(
-        self, workload: Workload, compiled: Compiled, operands: Mapping[str, str]
-    ) -> Mapping[str, NDArray[Any]]:
-        known = {
-            operand: self.graph.constants[name].reshape(_shape(workload, operand))
-            for operand, name in operands.items()
-            if workload.is_constant(operand)
-        }
-        return compiled.prepare(known)
 
     def _arena(self, name: str, nbytes: int) -> Place:
         layout = self.settled.layouts.get(name, PLAIN)
@@ -337,31 +276,16 @@ class _Assembler:
             raise VerificationError(f"'{name}' has {size} bytes; its kernel expects {nbytes}")
         return self.where(name)
 
-    def _code(self, code: CodeObject) -> int:
-        if code not in self.codes:
-            self.codes[code] = len(self.code_list)
-            self.code_list.append(code)
-        return self.codes[code]
-
     def _host(self, node: Node) -> HostStep:
-        proto = node_proto(node, dict(self.graph.opsets)).SerializeToString()
-        names = dict.fromkeys(node.reads)
-        operator = node.operator
-        if operator == REFERENCE:
-            operator = str(node.attribute("workload")).split()[0]
-        return HostStep(
-            f"{operator} '{node.name or node.writes[0]}'",
-            operator,
-            proto,
-            tuple(self._ref(self.graph.info(name)) for name in names),
-            tuple(self._ref(self.graph.info(name)) for name in node.writes),
-            node.sources,
+        reads, writes = (
+            tuple(self._ref(self.graph.info(name)) for name in names)
+            for names in (dict.fromkeys(node.reads), node.writes)
         )
+        return HostStep(*host_words(node, self.graph), reads, writes, node.sources)
 
     def _ref(self, info: TensorInfo) -> TensorRef:
         if info.name in self.graph.constants:
-            array = self.graph.constants[info.name]
-            place = self.constants.add((info.name, PLAIN), array, self)
+            place = self.constant(info.name)
         elif info.name in self.placement.offsets or info.name in self.placement.elsewhere:
             place = self.where(info.name)
         else:
@@ -374,30 +298,6 @@ class _Assembler:
         return TensorRef(TensorInfo(info.name, outside, info.shape), place, inside)
 
     def _report(self, steps: tuple[Step, ...]) -> Report:
-        kernels = list(kernels_of(steps))
-        hosts = [step.name for step in steps if isinstance(step, HostStep)]
-        conversions = sum(map(_is_conversion, kernels))
-        return Report.of(
-            (step.origin for step in kernels if not _is_conversion(step)),
-            host=len(hosts), host_nodes=tuple(hosts), conversions=conversions,
-            peak_bytes=self.placement.nbytes, constant_bytes=self.constants.size,
-            estimated_s=self.settled.seconds, precision=precision_of(self.graph),
-        )  # fmt: skip
-
-
-def _is_conversion(step: KernelStep) -> bool:
-    return step.workload.split()[0] == TRANSFORM
-
-
-def _logical(array: NDArray[Any], layout: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A constant in the shape that its layout speaks of: an image's four axes, whatever the shape
-    its kernel knows it in (that of an elementwise one is of what is stored)."""
-    if layout == PLAIN:
-        return array.reshape(shape)
-    return array.reshape((1,) * (4 - array.ndim) + array.shape)
-
-
-def _shape(workload: Workload, operand: str) -> tuple[int, ...]:
-    """Logical shape of an operand in its template."""
-    operands = template_of(workload.operator).operands(workload)
-    return next(o.shape for o in operands if o.name == operand)
+        hosts = [step for step in steps if isinstance(step, HostStep)]
+        nbytes, precision = self.placement.nbytes, precision_of(self.graph)
+        return self.report(kernels_of(steps), hosts, peak_bytes=nbytes, precision=precision)

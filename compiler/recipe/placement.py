@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.recipe.layouts import PLAIN, normal
 from tilesmith.compiler.recipe.memory import (
     Arena,
     Arrange,
@@ -23,6 +24,7 @@ from tilesmith.compiler.recipe.memory import (
     peak_alive,
     plan_arena,
 )
+from tilesmith.compiler.recipe.program import HeldTensor, TensorRef
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.support.errors import VerificationError
 
@@ -200,3 +202,40 @@ def _intervals(
         touch(name, len(touched))
     spans = {root: groups.span(root) for root in first}
     return [Interval(r, spans[r][1] - spans[r][0], first[r], last[r]) for r in first]
+
+
+def held_tensors(
+    graph: Graph,
+    layouts: Mapping[str, str],
+    ends: Mapping[Node, int],
+    ref: Callable[[TensorInfo], TensorRef],
+) -> tuple[HeldTensor, ...]:
+    """Every tensor of a graph but constants, in topological order, for those who look into a run.
+
+    Tensors are found by their names, which passes keep: a tensor that a pass leaves under its name
+    has the model's values (in another layout or element type perhaps), and one with other values
+    gets another name. After its step, and before any later one, a tensor's bytes are its own;
+    afterwards they may be another's.
+
+    Args:
+        layouts: of tensors that are not plain.
+        ends: number of each node's last step; of views and joins any.
+        ref: a tensor's place.
+    """
+    ready = {info.name: -1 for info in graph.inputs}
+    for node in graph.nodes:
+        if any(name in graph.constants for name in node.inputs) and node.kind in ("view", "join"):
+            continue
+        if node.kind in ("view", "join"):
+            end = max(ready.get(name, -1) for name in node.inputs)
+        else:
+            end = ends[node]
+        ready |= dict.fromkeys(node.writes, end)
+    tensors = []
+    for name, step in ready.items():
+        info = graph.info(name)
+        place = ref(info).place
+        if place.region == "value" or info.known:
+            layout = normal(layouts.get(name, PLAIN))
+            tensors.append(HeldTensor(name, info.dtype, info.shape, place, layout, step))
+    return tuple(tensors)

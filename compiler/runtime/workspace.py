@@ -37,8 +37,7 @@ from tilesmith.compiler.recipe.program import (
     Step,
     TensorRef,
 )
-from tilesmith.compiler.runtime.callers_memory import CallersMemory
-from tilesmith.compiler.runtime.updated_inputs import UpdatedInputs
+from tilesmith.compiler.runtime.callers_memory import CallersMemory, UpdatedInputs
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import shape_text

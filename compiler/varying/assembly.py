@@ -7,24 +7,18 @@ without code for varying sizes are computed by their reference, on the host.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tilesmith.codegen.host.memory import aligned_bytes
+from tilesmith.compiler.assembly.nodes import NodeAssembler, Store, host_words
 from tilesmith.compiler.backends.backend import Compiled
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.graph.indices import index_fault
-from tilesmith.compiler.host.nodes import REFERENCE, node_proto
 from tilesmith.compiler.onnx.inference.inference import dtype_of
-from tilesmith.compiler.recipe.layouts import PLAIN, pack, physical_bytes
-from tilesmith.compiler.recipe.memory import ALIGNMENT
+from tilesmith.compiler.recipe.layouts import PLAIN, physical_bytes
 from tilesmith.compiler.recipe.placement import device_tensors
-from tilesmith.compiler.recipe.program import NOWHERE, CodeObject, Place, Report
 from tilesmith.compiler.recipe.variants import (
     SIZES,
     AliasPart,
@@ -36,8 +30,7 @@ from tilesmith.compiler.recipe.variants import (
     VaryingCheck,
     VaryingInfo,
 )
-from tilesmith.compiler.settling.options import Option
-from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.compiler.settling.settlement import Settled
 from tilesmith.compiler.varying.forms import Form
 from tilesmith.compiler.varying.sizes.fitting import Fitter
 from tilesmith.compiler.varying.sizes.regions import Region
@@ -46,46 +39,9 @@ from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import Expr, const
 from tilesmith.search_space.support.errors import ModelError, VerificationError
 from tilesmith.search_space.workloads.template import template_of
-from tilesmith.search_space.workloads.workload import Workload
 
 Kernels = Mapping[str, "Compiled | None"]
 """Code of each kernel by its output; None where there is none for varying sizes."""
-
-
-@dataclass
-class VariantStore:
-    """What all variants share: constants one after the other, code objects; equal ones once."""
-
-    chunks: list[NDArray[np.uint8]] = field(default_factory=list)
-    size: int = 0
-    known: dict[bytes, Place] = field(default_factory=dict)
-    codes: dict[CodeObject, int] = field(default_factory=dict)
-    objects: list[CodeObject] = field(default_factory=list)
-
-    def add(self, array: NDArray[Any]) -> Place:
-        """The place of an array's bytes."""
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        key = hashlib.sha256(flat.data).digest()
-        if key not in self.known:
-            self.known[key] = Place("constant", self.size)
-            padding = -flat.size % ALIGNMENT
-            self.chunks += [flat, np.zeros(padding, dtype=np.uint8)]
-            self.size += flat.size + padding
-        return self.known[key]
-
-    def code(self, code: CodeObject) -> int:
-        """The number of a code object."""
-        if code not in self.codes:
-            self.codes[code] = len(self.objects)
-            self.objects.append(code)
-        return self.codes[code]
-
-    def joined(self) -> NDArray[np.uint8]:
-        """All constants, on a cache line."""
-        memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
-        if self.chunks:
-            np.concatenate(self.chunks, out=memory)
-        return memory
 
 
 @dataclass(frozen=True)
@@ -104,21 +60,19 @@ class Lowered:
 
 
 def assembled(
-    region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: VariantStore
+    region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: Store
 ) -> Variant:
     """Put everything together; `NotAlikeError` where sizes in memory are no formulas."""
     return _Assembler(region, form, lowered, kernels, store).variant()
 
 
-class _Assembler:
+class _Assembler(NodeAssembler):
     def __init__(
-        self, region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: VariantStore
+        self, region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: Store
     ) -> None:
-        self.region, self.form, self.kernels, self.store = region, form, kernels, store
-        self.lowered = lowered
+        super().__init__(lowered.settled[0], store)
+        self.region, self.form, self.kernels, self.lowered = region, form, kernels, lowered
         self.varying = lowered.graph
-        self.graph: Graph = lowered.graph.first
-        self.options = lowered.settled[0].options
         self.device = device_tensors(self.graph)
         self.tensors: dict[str, VariantTensor] = {}
 
@@ -132,10 +86,12 @@ class _Assembler:
             self._tensor(name)
         for part in parts:
             self._name(part)
+        kernels = [part for part in parts if isinstance(part, KernelPart)]
+        hosts = [part for part in parts if isinstance(part, HostPart)]
         return Variant(
             self.region, tuple(self.tensors.values()), tuple(mine), outputs,
             tuple(self.form.vectors.values()), tuple(self._known(prologue)), prologue,
-            self.form.given, parts, self._report(parts),
+            self.form.given, parts, self.report(kernels, hosts, peak_bytes=0),
         )  # fmt: skip
 
     # -- tensors ------------------------------------------------------------------------------
@@ -156,8 +112,7 @@ class _Assembler:
         shape = self.varying.shapes[name]
         info = VaryingInfo(name, inside.dtype, shape)
         if name in self.graph.constants and name not in self.device:
-            place = self.store.add(self.graph.constants[name])
-            self.tensors[name] = VariantTensor(info, const(0), constant=place)
+            self.tensors[name] = VariantTensor(info, const(0), constant=self.constant(name))
             return
         device = name in self.device
         self.tensors[name] = VariantTensor(info, self._nbytes(name), device=device)
@@ -170,7 +125,8 @@ class _Assembler:
             if value is not None and name not in self.form.vectors and name not in snapshot.sized:
                 shape = tuple(const(extent) for extent in value.shape)
                 info = VaryingInfo(name, dtype_of(value), shape)
-                yield VariantTensor(info, const(0), constant=self.store.add(value))
+                place = self.store.constants.add((name, PLAIN), value, self.form)
+                yield VariantTensor(info, const(0), constant=place)
 
     def _nbytes(self, name: str) -> Expr:
         """In memory, in the layout that kernels use."""
@@ -209,48 +165,24 @@ class _Assembler:
         return self._kernel(node, code)
 
     def _host(self, node: Node, graph: Graph) -> HostPart:
-        proto = node_proto(node, dict(graph.opsets)).SerializeToString()
         formulas: Mapping[str, Any] = {}
         if graph is self.graph:
             formulas = self.varying.attributes[node.writes[0]]
-        operator = node.operator
-        if operator == REFERENCE:
-            operator = str(node.attribute("workload")).split()[0]
         return HostPart(
-            f"{operator} '{node.name or node.writes[0]}'", operator, proto,
-            tuple(formulas.items()), tuple(dict.fromkeys(node.reads)), node.writes,
-            node.sources,
+            *host_words(node, graph), tuple(formulas.items()), tuple(dict.fromkeys(node.reads)),
+            node.writes, node.sources,
         )  # fmt: skip
 
     def _kernel(self, node: Node, compiled: Compiled) -> KernelPart:
-        option = self.options[node]
-        workload, config = option.workload, option.config
-        assert workload is not None and config is not None
-        operands = template_of(workload.operator).operands(workload)
-        names = dict(zip((o.name for o in operands), node.inputs, strict=True))
-        layouts = dict(zip(names, option.operands, strict=True))
-        prepared = self._prepared(workload, compiled, names)
-        arguments: list[str | Place] = []
-        for parameter in compiled.parameters:
-            if parameter == compiled.output:
-                arguments.append(node.writes[0])
-            elif parameter in prepared:
-                arguments.append(self.store.add(prepared[parameter]))
-            elif parameter in compiled.unread:
-                arguments.append(NOWHERE)
-            elif names[parameter] in self.graph.constants:
-                shape = next(o.shape for o in operands if o.name == parameter)
-                array = self.graph.constants[names[parameter]].reshape(shape)
-                arguments.append(self.store.add(pack(layouts[parameter], array)))
-            else:
-                arguments.append(names[parameter])
+        option = self.settled.options[node]
+        assert option.config is not None
         self._check_bytes(node)
-        arguments.append(SIZES)
+        arguments = (*self.arguments(node, option, compiled), SIZES)
         return KernelPart(
-            node.name, self.varying.workloads[node.writes[0]], config.key, option.origin,
-            self.store.code(compiled.code), tuple(arguments),
+            node.name, self.varying.workloads[node.writes[0]], option.config.key, option.origin,
+            self.store.code(compiled.code), arguments,
             tuple(n for n in node.reads if n not in self.graph.constants), node.writes[0],
-            tuple(self._checks(node, names)), node.sources,
+            tuple(self._checks(node)), node.sources,
         )  # fmt: skip
 
     def _check_bytes(self, node: Node) -> None:
@@ -258,26 +190,24 @@ class _Assembler:
         position = {n.writes[0]: i for i, n in enumerate(self.graph.nodes)}[node.writes[0]]
         for settled in self.lowered.settled:
             here = settled.graph.nodes[position]
-            option: Option = settled.options[here]
             assert here.workload is not None
             template = template_of(here.workload.operator)
             operands = (*template.operands(here.workload), template.output(here.workload))
-            layouts = (*option.operands, option.output)
-            for operand, name, layout in zip(
-                operands, (*here.inputs, here.writes[0]), layouts, strict=True
-            ):
+            for operand, name in zip(operands, (*here.inputs, here.writes[0]), strict=True):
                 info = settled.graph.info(name)
-                wanted = int(np.prod(operand.shape, dtype=np.int64)) * size_of(operand.dtype)
+                wanted = math.prod(operand.shape) * size_of(operand.dtype)
                 if info.elements * size_of(info.dtype) != wanted:
                     raise VerificationError(
                         f"'{name}' has {info.nbytes} bytes; its kernel expects {wanted}"
                     )
-                del layout
 
-    def _checks(self, node: Node, names: Mapping[str, str]) -> Iterable[VaryingCheck]:
+    def _checks(self, node: Node) -> Iterable[VaryingCheck]:
         """Indices that have to be in range before the kernel runs."""
         assert node.workload is not None
         template = template_of(node.workload.operator)
+        names = dict(
+            zip((o.name for o in template.operands(node.workload)), node.inputs, strict=True)
+        )
         near = [e for name in node.reads for e in self.varying.shapes[name] or ()]
         seen = []
         for settled in self.lowered.settled:
@@ -302,29 +232,3 @@ class _Assembler:
                     continue  # in range at one size, in range at all
                 self._tensor(name)
             yield VaryingCheck(where, name, kept)
-
-    def _prepared(
-        self, workload: Workload, compiled: Compiled, names: Mapping[str, str]
-    ) -> Mapping[str, NDArray[Any]]:
-        shapes = {o.name: o.shape for o in template_of(workload.operator).operands(workload)}
-        known = {
-            operand: self.graph.constants[name].reshape(shapes[operand])
-            for operand, name in names.items()
-            if workload.is_constant(operand)
-        }
-        return compiled.prepare(known)
-
-    def _report(self, parts: Sequence[Part]) -> Report:
-        kernels = [part for part in parts if isinstance(part, KernelPart)]
-        own = [part for part in kernels if part.workload.split()[0] != TRANSFORM]
-        hosts = tuple(part.name for part in parts if isinstance(part, HostPart))
-        settled = self.lowered.settled[0]
-        return Report.of(
-            (part.origin for part in own),
-            host=len(hosts),
-            host_nodes=hosts,
-            conversions=len(kernels) - len(own),
-            peak_bytes=0,
-            constant_bytes=self.store.size,
-            estimated_s=settled.seconds,
-        )

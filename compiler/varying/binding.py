@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tilesmith.codegen.host.memory import aligned_bytes
+from tilesmith.compiler.assembly.nodes import CheckedSteps
 from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.host.nodes import HostFunction
@@ -242,40 +243,29 @@ class _Binder:
 
     # -- steps --------------------------------------------------------------------------------
     def _steps(self, held: NDArray[np.uint8]) -> Iterable[Step]:
-        """All steps; checks stand as early as can be, for kernels that no check parts are one
-        native call."""
-        steps: list[Step] = []
-        run: dict[str, int] = {}
-        """What the kernels since the last host step write, and which step does."""
+        steps = CheckedSteps()
         sources: dict[str, set[str]] = {}
         for part in self.variant.parts:
             if isinstance(part, AliasPart):
                 for one, other, _ in part.ties:
                     both = {one, other} | sources.get(one, set()) | sources.get(other, set())
                     sources[one] = sources[other] = both
-                continue
-            steps.append(self._step(part))
-            if isinstance(part, HostPart):
-                run = {}
-                continue
-            for check in self._checks(part, held):
-                name = check.indices.info.name
-                computed_in_run = not run.keys().isdisjoint(sources.get(name, {name}))
-                first = len(steps) - 1 if computed_in_run or not run else next(iter(run.values()))
-                step = steps[first]
-                assert isinstance(step, KernelStep)
-                steps[first] = replace(step, checks=(*step.checks, check))
-            run[part.writes] = len(steps) - 1
-        return steps
+            elif isinstance(part, HostPart):
+                steps.add(self._host_step(part))
+            else:
+                checks = (
+                    (check, sources.get(check.indices.info.name, {check.indices.info.name}))
+                    for check in self._checks(part, held)
+                )
+                steps.add_kernel(self._kernel_step(part), part.writes, checks)
+        return steps.steps
 
-    def _step(self, part: KernelPart | HostPart) -> Step:
-        if isinstance(part, HostPart):
-            return HostStep(
-                part.name, part.operator, self._proto(part),
-                tuple(self._ref(name) for name in part.reads),
-                tuple(self._ref(name) for name in part.writes),
-                part.sources,
-            )  # fmt: skip
+    def _host_step(self, part: HostPart) -> HostStep:
+        reads, writes = (tuple(map(self._ref, names)) for names in (part.reads, part.writes))
+        proto = self._proto(part)
+        return HostStep(part.name, part.operator, proto, reads, writes, part.sources)
+
+    def _kernel_step(self, part: KernelPart) -> KernelStep:
         places = tuple(
             self._place(argument) if isinstance(argument, str) else argument
             for argument in part.arguments

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilesmith.compiler.assembly.nodes import Store
+from tilesmith.compiler.assembly.weights import Constants
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.driver.build import scheduled
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.files.file import ModelFile
 from tilesmith.compiler.recipe.variants import Variant, VaryingInfo, VaryingRecipe
-from tilesmith.compiler.varying.assembly import VariantStore, assembled
+from tilesmith.compiler.varying.assembly import assembled
 from tilesmith.compiler.varying.binding import arena_bytes
 from tilesmith.compiler.varying.forms import Form, form_at
 from tilesmith.compiler.varying.kernels import Schedules, settled_kernels
@@ -71,7 +73,7 @@ def typical(file: ModelFile, declared: Declared, schedules: Schedules) -> list[t
 class _Builder:
     def __init__(self, file: ModelFile, declared: Declared, schedules: Schedules) -> None:
         self.file, self.declared, self.schedules = file, declared, schedules
-        self.store = VariantStore()
+        self.store = Store(Constants(lends=False))
         self.graphs: dict[int, list[Graph]] = {}
         """What passes made of each form, by its identity."""
 
@@ -82,7 +84,7 @@ class _Builder:
             self.first.name, schedules.target, schedules.options.threads, self.declared.sizes,
             self._infos(variants[-1], variants[-1].inputs),
             self._infos(variants[-1], variants[-1].outputs), tuple(variants),
-            tuple(self.store.objects), self.store.joined(), self.first.opsets,
+            tuple(self.store.codes), self.store.constants.joined(), self.first.opsets,
             schedules.options.source,
         )  # fmt: skip
         return replace(recipe, variants=tuple(_reported(recipe, v) for v in variants))

@@ -22,9 +22,8 @@ from tilesmith.compiler.onnx.files.file import ModelFile
 from tilesmith.compiler.recipe.variants import Vector
 from tilesmith.compiler.varying.sizes.declared import Declared
 from tilesmith.compiler.varying.sizes.fitting import STEPS, Fitter, Point
-from tilesmith.compiler.varying.sizes.opening import opened
 from tilesmith.compiler.varying.sizes.regions import Region, neighbours
-from tilesmith.compiler.varying.sizes.snapshot import Snapshot, taken, varying
+from tilesmith.compiler.varying.sizes.snapshot import Snapshot, opened, taken, varying
 from tilesmith.compiler.varying.sizes.unify import NotAlikeError, VaryingGraph, unified
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError, ModelError

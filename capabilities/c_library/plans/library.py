@@ -24,7 +24,7 @@ from tilesmith.capabilities.c_library.packaging.files import write_files
 from tilesmith.capabilities.c_library.packaging.names import check_prefix, prefix_of
 from tilesmith.capabilities.c_library.plans.library_parts import kernel_of, refuse_hosts
 from tilesmith.capabilities.c_library.plans.varying_library import plan_of_varying
-from tilesmith.compiler.backends.cpu.calls.call_tables import calls_of
+from tilesmith.compiler.backends.cpu.linking import calls_of
 from tilesmith.compiler.backends.shipping import Library, LibraryRequest, Shippable
 from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
 from tilesmith.compiler.recipe.areas import starts_of

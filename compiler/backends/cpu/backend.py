@@ -34,7 +34,7 @@ from tilesmith.codegen.native.stored_code import decoded, encoded
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.codegen.programs.varying import lowered_varying
 from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
-from tilesmith.compiler.backends.cpu.calls.linking import linked
+from tilesmith.compiler.backends.cpu.linking import linked
 from tilesmith.compiler.backends.integer_kernels import integer_products
 from tilesmith.compiler.backends.recorded import Records
 from tilesmith.compiler.backends.timed import TimedSteps
@@ -204,7 +204,7 @@ class CpuBackend(Backend):
     def link_timed(
         self, recipe: Recipe, steps: Sequence[DeviceStep], memory: RunMemory
     ) -> TimedSteps | None:
-        from tilesmith.compiler.backends.cpu.calls.timed import CpuTimedSteps
+        from tilesmith.compiler.backends.cpu.timed import CpuTimedSteps
 
         return CpuTimedSteps(recipe, steps, memory)
 

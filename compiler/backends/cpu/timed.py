@@ -8,7 +8,7 @@ import numpy as np
 
 from tilesmith.codegen.native.programs import walking
 from tilesmith.codegen.native.programs.timing import Clock, TimedProgram
-from tilesmith.compiler.backends.cpu.calls.linking import linked
+from tilesmith.compiler.backends.cpu.linking import linked
 from tilesmith.compiler.backends.timed import AROUND, BEGUN, PASSED, STARTED, Notes, numbered
 from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import BranchStep, DeviceStep, LoopStep, Recipe

@@ -1,1 +1,0 @@
-"""A recipe's steps as the call tables of a native program."""
