@@ -13,7 +13,7 @@ from tilesmith.compiler.assembly.control import control_steps, scratch_bytes
 from tilesmith.compiler.assembly.nodes import (
     CheckedSteps,
     NodeAssembler,
-    Store,
+    RecipeStore,
     host_words,
 )
 from tilesmith.compiler.assembly.weights import Constants
@@ -64,7 +64,7 @@ def assemble(
         arrange: places what lies in arenas.
     """
     backend = backend_of(target)
-    store = Store(Constants(backend.lends_weights))
+    store = RecipeStore(Constants(backend.lends_weights))
     updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
     placing = arrange if backend.reuses_memory else side_by_side
     assembler = _Assembler(settled, kernels, placing, store, updated=updated)
@@ -88,7 +88,7 @@ class _Assembler(NodeAssembler):
         settled: Settled,
         kernels: Kernels,
         arrange: Arrange,
-        store: Store,
+        store: RecipeStore,
         around: _Assembler | None = None,
         body: Body | None = None,
         updated: Mapping[str, tuple[str, str]] | None = None,

@@ -35,7 +35,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass
-class Store:
+class RecipeStore:
     """What all that is assembled for one recipe shares: constants and code objects, equal ones
     once."""
 
@@ -50,7 +50,7 @@ class Store:
 class NodeAssembler:
     """The nodes of a settled graph, one by one."""
 
-    def __init__(self, settled: Settled, store: Store) -> None:
+    def __init__(self, settled: Settled, store: RecipeStore) -> None:
         self.settled, self.store = settled, store
         self.graph: Graph = settled.graph
 

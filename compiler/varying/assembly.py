@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.compiler.assembly.nodes import NodeAssembler, Store, host_words
+from tilesmith.compiler.assembly.nodes import NodeAssembler, RecipeStore, host_words
 from tilesmith.compiler.backends.backend import Compiled
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.graph.indices import index_fault
@@ -60,7 +60,7 @@ class Lowered:
 
 
 def assembled(
-    region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: Store
+    region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: RecipeStore
 ) -> Variant:
     """Put everything together; `NotAlikeError` where sizes in memory are no formulas."""
     return _Assembler(region, form, lowered, kernels, store).variant()
@@ -68,7 +68,7 @@ def assembled(
 
 class _Assembler(NodeAssembler):
     def __init__(
-        self, region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: Store
+        self, region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: RecipeStore
     ) -> None:
         super().__init__(lowered.settled[0], store)
         self.region, self.form, self.kernels, self.lowered = region, form, kernels, lowered

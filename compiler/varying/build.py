@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.compiler.assembly.nodes import Store
+from tilesmith.compiler.assembly.nodes import RecipeStore
 from tilesmith.compiler.assembly.weights import Constants
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.driver.build import scheduled
@@ -73,7 +73,7 @@ def typical(file: ModelFile, declared: Declared, schedules: Schedules) -> list[t
 class _Builder:
     def __init__(self, file: ModelFile, declared: Declared, schedules: Schedules) -> None:
         self.file, self.declared, self.schedules = file, declared, schedules
-        self.store = Store(Constants(lends=False))
+        self.store = RecipeStore(Constants(lends=False))
         self.graphs: dict[int, list[Graph]] = {}
         """What passes made of each form, by its identity."""
 
