@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
+
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.results.judging import judges
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
@@ -25,6 +28,9 @@ from tilesmith.search_space.support.errors import CodegenError, ScheduleError, V
 from tilesmith.search_space.workloads.scheduler import scheduler_of
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
+
+CLEARLY_FASTER = 0.9
+"""Share of the default's seconds below which another algorithm is used untuned."""
 
 MOST_TRIED = 8
 """Configurations that are tried beside one that no code comes of."""
@@ -45,10 +51,22 @@ def space_of(workload: Workload, target: Target) -> SearchSpace:
 def default_of(workload: Workload, target: Target) -> Config:
     """The configuration of a workload that is used on a target without tuning.
 
+    It is the scheduler's default, or that of another algorithm where the family's simulator
+    estimates that it is clearly faster. What was measured of one machine has no say in it, so that
+    all machines of a kind agree.
+
     Raises:
         ConfigError: not even the smallest tiles fit; the message names the limit.
     """
-    return scheduler_of(workload, target).default(workload, target)
+    scheduler = scheduler_of(workload, target)
+    default = scheduler.default(workload, target)
+    others = scheduler.alternatives(workload, target)
+    judge = judges.find(target.family) if others else None
+    if judge is None:
+        return default
+    usual, *seconds = judge(workload, target.uncalibrated, (default, *others)).tolist()
+    fastest = min(zip(seconds, others, strict=True), key=lambda pair: (np.isnan(pair[0]), pair[0]))
+    return fastest[1] if fastest[0] < CLEARLY_FASTER * usual else default
 
 
 @lru_cache(maxsize=1024)

@@ -177,6 +177,12 @@ class Target:
         text = json.dumps([self.family, fixed], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
+    @cached_property
+    def uncalibrated(self) -> Target:
+        """The target without what was measured of it: the same for every machine of its kind."""
+        facts = {name: fact for name, fact in self.facts if not fact.calibratable}
+        return Target.of(self.name, self.family, facts, self.doc)
+
     def to_json(self) -> str:
         """Every fact, for the database and for artifacts."""
         facts = {

@@ -9,7 +9,7 @@ neither is ever concluded from an error, so that a fact misspelt in a scheduler 
 Contract:
 - `schedule` may look at structural knobs only; tile knobs reach it as symbols (`expression.var` of
   the knob's name), so that one lowering serves every tile size.
-- `default` is legal in `space`, needs no tuning and is sensible, not a straw man.
+- `default` and `alternatives` are legal in `space`, need no tuning and are sensible, no straw men.
 - A scheduler has no state: equal arguments, equal answers.
 """
 
@@ -89,6 +89,11 @@ class Scheduler(ABC):
         Raises:
             ConfigError: the space is empty; the message names the limit that is broken.
         """
+
+    def alternatives(self, workload: Workload, target: Target) -> tuple[Config, ...]:
+        """Configurations of other algorithms; one of them is used without tuning where the target's
+        simulator estimates that it clearly beats `default` (`codegen.programs.structures`)."""
+        return ()
 
     def inside(self, workload: Workload, target: Target) -> Config:
         """The configuration used without tuning between kernels that keep tensors on chip."""

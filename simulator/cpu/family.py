@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.hardware.matrix_registers import tile_product, tiles_of
 from tilesmith.search_space.hardware.target import FactValue, Target
+from tilesmith.search_space.results.judging import judges
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TargetError
@@ -35,6 +37,7 @@ from tilesmith.simulator.dispatch import (
     Judgement,
     OperatorCost,
     SimulationResult,
+    judge,
     simulators,
 )
 
@@ -221,6 +224,14 @@ def _phase_table(base: Skeleton, cost: ProgramCost, number: int) -> dict[str, An
 
 
 simulators.register("cpu")(CpuSimulator())
+
+
+@judges.register("cpu")
+def estimated_seconds(
+    workload: Workload, target: Target, configs: Sequence[Config]
+) -> NDArray[np.float64]:
+    """What one thread takes, weights cold (`search_space.results.judging`)."""
+    return judge(workload, target, configs).latency
 
 
 __all__ = ["CpuSimulator", "machine_of"]

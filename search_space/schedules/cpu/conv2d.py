@@ -51,6 +51,16 @@ class CpuConv2d(CpuScheduler):
             return conv_tiles.default(Geometry.of(workload).view(), target)
         return _without_tiles(workload, target)
 
+    def alternatives(self, workload: Workload, target: Target) -> tuple[Config, ...]:
+        """Winograd convolutions, whose error is bounded (`conv_winograd`), of single precision and
+        wider: what narrower formats lose in transforms has not been bounded."""
+        g = Geometry.of(workload).view()
+        if not g.winograd or workload.dtype not in ("float32", "float64"):
+            return ()
+        subspaces = {m: conv_winograd.space(g, target, m) for m in conv_winograd.SIZES}
+        configs = {m: conv_winograd.default(g, target, m) for m in conv_winograd.SIZES}
+        return tuple(c for m, c in configs.items() if c in SearchSpace((subspaces[m],)))
+
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
     ) -> Config:
