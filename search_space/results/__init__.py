@@ -1,3 +1,3 @@
 """What judging a schedule gave: the measurement, how the schedule was found, by which versions,
-who judges whole models.
+who judges schedules and whole models.
 """

@@ -168,7 +168,7 @@ def test_where_registers_would_be_empty_vectors_stay() -> None:
     vectors = target_of("avx512", "+avx512vnni")
     assert default_of(fits, vectors).text("algorithm") == "dot"
     floats = Workload.parse("conv2d c=64 oc=64 h=9 w=9 kh=3 kw=3")
-    assert default_of(floats, AMX).text("algorithm") == "channels"
+    assert default_of(floats, AMX).text("algorithm") != conv_tiles.ALGORITHM
 
 
 def test_sizes_that_vary_take_vectors() -> None:
