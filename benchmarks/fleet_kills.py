@@ -71,6 +71,9 @@ class Tally:
     other_trials: int = 0
     damaged: int = 0
     processes_left: int = 0
+    recovery_s: list[float] = field(default_factory=list)
+    """From a kill of a worker, or from the start after a kill of a driver, to a new trial, where
+    that was waited for."""
 
 
 @dataclass
@@ -167,15 +170,19 @@ def kill_workers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
         path = folder / f"workers-{seed}.db"
         process = job.start(path, seed=seed)
         until = time.monotonic() + _LONGEST_S
+        killed = False
         while process.poll() is None and time.monotonic() < until:
             if rng.random() < 2 / 3:
-                wait_for_more(path, len(rows(path)), process)
+                waited = wait_for_more(path, len(rows(path)), process)
+                tally.recovery_s += [waited] if killed and waited is not None else []
             pause(process, float(rng.uniform(0.0, 2.0)))
             found = worker_processes(process.pid)
+            killed = False
             if found and tally.kills < kills and process.poll() is None:
                 victim = found[int(rng.integers(len(found)))]
                 os.kill(victim, signal.SIGKILL)
                 tally.kills += 1
+                killed = True
                 at_work = len(rows(path))
                 tally.kills_at_work += at_work > 0
                 tally.trials_when_killed += at_work
@@ -197,7 +204,8 @@ def kill_drivers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
             if tally.kills == kills:
                 process.wait()
             elif rng.random() < 2 / 3:
-                wait_for_more(path, len(seen), process)
+                waited = wait_for_more(path, len(seen), process)
+                tally.recovery_s += [waited] if seen and waited is not None else []
             pause(process, float(rng.uniform(0.0, _RANDOM_S)))
             if process.poll() is None:
                 process.kill()
@@ -298,10 +306,14 @@ def count_of(path: Path) -> int:
             return 0
 
 
-def wait_for_more(path: Path, trials: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a database has more trials, or the process has ended."""
-    while count_of(path) <= trials and process.poll() is None:
+def wait_for_more(path: Path, trials: int, process: subprocess.Popen[bytes]) -> float | None:
+    """Wait until a database has more trials; the seconds, or None if the process has ended."""
+    since = time.monotonic()
+    while process.poll() is None:
+        if count_of(path) > trials:
+            return round(time.monotonic() - since, 1)
         time.sleep(0.1)
+    return None
 
 
 def pause(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -326,6 +338,12 @@ def reference(job: Job, folder: Path, seed: int) -> list[str]:
     if job.start(path, seed=seed, workers=False).wait(_LONGEST_S):
         raise SystemExit("the job without a fleet failed")
     return rows(path)
+
+
+def spread(seconds: list[float]) -> str:
+    """Their median and the longest."""
+    took = sorted(seconds)
+    return f"{took[len(took) // 2]:.1f} s, most {took[-1]:.1f} s" if took else "-"
 
 
 def main() -> None:
@@ -354,12 +372,13 @@ def main() -> None:
         print(json.dumps({name: asdict(tally) for name, tally in found.items()} | told))
         return
     for kind, recovery in sorted(recoveries.items()):
-        took = sorted(recovery.seconds)
-        middle = f"{took[len(took) // 2]:.1f} s, most {took[-1]:.1f} s" if took else "-"
+        middle = spread(recovery.seconds)
         ended = f" ({recovery.unharmed} at the job's end)" if recovery.unharmed else ""
         print(f"{kind:22} {recovery.kills:3d} kills, longest without a trial {middle}{ended}")
     print(f"{'killed':22} {'workers':>8} {'driver':>8} {'ray':>8}")
-    for name in asdict(Tally()):
+    for kind, tally in found.items():
+        print(f"{kind:22} recovery {spread(tally.recovery_s)}")
+    for name in [name for name in asdict(Tally()) if name != "recovery_s"]:
         values = (getattr(tally, name) for tally in found.values())
         print(f"{name.replace('_', ' '):22} " + " ".join(f"{value:8d}" for value in values))
 
