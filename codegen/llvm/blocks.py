@@ -28,7 +28,7 @@ from tilesmith.codegen.llvm.text.ir import (
 from tilesmith.codegen.llvm.text.types import element_type, is_float, suffix
 from tilesmith.search_space.expressions.dtypes import size_of, widened
 from tilesmith.search_space.expressions.expression import Expr
-from tilesmith.search_space.expressions.scalar import REDUCERS, Call
+from tilesmith.search_space.expressions.scalar import REDUCERS, REDUCTIONS, Call
 from tilesmith.search_space.ir.program import Block
 
 
@@ -177,8 +177,7 @@ class BlockEmitter:
         width = max(lanes_of(old), lanes_of(value))
         if width:
             old, value = self.values.splat(old, width), self.values.splat(value, width)
-        name = {"sum": "add", "max": "maximum", "min": "minimum", "product": "multiply"}[reducer]
-        return self.values.apply(name, [value, old])
+        return self.values.apply(REDUCTIONS[reducer].function, [value, old])
 
     def _horizontal(self, block: Block, lane: Lane, mask: Value | None) -> Value:
         """Reduce over the lanes, then into the element."""
@@ -200,7 +199,7 @@ class BlockEmitter:
             names = {"sum": "add", "product": "mul", "max": f"{sign}max", "min": f"{sign}min"}
             return math.across(names[reducer], value)
         if reducer in ("max", "min"):
-            return math.extreme_across({"max": "maximum", "min": "minimum"}[reducer], value)
+            return math.extreme_across(REDUCTIONS[reducer].function, value)
         start = literal(_element(value), REDUCERS[reducer])
         name = {"sum": "fadd", "product": "fmul"}[reducer]
         return math.across(name, value, start, flags=f"reassoc {FLAGS}")

@@ -9,14 +9,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, select, true
 
-from tilesmith.records.schema.models import (
-    MACHINES,
-    SERIES,
-    TARGETS,
-    TOOLCHAINS,
-    TRIALS,
-    WORKLOADS,
-)
+from tilesmith.records.schema.models import MACHINES, SERIES, TARGETS, TOOLCHAINS, TRIALS, WORKLOADS
 from tilesmith.records.trials.record import TuningRecord
 from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.results.measure import STATUSES, MeasuredBy, MeasureResult

@@ -22,14 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tilesmith.records.schema.models import (
-    MACHINES,
-    SERIES,
-    TARGETS,
-    TOOLCHAINS,
-    TRIALS,
-    WORKLOADS,
-)
+from tilesmith.records.schema.models import MACHINES, SERIES, TARGETS, TOOLCHAINS, TRIALS, WORKLOADS
 from tilesmith.records.trials.incoming import (
     CONFLICTS_KEPT,
     Incoming,

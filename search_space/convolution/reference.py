@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.expressions.dtypes import Array
 
 
-def convolve(g: Geometry, data: NDArray[Any], weight: NDArray[Any], frame: int = 0) -> NDArray[Any]:
+def convolve(g: Geometry, data: Array, weight: Array, frame: int = 0) -> Array:
     """Cross-correlation, one matrix product for each kernel tap and group.
 
     Args:

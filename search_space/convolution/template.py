@@ -12,13 +12,9 @@ An operand, not a parameter: layers that differ in their zero points are one wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from numpy.typing import NDArray
-
 from tilesmith.search_space.convolution.geometry import Geometry, has_pad_value
 from tilesmith.search_space.convolution.reference import convolve
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.operator_parts.integer_products import (
     check_weights,
     sum_dtype,
@@ -81,7 +77,7 @@ class Convolution(Template):
     def flops(self, workload: Workload) -> int:
         return Geometry.of(workload).flops()
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         data, weight = (widened(inputs[name], workload) for name in ("data", "weight"))
         frame = int(inputs["pad_value"][0]) if has_pad_value(workload) else 0
         return convolve(Geometry.of(workload), data, weight, frame)

@@ -6,11 +6,20 @@ records and printed programs show. This module is the only place that knows what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.suggestions import unknown
+
+Array = NDArray[Any]
+
+Arrays = Mapping[str, Array]
+"""Values of operands, by their names."""
 
 _NUMPY: dict[str, np.dtype] = {
     "float32": np.dtype(np.float32),

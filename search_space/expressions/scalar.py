@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from tilesmith.search_space.expressions.expression import Expr, ExprLike
 from tilesmith.search_space.support.errors import ScheduleError
@@ -65,13 +66,31 @@ FLAGS = frozenset(
 CONVERSIONS: Mapping[str, str] = {n: n[3:] for n in FUNCTIONS if n.startswith("to_")}
 """Element types by the functions that convert to them."""
 
-REDUCERS: Mapping[str, float] = {
-    "sum": 0.0,
-    "max": float("-inf"),
-    "min": float("inf"),
-    "product": 1.0,
+
+class Reducer(NamedTuple):
+    """How a reduction combines elements.
+
+    Attributes:
+        function: of two elements, one of `FUNCTIONS`.
+        identity: what an empty reduction gives, and what changes nothing.
+        sign: how a printed program writes it.
+    """
+
+    function: str
+    identity: float
+    sign: str
+
+
+REDUCTIONS: Mapping[str, Reducer] = {
+    "sum": Reducer("add", 0.0, "+="),
+    "max": Reducer("maximum", float("-inf"), "max="),
+    "min": Reducer("minimum", float("inf"), "min="),
+    "product": Reducer("multiply", 1.0, "*="),
 }
-"""Reductions and their identity: what an empty one gives, and what changes nothing."""
+"""All there is to say of a reduction, by its name."""
+
+REDUCERS: Mapping[str, float] = {name: one.identity for name, one in REDUCTIONS.items()}
+"""Their identities."""
 
 Condition = tuple[Expr, ...]
 

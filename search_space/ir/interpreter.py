@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.expressions.dtypes import nearest, to_numpy
 from tilesmith.search_space.expressions.scalar import (
     CONVERSIONS,
+    REDUCTIONS,
     Call,
     Condition,
     Const,
@@ -147,14 +148,6 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "where": lambda flag, a, b: a if flag != 0 else b,
 }
 
-_REDUCERS: Mapping[str | None, Callable[[Any, Any], Any]] = {
-    None: lambda _, value: value,
-    "sum": lambda old, value: old + value,
-    "product": lambda old, value: old * value,
-    "max": _maximum,
-    "min": _minimum,
-}
-
 
 def interpret(program: Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Run a bound program, prologue first.
@@ -250,7 +243,8 @@ class _Machine:
             return
         value = self._value(block.value)
         array, place = self._place(block.write)
-        value = _REDUCERS[block.reducer](array[place].item(), value)
+        if block.reducer is not None:
+            value = _FUNCTIONS[REDUCTIONS[block.reducer].function](array[place].item(), value)
         if isinstance(value, float) and math.isinf(value):
             value = nearest(value, array.dtype)
         array[place] = _wrapped(value, array.dtype) if isinstance(value, int) else value

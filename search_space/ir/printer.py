@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.search_space.expressions.scalar import condition_text
+from tilesmith.search_space.expressions.scalar import REDUCTIONS, condition_text
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -25,7 +25,6 @@ from tilesmith.search_space.ir.program import (
     Statement,
 )
 
-_ASSIGN = {None: "=", "sum": "+=", "max": "max=", "min": "min=", "product": "*="}
 _WORD = {
     "serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll",
     "interleaved": "interleaved",
@@ -72,4 +71,5 @@ def _lines(statement: Statement) -> Iterator[str]:
         case Block():
             guard = f" if {condition_text(statement.guard)}" if statement.guard else ""
             engine = f"  @{statement.engine}" if statement.engine else ""
-            yield f"{statement.write} {_ASSIGN[statement.reducer]} {statement.value}{guard}{engine}"
+            sign = "=" if statement.reducer is None else REDUCTIONS[statement.reducer].sign
+            yield f"{statement.write} {sign} {statement.value}{guard}{engine}"

@@ -82,14 +82,6 @@ def check_broadcast(operator: str, name: str, shape: Sequence[int], full: Sequen
         )
 
 
-def check_extents(operator: str, name: str, shape: Sequence[int]) -> None:
-    """Raise `WorkloadError` for an extent below one."""
-    if any(extent < 1 for extent in shape):
-        raise WorkloadError(
-            f"operator '{operator}': {name}={'x'.join(map(str, shape))} has an extent below 1"
-        )
-
-
 @overload
 def product(extents: Sequence[int]) -> int: ...
 @overload
@@ -100,6 +92,11 @@ def product(extents: Sequence[Any]) -> Any:
     for extent in extents:
         total = total * extent
     return total
+
+
+def around(shape: Sequence[ExprLike], position: int) -> tuple[ExprLike, ExprLike, ExprLike]:
+    """Numbers of elements before an axis, along it, and behind it."""
+    return product(shape[:position]), shape[position], product(shape[position + 1 :])
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.expressions.dtypes import Array, to_numpy
 from tilesmith.search_space.expressions.scalar import (
     COMPOSITES,
     CONVERSIONS,
@@ -53,7 +52,7 @@ _EXACT = 2**53
 """Up to here every whole number is a floating one."""
 
 
-def _converted(kind: np.dtype[Any], value: Any) -> NDArray[Any]:
+def _converted(kind: np.dtype[Any], value: Any) -> Array:
     """Values in another dtype; numbers that do not fit become the nearest, not-a-number 0."""
     array = np.asarray(value)
     if kind.kind not in "iu" or array.dtype.kind != "f":
@@ -255,7 +254,7 @@ def _numbers(composite: Call) -> list[float]:
     return [float(a.value) for a in composite.arguments[1:] if isinstance(a, Const)]
 
 
-def evaluate(formula: Scalar, operands: Sequence[NDArray[Any]]) -> Any:
+def evaluate(formula: Scalar, operands: Sequence[Array]) -> Any:
     """The formula over (broadcast) arrays, in numpy."""
     match formula:
         case Const(value):

@@ -77,6 +77,14 @@ def pointwise(name: str, value: Scalar, *others: Scalar | float) -> Scalar:
     return _POINTWISE[name](value, *others)
 
 
+def tensors_of(template: Template, workload: Workload) -> tuple[Tensor, ...]:
+    """All operands as tensors of their logical shapes, those of the epilogue last."""
+    return tuple(
+        Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
+        for o in template.operands(workload)
+    )
+
+
 def epilogue_tensors(
     template: Template, workload: Workload, full: tuple[ExprLike, ...] | None = None
 ) -> tuple[Tensor, ...]:

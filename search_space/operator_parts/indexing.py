@@ -12,44 +12,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array
 from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr, element
-from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.expressions.scalar import REDUCTIONS, load
+from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.scheduling.compute import Axis, Stage, axis
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.parameter import Parameter
+from tilesmith.search_space.workloads.template import Declared, Parameter
 from tilesmith.search_space.workloads.workload import Workload
 
 INDEX = Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32"))
 
-REDUCTIONS = {"none": None, "add": "sum", "mul": "product", "max": "max", "min": "min"}
+DATA = Declared("x")
+INDICES = Declared("indices", "indices", "index")
+UPDATES = Declared("updates", "indices")
+"""Operands of operators that read or write by index."""
+
+COMBINATIONS = {"none": None, "add": "sum", "mul": "product", "max": "max", "min": "min"}
 """ONNX's words for how updates of one element are combined, and the reducers they are."""
 
 REDUCTION = Parameter(
-    "reduction", "how an update meets what is there", "none", choices=tuple(REDUCTIONS)
+    "reduction", "how an update meets what is there", "none", choices=tuple(COMBINATIONS)
 )
 
 
-def wrapped(indices: NDArray[Any], extent: int) -> NDArray[np.int64]:
+def wrapped(indices: Array, extent: int) -> NDArray[np.int64]:
     """Indices from the end made plain, others clipped to the axis, as kernels have them."""
     plain = indices.astype(np.int64)
     return np.where(plain < 0, plain + extent, plain).clip(0, extent - 1)
 
 
-_COMBINED: dict[str, Any] = {
-    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
-}  # fmt: skip
-
-
-def combine(
-    x: NDArray[Any], places: tuple[Any, ...], updates: NDArray[Any], reduction: str
-) -> NDArray[Any]:
+def combine(x: Array, places: tuple[Any, ...], updates: Array, reduction: str) -> Array:
     """A copy of x with updates written, or combined with what is there, at places, in order."""
     y = x.copy()
-    if reduction == "none":
+    reducer = COMBINATIONS[reduction]
+    if reducer is None:
         y[places] = updates
     else:
-        _COMBINED[reduction].at(y, places, updates)
+        getattr(np, REDUCTIONS[reducer].function).at(y, places, updates)
     return y
 
 
@@ -63,13 +63,7 @@ def copied(tensor: str, written: Stage) -> Stage:
 def check_elements(workload: Workload) -> None:
     """Shapes of data and indices that are used element by element along `axis`."""
     operator, shape, indices = workload.operator, workload.shape("shape"), workload.shape("indices")
-    check_extents(operator, "shape", shape)
-    check_extents(operator, "indices", indices)
     position = workload.integer("axis")
-    if position >= len(shape):
-        raise WorkloadError(
-            f"operator '{operator}': axis={position} is out of range for {len(shape)} axes"
-        )
     longer = any(
         n > m for a, (n, m) in enumerate(zip(indices, shape, strict=False)) if a != position
     )
@@ -102,8 +96,6 @@ def check_rows(workload: Workload, batch: int, lead: int = 0) -> None:
     """Shapes of data and of indices whose last axis names a place in the data's leading axes
     (behind `batch` axes that both have, or `lead` axes that the data alone has)."""
     operator, shape, indices = workload.operator, workload.shape("shape"), workload.shape("indices")
-    check_extents(operator, "shape", shape)
-    check_extents(operator, "indices", indices)
     if not indices or shape[:batch] != indices[:batch] or len(indices) <= batch:
         raise WorkloadError(
             f"operator '{operator}': shape={workload['shape']} and indices={workload['indices']} "

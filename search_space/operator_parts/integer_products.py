@@ -9,12 +9,9 @@ there; wider whole numbers are summed in their own type, floating ones in float3
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.dtypes import is_floating, size_of, to_numpy
+from tilesmith.search_space.expressions.dtypes import Array, is_floating, size_of, to_numpy
 from tilesmith.search_space.expressions.scalar import Scalar, call
 from tilesmith.search_space.scheduling.compute import Axis, Stage
 from tilesmith.search_space.support.errors import WorkloadError
@@ -66,7 +63,7 @@ def product_stage(
     return Stage(name, axes, call("multiply", activation, weight), reduce_axes, "sum", dtype=dtype)
 
 
-def widened(array: NDArray[Any], workload: Workload) -> NDArray[Any]:
+def widened(array: Array, workload: Workload) -> Array:
     """An operand of the reference, in the type of its sums (floating ones as they are)."""
     dtype = sum_dtype(workload)
     if is_floating(dtype) or not np.issubdtype(array.dtype, np.integer):

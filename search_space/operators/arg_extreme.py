@@ -9,15 +9,11 @@ then it is the answer (as in onnxruntime, which keeps the first element until an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.dtypes import is_floating
+from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
@@ -33,9 +29,9 @@ class ArgExtreme(Template):
     operator = "arg_extreme"
     summary = "index of the largest or smallest element along one axis"
     parameters = (
-        Parameter("shape", "of the input, e.g. 4x32000", text=True, varies=True),
+        Parameter.shape("shape", "of the input, e.g. 4x32000"),
         Parameter("kind", "which element", "max", choices=("max", "min")),
-        Parameter("axis", "looked along", 0, minimum=0),
+        Parameter("axis", "looked along", 0, minimum=0, of="shape"),
         Parameter("last", "1 gives the last of equal ones, 0 the first", 0, minimum=0),
         Parameter("keepdims", "1 leaves the axis in the shape, as 1", 1, minimum=0),
     )
@@ -51,21 +47,12 @@ class ArgExtreme(Template):
     varying = ("arg_extreme shape=[b]x[s] axis=1", "arg_extreme shape=[b]x[s]x20 axis=1 last=1")
 
     def check(self, workload: Workload) -> None:
-        shape = workload.shape("shape")
-        check_extents(self.operator, "shape", shape)
-        if workload.integer("axis") >= len(shape):
-            raise WorkloadError(
-                f"operator 'arg_extreme': axis={workload['axis']} is out of range for "
-                f"{len(shape)} axes"
-            )
-        if max(shape) > _MOST:
+        super().check(workload)
+        if max(workload.shape("shape")) > _MOST:
             raise WorkloadError(
                 f"operator 'arg_extreme': shape={workload['shape']} has more than {_MOST} elements "
                 "along an axis"
             )
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
         shape, position = workload.extents("shape"), workload.integer("axis")
@@ -78,7 +65,7 @@ class ArgExtreme(Template):
     def flops(self, workload: Workload) -> int:
         return 2 * product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
         largest, last = workload.text("kind") == "max", workload.integer("last")
         turned = np.flip(x, position) if last else x
@@ -93,8 +80,8 @@ class ArgExtreme(Template):
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages m, p (int32) and y over rows o, elements k (and neighbours t)."""
         shape, position = workload.extents("shape"), workload.integer("axis")
-        before, behind = product(shape[:position]), product(shape[position + 1 :])
-        o, k = axis("o", before), axis("k", shape[position])
+        before, length, behind = around(shape, position)
+        o, k = axis("o", before), axis("k", length)
         rest = () if behind == 1 else (axis("t", behind),)
         row, kind = (o, *rest), workload.text("kind")
         one = tuple(a.var for a in row)
@@ -114,5 +101,5 @@ class ArgExtreme(Template):
             Stage("p", row, place, (k,), "max" if last else "min", dtype="int32"),
             Stage("y", row, call("to_int64", index), dtype="int64"),
         )
-        whole = (before, shape[position], *((behind,) if rest else ()))
+        whole = (before, length, *((behind,) if rest else ()))
         return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), stages)

@@ -16,15 +16,15 @@ them so (1), or only those of such a query (2), where what is not a number in qu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import Load, Scalar, call
 from tilesmith.search_space.operator_parts.attention_masks import MASKS
-from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.operator_parts.fusion import tensors_of
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
@@ -122,7 +122,7 @@ class Attention(Template):
         )
         return 2 * batch * heads * m * n * (k + self.width(workload))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         scores = self.scale(workload) * (inputs["q"] @ inputs["k"].swapaxes(-1, -2))
         kind = workload.text("mask")
         if kind != "none":
@@ -181,11 +181,7 @@ class Attention(Template):
             Stage("o", (b, h, i, e), mixed, (j,), "sum"),
             Stage("y", (b, h, i, e), result),
         )
-        tensors = tuple(
-            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
-            for o in self.inputs(workload)
-        )
-        return ComputeDefinition("attention", tensors, stages)
+        return ComputeDefinition(self.operator, tensors_of(self, workload), stages)
 
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -15,16 +15,13 @@ level 4 of ONNX Runtime's MatMulNBits).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import Expr, as_expr, floordiv, mod
 from tilesmith.search_space.expressions.scalar import Const, Index, Load, Scalar, Select, call, load
-from tilesmith.search_space.operator_parts.fusion import epilogue_stage, epilogue_tensors
-from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.operator_parts.fusion import epilogue_stage, tensors_of
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
@@ -119,7 +116,7 @@ class BlockQuantisedMatmul(Template):
         m, n, k = (workload.integer(name) for name in "mnk")
         return 2 * m * n * k
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         k, bits, block = (workload.integer(name) for name in ("k", "bits", "block"))
         q, scale = inputs["q"], inputs["scale"].astype(np.float32)
         zero = inputs["zero"] if workload.integer("zeros") else np.full(q.shape[:2], 1 << bits - 1)
@@ -155,18 +152,14 @@ class BlockQuantisedMatmul(Template):
             stages = (*parts.quantised(), *parts.whole())
         else:
             stages = (parts.activations(), parts.words(), *parts.floats())
-        tensors = tuple(
-            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
-            for o in self.inputs(workload)
-        )
         return ComputeDefinition(
             self.operator,
-            (*tensors, *epilogue_tensors(self, workload)),
+            tensors_of(self, workload),
             (*stages, *epilogue_stage(self, workload, stages[-1])),
         )
 
 
-def _quantised(blocks: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _quantised(blocks: Array) -> tuple[Array, Array]:
     """Activations in blocks along the last axis: their codes of 8 bits, and the unit of each."""
     top = np.abs(blocks).max(axis=-1, keepdims=True)
     with np.errstate(all="ignore"):

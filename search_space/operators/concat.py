@@ -8,15 +8,12 @@ axes from the concatenated one on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.expression import ZERO, ExprLike, as_expr
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
+from tilesmith.search_space.expressions.expression import ZERO, as_expr
 from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import around
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
@@ -30,9 +27,9 @@ class Concat(Template):
     operator = "concat"
     summary = "operands one behind the other along an axis"
     parameters = (
-        Parameter("shape", "of the output, e.g. 1x128x56x56", text=True, varies=True),
+        Parameter.shape("shape", "of the output, e.g. 1x128x56x56"),
         Parameter("axis", "concatenated along", minimum=0),
-        Parameter("parts", "extent of each operand along it, e.g. 64x64", text=True, varies=True),
+        Parameter.shape("parts", "extent of each operand along it, e.g. 64x64"),
     )
     examples = (
         "concat shape=2x19x3x5 axis=1 parts=7x12",
@@ -47,20 +44,14 @@ class Concat(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, parts = workload.shape("shape"), workload.shape("parts")
-        check_extents(self.operator, "shape", shape)
-        check_extents(self.operator, "parts", parts)
         position = workload.integer("axis")
         if position >= len(shape) or not parts or sum(parts) != shape[position]:
             raise WorkloadError(
                 f"operator 'concat': parts={workload['parts']} do not add up to axis {position} of "
                 f"shape={workload['shape']}"
             )
-
-    def _split(self, workload: Workload) -> tuple[ExprLike, ExprLike, ExprLike]:
-        """Elements before, along and after the axis."""
-        shape, position = workload.extents("shape"), workload.integer("axis")
-        return product(shape[:position]), shape[position], product(shape[position + 1 :])
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         shape, position = workload.extents("shape"), workload.integer("axis")
@@ -69,19 +60,13 @@ class Concat(Template):
             for i, part in enumerate(workload.extents("parts"))
         )
 
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         arrays = [inputs[operand.name] for operand in self.inputs(workload)]
         return np.concatenate(arrays, axis=workload.integer("axis"))
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `y.x0`, `y.x1`, ... write into `y`, the stage of the last operand."""
-        rows, length, run = self._split(workload)
+        rows, length, run = around(workload.extents("shape"), workload.integer("axis"))
         shape = as_expr(rows), as_expr(length * run)
         tensors, stages, offset = [], [], ZERO
         parts = workload.extents("parts")

@@ -6,18 +6,14 @@ added in their order, as a running sum is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import as_expr
 from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.template import Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -28,8 +24,8 @@ class CumulativeSum(Template):
     operator = "cumulative_sum"
     summary = "running sums along one axis"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 4x2048", text=True, varies=True),
-        Parameter("axis", "added along", 0, minimum=0),
+        Parameter.shape("shape", "of input and output, e.g. 4x2048"),
+        Parameter("axis", "added along", 0, minimum=0, of="shape"),
         Parameter("exclusive", "1 leaves an element out of its own sum", 0, minimum=0),
         Parameter("reverse", "1 begins at the end", 0, minimum=0),
     )
@@ -42,25 +38,10 @@ class CumulativeSum(Template):
     )
     varying = ("cumulative_sum shape=[b]x[s] axis=1", "cumulative_sum shape=[s]x[n] exclusive=1")
 
-    def check(self, workload: Workload) -> None:
-        shape = workload.shape("shape")
-        check_extents(self.operator, "shape", shape)
-        if workload.integer("axis") >= len(shape):
-            raise WorkloadError(
-                f"operator 'cumulative_sum': axis={workload['axis']} is out of range for "
-                f"{len(shape)} axes"
-            )
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
     def flops(self, workload: Workload) -> int:
         return product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
         turned = np.flip(x, position) if workload.integer("reverse") else x
         sums = np.cumsum(turned, axis=position, dtype=x.dtype)
@@ -71,10 +52,7 @@ class CumulativeSum(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y`, a scan over elements k of rows o (and neighbours t)."""
-        shape, position = workload.extents("shape"), workload.integer("axis")
-        before, length, behind = (
-            product(shape[:position]), shape[position], product(shape[position + 1 :])
-        )  # fmt: skip
+        before, length, behind = around(workload.extents("shape"), workload.integer("axis"))
         o, k = axis("o", before), axis("k", length)
         rest = () if behind == 1 else (axis("t", behind),)
         place = length - 1 - k.var if workload.integer("reverse") else k.var

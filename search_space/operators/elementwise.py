@@ -8,19 +8,20 @@ as far as the operands' memory allows (`flattening`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.dtypes import check_dtype, is_floating, to_numpy
+from tilesmith.search_space.expressions.dtypes import (
+    Array,
+    Arrays,
+    check_dtype,
+    is_floating,
+    to_numpy,
+)
 from tilesmith.search_space.expressions.formula_types import NUMBER, type_of
 from tilesmith.search_space.expressions.scalar import Scalar, load, operations
 from tilesmith.search_space.operator_parts.flattening import (
     Flattened,
     check_broadcast,
-    check_extents,
     flatten,
     product,
 )
@@ -45,10 +46,16 @@ class Elementwise(Template):
     operator = "elementwise"
     summary = "a pointwise expression over broadcast operands"
     parameters = (
-        Parameter("shape", "of the output, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter.shape("shape", "of the output, e.g. 1x64x56x56"),
         Parameter("expression", "of x0, x1, ..., e.g. relu(add(x0,x1)); no blanks", text=True),
         *(
-            Parameter(f"x{i}", f"shape of operand x{i} (default: the output's)", "", varies=True)
+            Parameter(
+                f"x{i}",
+                f"shape of operand x{i} (default: the output's)",
+                "",
+                varies=True,
+                positive=True,
+            )
             for i in range(MAXIMUM_OPERANDS)
         ),
         Parameter("types", "of the operands, e.g. bool,float32 (default: all dtype)", ""),
@@ -80,8 +87,7 @@ class Elementwise(Template):
     )
 
     def check(self, workload: Workload) -> None:
-        shape = workload.shape("shape")
-        check_extents(self.operator, "shape", shape)
+        super().check(workload)
         count = operand_count(self._formula(workload))
         if not 1 <= count <= MAXIMUM_OPERANDS:
             raise WorkloadError(
@@ -91,8 +97,7 @@ class Elementwise(Template):
         self._check_types(workload)
         for i in range(MAXIMUM_OPERANDS):
             given = workload.shape(self._shape_name(workload, i))
-            check_extents(self.operator, f"x{i}", given)
-            check_broadcast(self.operator, f"x{i}", given, shape)
+            check_broadcast(self.operator, f"x{i}", given, workload.shape("shape"))
 
     def _check_types(self, workload: Workload) -> None:
         """The formula's type has to be the output's; a flag may be a floating number."""
@@ -135,15 +140,12 @@ class Elementwise(Template):
             for i, dtype in enumerate(self.dtypes(workload))
         )
 
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
     def flops(self, workload: Workload) -> int:
         formula = self._formula(workload)
         value = expanded(formula, [load("x")] * operand_count(formula))
         return operations(value) * product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         arrays = [inputs[operand.name] for operand in self.inputs(workload)]
         value = np.asarray(evaluate(self._formula(workload), arrays))
         whole = np.broadcast_to(value, workload.shape("shape"))

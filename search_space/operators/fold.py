@@ -9,13 +9,11 @@ cells of the blocks that cover it; those of none are zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.expressions.scalar import Const, Select, load
 from tilesmith.search_space.operator_parts.window_parameters import pair_of, sides_of
@@ -114,7 +112,7 @@ class _Fold(Template):
     def flops(self, workload: Workload) -> int:
         return int(np.prod(self.inputs(workload)[0].shape))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, (vertical, horizontal) = inputs["x"], self.blocks(workload)
         wide = [b.extent + b.before + b.after for b in (vertical, horizontal)]
         y = np.zeros((*x.shape[:2], *wide), x.dtype)

@@ -7,22 +7,21 @@ clipped, so that nothing outside x is read; a compiled model refuses them before
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import load
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operator_parts.indexing import (
+    DATA,
     INDEX,
+    INDICES,
     check_elements,
     element_places,
     wrapped,
 )
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor
-from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.template import Declared, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -33,11 +32,13 @@ class GatherElements(Template):
     operator = "gather_elements"
     summary = "elements picked by index along an axis"
     parameters = (
-        Parameter("shape", "of the data, e.g. 12x128x64", text=True, varies=True),
-        Parameter("indices", "shape of the indices, of as many axes", text=True, varies=True),
-        Parameter("axis", "picked along", 0, minimum=0),
+        Parameter.shape("shape", "of the data, e.g. 12x128x64"),
+        Parameter.shape("indices", "shape of the indices, of as many axes"),
+        Parameter("axis", "picked along", 0, minimum=0, of="shape"),
         INDEX,
     )
+    reads = (DATA, INDICES)
+    writes = Declared("y", "indices")
     examples = (
         "gather_elements shape=19x37 indices=19x5 axis=1",
         "gather_elements shape=5x7x33 indices=5x3x33 axis=1 index=int32",
@@ -51,24 +52,13 @@ class GatherElements(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         check_elements(workload)
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (
-            Operand("x", workload.extents("shape"), workload.dtype),
-            Operand("indices", workload.extents("indices"), workload.text("index")),
-        )
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("indices"), workload.dtype, "output")
-
-    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
 
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
         indices = wrapped(inputs["indices"], x.shape[position])
         cut = tuple(slice(n) if a != position else slice(None) for a, n in enumerate(indices.shape))

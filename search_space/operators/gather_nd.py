@@ -7,16 +7,17 @@ from the end, others out of range are clipped; a compiled model refuses them bef
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import load
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operator_parts.indexing import (
+    DATA,
     INDEX,
+    INDICES,
     check_rows,
     row_extents,
     row_places,
@@ -36,11 +37,12 @@ class GatherND(Template):
     operator = "gather_nd"
     summary = "slices picked by places in several axes"
     parameters = (
-        Parameter("shape", "of the data, e.g. 2x16x16x64", text=True, varies=True),
-        Parameter("indices", "shape of the indices; last, a place", text=True, varies=True),
+        Parameter.shape("shape", "of the data, e.g. 2x16x16x64"),
+        Parameter.shape("indices", "shape of the indices; last, a place"),
         Parameter("batch", "leading axes that data and indices have in common", 0, minimum=0),
         INDEX,
     )
+    reads = (DATA, INDICES)
     examples = (
         "gather_nd shape=5x7x33 indices=4x2",
         "gather_nd shape=3x5x7 indices=3x4x1 batch=1 index=int32",
@@ -53,13 +55,8 @@ class GatherND(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         check_rows(workload, workload.integer("batch"))
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (
-            Operand("x", workload.extents("shape"), workload.dtype),
-            Operand("indices", workload.extents("indices"), workload.text("index")),
-        )
 
     def output(self, workload: Workload) -> Operand:
         shape, indices = workload.extents("shape"), workload.extents("indices")
@@ -67,13 +64,10 @@ class GatherND(Template):
         behind = shape[batch + len(varying_row_extents(workload, batch)) :]
         return Operand("y", (*indices[:-1], *behind), workload.dtype, "output")
 
-    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": row_extents(workload, workload.integer("batch"))}
 
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, indices, batch = inputs["x"], inputs["indices"], workload.integer("batch")
         outer: Any = np.indices(indices.shape[:batch], sparse=True)
         rest = (1,) * (indices.ndim - 1 - batch)

@@ -12,15 +12,12 @@ the last block, and columns behind the last fill up to a multiple of `fill`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import element, floordiv, mod
 from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
@@ -34,13 +31,13 @@ class GatherPacked(Template):
     operator = "gather_packed"
     summary = "rows picked by index from a table in panels"
     parameters = (
-        Parameter("shape", "of the table, rows first, e.g. 50257x768", text=True),
+        Parameter.shape("shape", "of the table, rows first, e.g. 50257x768", varies=False),
         Parameter("block", "rows of a panel"),
         Parameter("group", "columns of a row that lie side by side", 1),
         Parameter(
             "fill", "columns are filled up to a multiple of it (default: group)", 0, minimum=0
         ),
-        Parameter("indices", "shape of the indices, e.g. 1x128", text=True),
+        Parameter.shape("indices", "shape of the indices, e.g. 1x128", varies=False),
         Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32")),
     )
     examples = (
@@ -51,8 +48,7 @@ class GatherPacked(Template):
     )
 
     def check(self, workload: Workload) -> None:
-        check_extents(self.operator, "shape", workload.shape("shape"))
-        check_extents(self.operator, "indices", workload.shape("indices"))
+        super().check(workload)
         if len(workload.shape("shape")) != 2:
             raise WorkloadError(
                 f"operator 'gather_packed': shape={workload['shape']} has to have two axes"
@@ -79,13 +75,10 @@ class GatherPacked(Template):
         picked = (*workload.shape("indices"), workload.shape("shape")[1])
         return Operand("y", picked, workload.dtype, "output")
 
-    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[0],)}
 
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         extent, block = workload.shape("shape")[0], workload.integer("block")
         indices = inputs["indices"].astype(np.int64)
         indices = np.where(indices < 0, indices + extent, indices).clip(0, extent - 1)

@@ -9,17 +9,16 @@ its own: E[x^2] - E[x]^2 loses all digits where the mean is large. `rms_norm` is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import ExprLike
 from tilesmith.search_space.expressions.ranges import mod
 from tilesmith.search_space.expressions.scalar import Scalar, call, load
 from tilesmith.search_space.operator_parts.counts import share_of
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operator_parts.fusion import (
     epilogue_dtype,
     epilogue_tensors,
@@ -41,7 +40,7 @@ class LayerNorm(Template):
     """Whether the mean is taken away first."""
     summary = "layer normalisation over the last axes"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("shape", "of input and output, e.g. 128x384", text=True, varies=True),
+        Parameter.shape("shape", "of input and output, e.g. 128x384"),
         Parameter("axes", "how many of the last axes are normalised over", 1),
         Parameter("epsilon", "added to the variance", "1e-5"),
         Parameter("scale", "1 multiplies by an operand `scale`", 1, minimum=0),
@@ -62,8 +61,8 @@ class LayerNorm(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, axes = workload.shape("shape"), workload.integer("axes")
-        check_extents(self.operator, "shape", shape)
         if axes > len(shape):
             raise WorkloadError(
                 f"operator '{self.operator}': axes={axes} are more than the {len(shape)} of the "
@@ -94,14 +93,10 @@ class LayerNorm(Template):
         """Whether the operator has an operand of this name, and the workload asks for it."""
         return any(p.name == name for p in self.parameters) and bool(workload[name])
 
-    def output(self, workload: Workload) -> Operand:
-        shape = workload.extents("shape")
-        return Operand("y", shape, self.result_dtype(workload), "output")
-
     def flops(self, workload: Workload) -> int:
         return 8 * product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x = inputs["x"]
         over = tuple(range(x.ndim - workload.integer("axes"), x.ndim))
         centred = x - x.mean(axis=over, keepdims=True) if self.centred else x

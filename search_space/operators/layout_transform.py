@@ -8,17 +8,12 @@ Elements that pad a blocked axis to a multiple of its factor are not written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from numpy.typing import NDArray
-
-from tilesmith.search_space.operator_parts.flattening import check_extents
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.operator_parts.relayout import Relayout, RelayoutTemplate
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import Operand, Parameter, templates
+from tilesmith.search_space.workloads.template import Parameter, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -29,7 +24,7 @@ class LayoutTransform(RelayoutTemplate):
     operator = "layout_transform"
     summary = "the same tensor in another physical layout"
     parameters = (
-        Parameter("shape", "logical, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter.shape("shape", "logical, e.g. 1x64x56x56"),
         Parameter("src", "layout of the input, e.g. NCHW", text=True),
         Parameter("dst", "layout of the output, e.g. NCHW16c", text=True),
     )
@@ -52,8 +47,8 @@ class LayoutTransform(RelayoutTemplate):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape = workload.shape("shape")
-        check_extents(self.operator, "shape", shape)
         if len(shape) != 4:
             raise WorkloadError(
                 f"operator 'layout_transform': shape={workload['shape']} has {len(shape)} axes; "
@@ -64,16 +59,7 @@ class LayoutTransform(RelayoutTemplate):
     def _layouts(self, workload: Workload) -> tuple[Layout, Layout]:
         return Layout.parse(workload.text("src")), Layout.parse(workload.text("dst"))
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         return inputs["x"]
 
     def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:

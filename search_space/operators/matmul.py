@@ -8,15 +8,12 @@ Products of bytes are summed in int32 (`integer_products`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import ExprLike
 from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.operator_parts.fusion import epilogue_stage, tensors_of
 from tilesmith.search_space.operator_parts.integer_products import (
     WEIGHTS,
     check_weights,
@@ -25,7 +22,7 @@ from tilesmith.search_space.operator_parts.integer_products import (
     weight_dtype,
     widened,
 )
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Tensor, axis
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, axis
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -91,11 +88,11 @@ class Matmul(Template):
         m, n, k, batch = (workload.integer(name) for name in ("m", "n", "k", "batch"))
         return 2 * m * n * k * batch
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         a, b = (widened(inputs[name], workload) for name in "ab")
         a = np.swapaxes(a, -1, -2) if workload.integer("ta") else a
         b = np.swapaxes(b, -1, -2) if workload.integer("tb") else b
-        product: NDArray[Any] = np.matmul(a, b)
+        product: Array = np.matmul(a, b)
         return product
 
     def _lead(self, workload: Workload) -> tuple[ExprLike, ...]:
@@ -111,12 +108,8 @@ class Matmul(Template):
         a = load("a", *batch, *((k.var, i.var) if workload.integer("ta") else (i.var, k.var)))
         b = load("b", *batch, *((j.var, k.var) if workload.integer("tb") else (k.var, j.var)))
         product = product_stage(workload, "c", (*lead, i, j), a, b, (k,))
-        tensors = tuple(
-            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
-            for o in self.inputs(workload)
-        )
         return ComputeDefinition(
             "matmul",
-            (*tensors, *epilogue_tensors(self, workload)),
+            tensors_of(self, workload),
             (product, *epilogue_stage(self, workload, product)),
         )

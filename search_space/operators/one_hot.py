@@ -8,15 +8,12 @@ from its end, those out of range leave a row `off`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
-from tilesmith.search_space.operator_parts.indexing import INDEX
+from tilesmith.search_space.operator_parts.flattening import product
+from tilesmith.search_space.operator_parts.indexing import INDEX, INDICES
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
@@ -30,7 +27,7 @@ class OneHot(Template):
     operator = "one_hot"
     summary = "rows that are on at one index and off elsewhere"
     parameters = (
-        Parameter("indices", "shape of the indices, e.g. 2x128", text=True, varies=True),
+        Parameter.shape("indices", "shape of the indices, e.g. 2x128"),
         Parameter("depth", "entries of the new axis"),
         Parameter("axis", "where the new axis stands in the output", 0, minimum=0),
         INDEX,
@@ -44,9 +41,8 @@ class OneHot(Template):
     varying = ("one_hot indices=[b]x[s] depth=19 axis=2", "one_hot indices=[n] depth=5")
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         indices = workload.shape("indices")
-        check_extents(self.operator, "indices", indices)
-        check_extents(self.operator, "depth", (workload.integer("depth"),))
         if workload.integer("axis") > len(indices):
             raise WorkloadError(
                 f"operator 'one_hot': axis={workload['axis']} is out of range for "
@@ -54,20 +50,14 @@ class OneHot(Template):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (
-            Operand("values", (2,), workload.dtype),
-            Operand("indices", workload.extents("indices"), workload.text("index")),
-        )
+        return (Operand("values", (2,), workload.dtype), INDICES.of(workload))
 
     def output(self, workload: Workload) -> Operand:
         indices, position = workload.extents("indices"), workload.integer("axis")
         shape = (*indices[:position], workload.integer("depth"), *indices[position:])
         return Operand("y", shape, workload.dtype, "output")
 
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         indices, depth = inputs["indices"], workload.integer("depth")
         position = workload.integer("axis")
         wanted = np.expand_dims(np.where(indices < 0, indices + depth, indices), position)

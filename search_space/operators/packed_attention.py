@@ -8,17 +8,16 @@ Head h of a row is its numbers h k to (h + 1) k. All else is as in `attention`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import ExprLike, as_expr
 from tilesmith.search_space.expressions.scalar import Load, Scalar, rewrite
+from tilesmith.search_space.operator_parts.fusion import tensors_of
 from tilesmith.search_space.operators.attention import Attention
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Tensor
+from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.workloads.template import Operand, templates
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -46,7 +45,7 @@ class PackedAttention(Attention):
         operand = super().output(workload)
         return replace(operand, extents=_packed(operand.extents))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         heads = workload.integer("heads")
         apart = {
             name: array.reshape(*array.shape[:2], heads, -1).swapaxes(1, 2)
@@ -76,11 +75,7 @@ class PackedAttention(Attention):
         b, h, i, e = (a.var for a in stages[-1].axes)
         shape = tuple(as_expr(extent) for extent in self.output(workload).extents)
         stages[-1] = replace(stages[-1], store=(b, i, h * widths["v"] + e), shape=shape)
-        tensors = tuple(
-            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
-            for o in self.inputs(workload)
-        )
-        return ComputeDefinition("packed_attention", tensors, tuple(stages))
+        return ComputeDefinition(self.operator, tensors_of(self, workload), tuple(stages))
 
 
 def _packed(extents: tuple[ExprLike, ...]) -> tuple[ExprLike, ...]:

@@ -9,15 +9,14 @@ code has no tests (`specialisation`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import Expr, as_expr, maximum, minimum
 from tilesmith.search_space.expressions.scalar import Const, Scalar, Select, load
-from tilesmith.search_space.operator_parts.flattening import Span, check_extents, merge
+from tilesmith.search_space.operator_parts.flattening import Span, merge
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
@@ -31,7 +30,7 @@ class Pad(Template):
     operator = "pad"
     summary = "padding with a constant, the edge or the mirror image"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter.shape("shape", "of the input, e.g. 1x64x56x56"),
         Parameter("before", "elements put before each axis, e.g. 0x0x1x1", text=True, varies=True),
         Parameter("after", "elements put behind each axis, e.g. 0x0x1x1", text=True, varies=True),
         Parameter("mode", "what they are", "constant", choices=("constant", "edge", "reflect")),
@@ -52,8 +51,8 @@ class Pad(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, before, after = (workload.shape(n) for n in ("shape", "before", "after"))
-        check_extents(self.operator, "shape", shape)
         if not len(shape) == len(before) == len(after) or min(*before, *after, 0) < 0:
             raise WorkloadError(
                 "operator 'pad': before and after need one number from 0 on for each axis"
@@ -70,18 +69,12 @@ class Pad(Template):
                 f"operator 'pad': value={workload['value']} is no number"
             ) from error
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
     def output(self, workload: Workload) -> Operand:
         triples = zip(*(workload.extents(n) for n in ("shape", "before", "after")), strict=True)
         extents = tuple(extent + before + after for extent, before, after in triples)
         return Operand("y", extents, workload.dtype, "output")
 
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         widths = list(zip(workload.shape("before"), workload.shape("after"), strict=True))
         mode: Any = workload.text("mode")
         if mode != "constant":

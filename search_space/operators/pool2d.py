@@ -12,13 +12,13 @@ exact sums: with `scale,bias,quantise_uint8` behind it, a quantised mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.expressions.scalar import REDUCERS, Const, Scalar, Select, call, load
 from tilesmith.search_space.operator_parts.fusion import epilogue_tensors, epilogue_value
@@ -188,7 +188,7 @@ class Pool2d(Template):
         outputs = vertical.out * horizontal.out * workload.integer("n") * workload.integer("c")
         return outputs * vertical.kernel * horizontal.kernel
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         """A direction after the other: one numpy call for each cell of a row and of a column."""
         maximum = workload.text("kind") == "max"
         x = inputs["x"].astype(np.float32) if _adds_bytes(workload) else inputs["x"]
@@ -280,7 +280,7 @@ def _tests(place: Expr, window: Window) -> tuple[Expr, ...]:
     return (*low, window.extent - 1 - place) if may_exceed(last, window.extent - 1) else low
 
 
-def _over_windows(x: NDArray[Any], window: Window, position: int, maximum: bool) -> NDArray[Any]:
+def _over_windows(x: Array, window: Window, position: int, maximum: bool) -> Array:
     """The maximum or sum over each window along one axis of an image."""
     edge: Any = 0
     if maximum:

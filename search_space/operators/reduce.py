@@ -7,18 +7,16 @@ Neighbouring axes of one kind merge first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.dtypes import is_floating
+from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating
 from tilesmith.search_space.expressions.expression import ExprLike
 from tilesmith.search_space.expressions.ranges import mod
 from tilesmith.search_space.expressions.scalar import Scalar, call, load
 from tilesmith.search_space.operator_parts.counts import share_of
-from tilesmith.search_space.operator_parts.flattening import check_extents, flatten, product
+from tilesmith.search_space.operator_parts.flattening import flatten, product
 from tilesmith.search_space.operator_parts.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
@@ -36,7 +34,7 @@ class Reduce(Template):
     fuses_epilogues = True
     summary = "sum, mean, maximum, minimum or product over axes"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter.shape("shape", "of the input, e.g. 1x64x56x56"),
         Parameter("kind", "what is done", "sum", choices=KINDS),
         Parameter("axes", "reduced over, e.g. 2x3 (default: all)", ""),
         Parameter("keepdims", "1 leaves reduced axes in the shape, as 1", 1, minimum=0),
@@ -62,8 +60,8 @@ class Reduce(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, axes = workload.shape("shape"), workload.shape("axes")
-        check_extents(self.operator, "shape", shape)
         if any(a >= len(shape) for a in axes) or len(set(axes)) != len(axes):
             raise WorkloadError(
                 f"operator 'reduce': axes={workload['axes']} are not distinct axes of the "
@@ -81,9 +79,6 @@ class Reduce(Template):
     def _axes(self, workload: Workload) -> tuple[int, ...]:
         return workload.shape("axes") or tuple(range(len(workload.extents("shape"))))
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
     def output(self, workload: Workload) -> Operand:
         over, keep = self._axes(workload), workload.integer("keepdims")
         pairs = enumerate(workload.extents("shape"))
@@ -93,7 +88,7 @@ class Reduce(Template):
     def flops(self, workload: Workload) -> int:
         return product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         names: dict[str, Any] = {"mean": np.mean, "max": np.max, "min": np.min}
         names |= {"sum": np.sum, "product": np.prod}
         over, keep = self._axes(workload), bool(workload.integer("keepdims"))

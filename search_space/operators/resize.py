@@ -9,19 +9,17 @@ range; all of it in integers, so that no factor is ever rounded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import gcd
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr, maximum, minimum
 from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.flattening import check_extents
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.template import Declared, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 COORDINATES = ("asymmetric", "half_pixel")
@@ -35,11 +33,12 @@ class Resize(Template):
     operator = "resize"
     summary = "resizing to the nearest element"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x28x28", text=True, varies=True),
-        Parameter("sizes", "of the output, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter.shape("shape", "of the input, e.g. 1x64x28x28"),
+        Parameter.shape("sizes", "of the output, e.g. 1x64x56x56"),
         Parameter("coordinates", "where an element is looked for", "asymmetric", 1, COORDINATES),
         Parameter("rounding", "of the coordinate to an index", "floor", 1, ROUNDING),
     )
+    writes = Declared("y", "sizes")
     examples = (
         "resize shape=1x19x5x9 sizes=1x19x10x18",
         "resize shape=2x3x7x40 sizes=2x3x7x120 coordinates=half_pixel rounding=round_prefer_floor",
@@ -56,22 +55,12 @@ class Resize(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, sizes = workload.shape("shape"), workload.shape("sizes")
-        check_extents(self.operator, "shape", shape)
-        check_extents(self.operator, "sizes", sizes)
         if len(shape) != len(sizes) or not shape:
             raise WorkloadError("operator 'resize': shape and sizes need the same number of axes")
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("sizes"), workload.dtype, "output")
-
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         rounders: dict[str, Any] = {
             "floor": np.floor,
             "ceil": np.ceil,

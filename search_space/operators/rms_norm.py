@@ -23,7 +23,7 @@ class RmsNorm(LayerNorm):
     centred = False
     summary = "RMS normalisation over the last axes"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 128x4096", text=True, varies=True),
+        Parameter.shape("shape", "of input and output, e.g. 128x4096"),
         Parameter("axes", "how many of the last axes are normalised over", 1),
         Parameter("epsilon", "added to the mean square", "1e-5"),
         Parameter("scale", "1 multiplies by an operand `scale`", 1, minimum=0),

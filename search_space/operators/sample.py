@@ -14,12 +14,9 @@ outside x; image numbers are refused before a compiled model gets here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import element
 from tilesmith.search_space.expressions.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -76,7 +73,7 @@ class _Sample(Template):
         shape = (number("regions") or number("n"), number("c"), number("oh"), number("ow"))
         return Operand("y", shape, workload.dtype, "output")
 
-    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"image": (workload.integer("n"),)} if workload.integer("regions") else {}
 
     def channel_axis(self, workload: Workload) -> int:
@@ -86,7 +83,7 @@ class _Sample(Template):
         regions, taps, samples = self._extents(workload)
         return 2 * regions * taps * samples * workload.integer("c")
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x = inputs["x"].reshape(*inputs["x"].shape[:2], -1)
         pixels = x.shape[2]
         index = inputs["index"].astype(np.int64)

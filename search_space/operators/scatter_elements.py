@@ -11,19 +11,19 @@ are not combined, is open in ONNX; here it is the one with the largest index.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import as_expr
 from tilesmith.search_space.expressions.scalar import load
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operator_parts.indexing import (
+    COMBINATIONS,
+    DATA,
     INDEX,
+    INDICES,
     REDUCTION,
-    REDUCTIONS,
+    UPDATES,
     check_elements,
     combine,
     copied,
@@ -31,7 +31,7 @@ from tilesmith.search_space.operator_parts.indexing import (
     wrapped,
 )
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor
-from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.template import Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -42,12 +42,13 @@ class ScatterElements(Template):
     operator = "scatter_elements"
     summary = "elements replaced or combined by index along an axis"
     parameters = (
-        Parameter("shape", "of the data, e.g. 12x128x64", text=True, varies=True),
-        Parameter("indices", "shape of indices and updates", text=True, varies=True),
-        Parameter("axis", "written along", 0, minimum=0),
+        Parameter.shape("shape", "of the data, e.g. 12x128x64"),
+        Parameter.shape("indices", "shape of indices and updates"),
+        Parameter("axis", "written along", 0, minimum=0, of="shape"),
         REDUCTION,
         INDEX,
     )
+    reads = (DATA, INDICES, UPDATES)
     examples = (
         "scatter_elements shape=19x37 indices=19x5 axis=1",
         "scatter_elements shape=5x7x33 indices=5x3x33 axis=1 index=int32 reduction=add",
@@ -62,27 +63,17 @@ class ScatterElements(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         check_elements(workload)
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        indices = workload.extents("indices")
-        return (
-            Operand("x", workload.extents("shape"), workload.dtype),
-            Operand("indices", indices, workload.text("index")),
-            Operand("updates", indices, workload.dtype),
-        )
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
-    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
 
     def flops(self, workload: Workload) -> int:
         combined = workload.text("reduction") != "none"
         return product(workload.shape("indices")) if combined else 0
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         position = workload.integer("axis")
         places = list(np.indices(workload.shape("indices"), sparse=True))
         extent = workload.shape("shape")[position]
@@ -99,7 +90,7 @@ class ScatterElements(Template):
             tuple(a for n, a in enumerate(axes) if n != position),
             load("updates", *(a.var for a in axes)),
             (axes[position],),
-            REDUCTIONS[workload.text("reduction")],
+            COMBINATIONS[workload.text("reduction")],
             places,
             tuple(map(as_expr, shape)),
             dtype=workload.dtype,

@@ -11,18 +11,16 @@ gets here. Of several updates of one place the last one stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import ExprLike, as_expr
 from tilesmith.search_space.expressions.scalar import load
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operator_parts.indexing import (
+    COMBINATIONS,
     INDEX,
     REDUCTION,
-    REDUCTIONS,
     check_rows,
     combine,
     copied,
@@ -44,8 +42,8 @@ class ScatterND(Template):
     operator = "scatter_nd"
     summary = "slices replaced or combined at places in several axes"
     parameters = (
-        Parameter("shape", "of the data, e.g. 8x16x64", text=True, varies=True),
-        Parameter("indices", "shape of the indices; last, a place", text=True, varies=True),
+        Parameter.shape("shape", "of the data, e.g. 8x16x64"),
+        Parameter.shape("indices", "shape of the indices; last, a place"),
         REDUCTION,
         INDEX,
         Parameter("lead", "axes before those that indices choose in, taken whole", 0, minimum=0),
@@ -66,6 +64,7 @@ class ScatterND(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         check_rows(workload, 0, workload.integer("lead"))
 
     def _updates(self, workload: Workload) -> tuple[ExprLike, ...]:
@@ -84,17 +83,14 @@ class ScatterND(Template):
             Operand("updates", self._updates(workload), workload.dtype),
         )
 
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
-    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": self._extents(workload)}
 
     def flops(self, workload: Workload) -> int:
         updates = self.inputs(workload)[2].shape
         return product(updates) if workload.text("reduction") != "none" else 0
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         indices, extents = inputs["indices"], self._extents(workload)
         whole: list[Any] = [slice(None)] * workload.integer("lead")
         places = (*whole, *(wrapped(indices[..., k], n) for k, n in enumerate(extents)))
@@ -117,7 +113,7 @@ class ScatterND(Template):
             (t,) if before == 1 else (around, t),
             load("updates", *outer, c.var, *inner),
             (c,),
-            REDUCTIONS[workload.text("reduction")],
+            COMBINATIONS[workload.text("reduction")],
             (*outer, *row_places(c.var, extents), *inner),
             tuple(map(as_expr, whole)),
             dtype=workload.dtype,

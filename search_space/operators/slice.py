@@ -7,17 +7,14 @@ Steps may be negative. Axes taken whole merge with their neighbours (`movement`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import load
-from tilesmith.search_space.operator_parts.flattening import Span, check_extents, merge
+from tilesmith.search_space.operator_parts.flattening import Span, merge
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.template import Declared, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -28,11 +25,12 @@ class Slice(Template):
     operator = "slice"
     summary = "a box of a tensor"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter.shape("shape", "of the input, e.g. 1x64x56x56"),
         Parameter("starts", "first element of each axis, e.g. 0x32x0x0", text=True, varies=True),
-        Parameter("sizes", "elements taken of each axis, e.g. 1x32x56x56", text=True, varies=True),
+        Parameter.shape("sizes", "elements taken of each axis, e.g. 1x32x56x56"),
         Parameter("steps", "distance of elements taken, e.g. 1x1x2x2 (default: all 1)", ""),
     )
+    writes = Declared("y", "sizes")
     examples = (
         "slice shape=2x7x5x3 starts=0x2x0x0 sizes=2x3x5x3",
         "slice shape=9x37 starts=1x0 sizes=4x19 steps=2x2",
@@ -47,9 +45,8 @@ class Slice(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, starts, sizes, steps = self._box(workload)
-        check_extents(self.operator, "shape", shape)
-        check_extents(self.operator, "sizes", sizes)
         if not len(shape) == len(starts) == len(sizes) == len(steps):
             raise WorkloadError("operator 'slice': shape, starts, sizes and steps differ in length")
         for extent, start, size, step in zip(shape, starts, sizes, steps, strict=True):
@@ -67,16 +64,7 @@ class Slice(Template):
     def _steps(self, workload: Workload) -> tuple[int, ...]:
         return workload.shape("steps") or (1,) * len(workload.extents("shape"))
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("sizes"), workload.dtype, "output")
-
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         _, starts, sizes, steps = self._box(workload)
         result = inputs["x"]
         for position, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):

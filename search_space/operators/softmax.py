@@ -8,18 +8,14 @@ Each is a stage of its own, so that a schedule may keep e or compute it twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.expressions.expression import Expr, ExprLike
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
+from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.expressions.scalar import Scalar, call, load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workloads.template import Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -30,8 +26,8 @@ class Softmax(Template):
     operator = "softmax"
     summary = "softmax or log-softmax along one axis"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 1536x128", text=True, varies=True),
-        Parameter("axis", "normalised over; negative counts from the end", -1, minimum=-8),
+        Parameter.shape("shape", "of input and output, e.g. 1536x128"),
+        Parameter("axis", "normalised over; negative counts from the end", -1, -8, of="shape"),
         Parameter("log", "1 gives the logarithm", 0, minimum=0),
     )
     examples = (
@@ -49,35 +45,15 @@ class Softmax(Template):
         "softmax shape=2x[s]x[t] axis=1",
     )
 
-    def check(self, workload: Workload) -> None:
-        shape, position = workload.shape("shape"), workload.integer("axis")
-        check_extents(self.operator, "shape", shape)
-        if not -len(shape) <= position < len(shape):
-            raise WorkloadError(
-                f"operator 'softmax': axis={position} is out of range for {len(shape)} axes"
-            )
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
     def flops(self, workload: Workload) -> int:
         return 5 * product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
         shifted = x - x.max(axis=position, keepdims=True)
         total = np.exp(shifted).sum(axis=position, keepdims=True)
         log = workload.integer("log")
         return np.asarray(shifted - np.log(total) if log else np.exp(shifted) / total)
-
-    def _split(self, workload: Workload) -> tuple[ExprLike, ExprLike, ExprLike]:
-        """Elements before, along and after the axis."""
-        shape = workload.extents("shape")
-        position = workload.integer("axis") % len(shape)
-        return product(shape[:position]), shape[position], product(shape[position + 1 :])
 
     def compute(self, workload: Workload, again: bool = False) -> ComputeDefinition:
         """Stages m, e, s, t (1/s or log s) and y over rows r, columns k (and neighbours i).
@@ -86,7 +62,8 @@ class Softmax(Template):
             again: powers are not kept but computed twice, as exp(x[k] + n), n = -m; there is no
                 stage e then.
         """
-        rows, length, neighbours = self._split(workload)
+        shape = workload.extents("shape")
+        rows, length, neighbours = around(shape, workload.integer("axis") % len(shape))
         r, k = axis("r", rows), axis("k", length)
         across = () if neighbours == 1 else (axis("i", neighbours),)
         row = (r, *across)
@@ -108,8 +85,8 @@ class Softmax(Template):
             Stage("t", row, call("log" if log else "reciprocal", load("s", *one))),
             Stage("y", (r, k, *across), value),
         )
-        shape = (rows, length, neighbours) if across else (rows, length)
-        return ComputeDefinition("softmax", (Tensor("x", shape, workload.dtype),), stages)
+        whole = (rows, length, neighbours) if across else (rows, length)
+        return ComputeDefinition("softmax", (Tensor("x", whole, workload.dtype),), stages)
 
     def _load(self, name: str, r: Axis, k: Expr, across: tuple[Axis, ...]) -> Scalar:
         return load(name, r.var, k, *(a.var for a in across))

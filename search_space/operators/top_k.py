@@ -11,14 +11,11 @@ ONNX TopK, opset 11, whose values are gathered by these indices. The smallest ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.operator_parts.formula import evaluate, operand
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
@@ -35,9 +32,9 @@ class TopK(Template):
     operator = "top_k"
     summary = "indices of the largest or smallest elements along one axis"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x8400", text=True),
+        Parameter.shape("shape", "of the input, e.g. 1x8400", varies=False),
         Parameter("k", "how many"),
-        Parameter("axis", "chosen along", 0, minimum=0),
+        Parameter("axis", "chosen along", 0, minimum=0, of="shape"),
         Parameter("kind", "which elements", "max", choices=("max", "min")),
     )
     examples = (
@@ -49,12 +46,8 @@ class TopK(Template):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, position = workload.shape("shape"), workload.integer("axis")
-        check_extents(self.operator, "shape", shape)
-        if position >= len(shape):
-            raise WorkloadError(
-                f"operator 'top_k': axis={position} is out of range for {len(shape)} axes"
-            )
         if workload.integer("k") > shape[position]:
             raise WorkloadError(
                 f"operator 'top_k': k={workload['k']} is more than the {shape[position]} elements "
@@ -64,9 +57,6 @@ class TopK(Template):
             raise WorkloadError(
                 f"operator 'top_k': dtype={workload.dtype}; one of {', '.join(_DTYPES)}"
             )
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
         shape, position = list(workload.shape("shape")), workload.integer("axis")
@@ -79,9 +69,9 @@ class TopK(Template):
     def flops(self, workload: Workload) -> int:
         return product(workload.shape("shape"))
 
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
-        orders: NDArray[Any] = np.asarray(evaluate(call("ordinal", operand(0)), [x]))
+        orders: Array = np.asarray(evaluate(call("ordinal", operand(0)), [x]))
         turned = orders if workload.text("kind") == "min" else -1 - orders.astype(np.int64)
         order = np.argsort(turned, axis=position, kind="stable")
         return np.take(order, np.arange(workload.integer("k")), axis=position)
@@ -89,12 +79,10 @@ class TopK(Template):
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `key`, `rank`, `sorted` and `y` over rows o (and neighbours t)."""
         shape, position = workload.shape("shape"), workload.integer("axis")
-        before, length, behind = (
-            product(shape[:position]), shape[position], product(shape[position + 1 :])
-        )  # fmt: skip
+        before, length, behind = around(shape, position)
         o, i, other = axis("o", before), axis("i", length), axis("l", length)
         j = axis("j", workload.integer("k"))
-        rest = (axis("t", behind),) if behind > 1 else ()
+        rest = () if behind == 1 else (axis("t", behind),)
         row = (o, *rest)
         at = tuple(a.var for a in row)
         order: Scalar = call("ordinal", load("x", o.var, i.var, *at[1:]))

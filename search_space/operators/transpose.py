@@ -8,13 +8,9 @@ as one (`relayout`): neighbours that stay neighbours merge, tiles are transposed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tilesmith.search_space.operator_parts.flattening import check_extents
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.operator_parts.relayout import Relayout, RelayoutTemplate
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.support.errors import WorkloadError
@@ -29,7 +25,7 @@ class _Transpose(RelayoutTemplate):
     operator = "transpose"
     summary = "a permutation of the axes"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x128x12x64", text=True, varies=True),
+        Parameter.shape("shape", "of the input, e.g. 1x128x12x64"),
         Parameter("perm", "input axis of each output axis, e.g. 0x2x1x3", text=True),
     )
     examples = (
@@ -48,26 +44,20 @@ class _Transpose(RelayoutTemplate):
     )
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape, order = workload.shape("shape"), workload.shape("perm")
-        check_extents(self.operator, "shape", shape)
         if sorted(order) != list(range(len(shape))):
             raise WorkloadError(
                 f"operator 'transpose': perm={workload['perm']} is no permutation of the "
                 f"{len(shape)} axes of shape={workload['shape']}"
             )
 
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.extents("shape"), workload.dtype),)
-
     def output(self, workload: Workload) -> Operand:
         shape = workload.extents("shape")
         order = workload.shape("perm")
         return Operand("y", tuple(shape[p] for p in order), workload.dtype, "output")
 
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         return np.transpose(inputs["x"], workload.shape("perm"))
 
     def relayout(self, workload: Workload) -> Relayout:

@@ -7,14 +7,11 @@ ONNX Trilu, opset 14. The diagonal k is a parameter, or (dynamic=1) an operand k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import Const, Index, Scalar, Select, call, load
-from tilesmith.search_space.operator_parts.flattening import check_extents, product
+from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
@@ -28,9 +25,7 @@ class Trilu(Template):
     operator = "trilu"
     summary = "upper or lower triangles of matrices"
     parameters = (
-        Parameter(
-            "shape", "of input and output, matrices last, e.g. 12x128x128", text=True, varies=True
-        ),
+        Parameter.shape("shape", "of input and output, matrices last, e.g. 12x128x128"),
         Parameter("upper", "1 keeps the upper triangle, 0 the lower", 1, minimum=0),
         Parameter("k", "the diagonal where the triangle begins", 0, minimum=-(1 << 31)),
         Parameter("dynamic", "1 reads k from an int64 operand", 0, minimum=0),
@@ -45,8 +40,8 @@ class Trilu(Template):
     varying = ("trilu shape=[b]x[s]x[s]", "trilu shape=[s]x[t] upper=0 dynamic=1")
 
     def check(self, workload: Workload) -> None:
+        super().check(workload)
         shape = workload.shape("shape")
-        check_extents(self.operator, "shape", shape)
         if len(shape) < 2:
             raise WorkloadError(
                 f"operator 'trilu': shape={workload['shape']} has no matrices; at least two axes "
@@ -57,13 +52,7 @@ class Trilu(Template):
         x = Operand("x", workload.extents("shape"), workload.dtype)
         return (x, Operand("k", (), "int64")) if workload.integer("dynamic") else (x,)
 
-    def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
-
-    def flops(self, workload: Workload) -> int:
-        return 0
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Arrays) -> Array:
         rows, columns = workload.shape("shape")[-2:]
         k = int(inputs["k"]) if workload.integer("dynamic") else workload.integer("k")
         distance = np.arange(columns) - np.arange(rows)[:, None]

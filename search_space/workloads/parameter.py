@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.search_space.expressions.sizes import extent_parts, extent_text, parse_extent
@@ -24,6 +25,8 @@ class Parameter:
         choices: allowed names (texts only); empty means any.
         text: whether a parameter without default is a text (a shape, a name), not an integer.
         varies: whether it may hold sizes (`search_space.ir.sizes`) that are known at run time only.
+        positive: whether it is a shape, whose extents are 1 or more.
+        of: the shape parameter that an axis is an axis of; it has to have that axis.
     """
 
     name: str
@@ -33,6 +36,13 @@ class Parameter:
     choices: tuple[str, ...] = ()
     text: bool = False
     varies: bool = False
+    positive: bool = False
+    of: str = ""
+
+    @classmethod
+    def shape(cls, name: str, meaning: str, varies: bool = True) -> Parameter:
+        """A shape that must be given; a list of extents is one, too."""
+        return cls(name, meaning, text=True, varies=varies, positive=True)
 
     def check(self, value: ParameterValue | None, operator: str) -> ParameterValue:
         """`value` or the default; `WorkloadError` if missing or not allowed."""
@@ -77,3 +87,11 @@ class Parameter:
         if integer and len(parts) > 1:
             raise WorkloadError(f"operator '{operator}': {self.name}={value} is not an integer")
         return self.check(int(text), operator) if integer and "[" not in text else text
+
+
+def check_extents(operator: str, name: str, shape: Sequence[int]) -> None:
+    """Raise `WorkloadError` for an extent below one."""
+    if any(extent < 1 for extent in shape):
+        raise WorkloadError(
+            f"operator '{operator}': {name}={'x'.join(map(str, shape))} has an extent below 1"
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.epilogue import NUMBERS, dtypes, operand_name
-from tilesmith.search_space.workloads.parameter import Parameter
+from tilesmith.search_space.workloads.parameter import Parameter, check_extents
 from tilesmith.search_space.workloads.workload import Workload, operators, shape_text, signature_of
 
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition
 
-__all__ = ["Operand", "Parameter", "Template", "compute_of", "template_of", "templates"]
+__all__ = ["Declared", "Operand", "Parameter", "Template", "compute_of", "template_of", "templates"]
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,32 @@ class Operand:
         return numbers
 
 
+@dataclass(frozen=True)
+class Declared:
+    """An operand that parameters tell of: which of them is its shape, and which its element type
+    (`dtype` "": the workload's).
+    """
+
+    name: str
+    shape: str = "shape"
+    dtype: str = ""
+
+    def of(self, workload: Workload) -> Operand:
+        """The operand of a workload."""
+        dtype = workload.text(self.dtype) if self.dtype else workload.dtype
+        return Operand(self.name, workload.extents(self.shape), dtype)
+
+
 class Template(ABC):
     """One operator. See the module's docstring for the contract."""
 
     operator: ClassVar[str]
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
+    reads: ClassVar[tuple[Declared, ...]] = (Declared("x"),)
+    """Its own inputs, in order, unless `inputs` says otherwise."""
+    writes: ClassVar[Declared] = Declared("y")
+    """Its output before the epilogue, unless `output` says otherwise."""
     fuses_epilogues: ClassVar[bool] = False
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
     parts: ClassVar[str] = ""
@@ -76,16 +96,30 @@ class Template(ABC):
     """Symbolic workload texts: the conformance tests compile each once and run it at many sizes.
     `compute` of an operator with parameters that vary looks at `Workload.extent`."""
 
-    def check(self, workload: Workload) -> None:  # noqa: B027 (most templates need none)
-        """Raise `WorkloadError` for parameters that contradict each other."""
+    def check(self, workload: Workload) -> None:
+        """Raise `WorkloadError` for parameters that contradict each other: here, for extents below
+        one and axes that a shape does not have.
+        """
+        for parameter in self.parameters:
+            name = parameter.name
+            if parameter.positive:
+                check_extents(self.operator, name, workload.shape(name))
+            elif parameter.of:
+                rank, position = len(workload.shape(parameter.of)), workload.integer(name)
+                if not -rank <= position < rank:
+                    raise WorkloadError(
+                        f"operator '{self.operator}': {name}={position} is out of range for "
+                        f"{rank} axes"
+                    )
 
-    @abstractmethod
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         """The operator's own inputs, in order, logical layouts."""
+        return tuple(declared.of(workload) for declared in self.reads)
 
-    @abstractmethod
     def output(self, workload: Workload) -> Operand:
         """The output; epilogues do not change its shape, but its element type (`result_dtype`)."""
+        operand = self.writes.of(workload)
+        return replace(operand, dtype=self.result_dtype(workload), role="output")
 
     def unfused_dtype(self, workload: Workload) -> str:
         """Element type of the result before the epilogue."""
@@ -128,9 +162,10 @@ class Template(ABC):
         """If every element of the output is an index, 0 or more: what it is below."""
         return None
 
-    @abstractmethod
     def flops(self, workload: Workload) -> int:
-        """Floating-point operations of the direct form (a multiply-add counts two)."""
+        """Floating-point operations of the direct form (a multiply-add counts two); none of what
+        only moves elements."""
+        return 0
 
     @abstractmethod
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.search_space.operator_parts.flattening import check_broadcast, check_extents, flatten
+from tilesmith.search_space.operator_parts.flattening import check_broadcast, flatten
 from tilesmith.search_space.support.errors import WorkloadError
+from tilesmith.search_space.workloads.parameter import check_extents
 
 
 @st.composite

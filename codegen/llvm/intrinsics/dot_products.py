@@ -49,10 +49,7 @@ from tilesmith.codegen.llvm.text.ir import (
 from tilesmith.codegen.llvm.text.types import element_type
 from tilesmith.search_space.expressions.dtypes import is_floating, size_of
 from tilesmith.search_space.expressions.scalar import CONVERSIONS, Call, Const, Load, Scalar, Select
-from tilesmith.search_space.hardware.instruction_set import (
-    DotProduct,
-    dot_product,
-)
+from tilesmith.search_space.hardware.instruction_set import DotProduct, dot_product
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Block, Intrinsic, Loop
 

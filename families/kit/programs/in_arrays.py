@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.expressions.dtypes import epsilon, to_numpy
 from tilesmith.search_space.expressions.scalar import (
     REDUCERS,
+    REDUCTIONS,
     Call,
     Condition,
     Const,
@@ -47,10 +48,6 @@ from tilesmith.search_space.support.errors import JobError
 Array = NDArray[Any]
 Variables = dict[str, Any]
 
-_COMBINED: Mapping[str, Any] = {
-    "sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum,
-}  # fmt: skip
-
 POINTS = 30_000_000
 """Points that a program may have in all; those of products are a sixtieth each."""
 
@@ -59,6 +56,11 @@ _PRODUCT = 60
 TOLERANCE, ROUNDINGS = 1e-3, 5
 """Relative to the larger of an element and the root mean square of what a nest writes: sums in
 another order, and a few roundings of a narrow type."""
+
+
+def _combining(reducer: str) -> Any:
+    """The function of numpy that a reducer combines by."""
+    return getattr(np, REDUCTIONS[reducer].function)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +241,7 @@ class _Machine:
             if keep is not None:
                 value = np.where(keep, value, REDUCERS[block.reducer])
             wide = value if value.dtype.kind in "iu" else value.astype(np.float64)
-            value = _COMBINED[block.reducer].reduce(wide, axis=reduced, keepdims=True)
+            value = _combining(block.reducer).reduce(wide, axis=reduced, keepdims=True)
         elif block.reducer is None:
             kept = shape  # what is written more than once keeps the last
         places = tuple(
@@ -283,7 +285,7 @@ class _Machine:
         if block.reducer is not None:
             old = array[places]
             old = old if old.dtype.kind in "iu" else old.astype(np.float64)
-            value = _COMBINED[block.reducer](old, value)
+            value = _combining(block.reducer)(old, value)
         if array.dtype.kind in "iu" and value.dtype.kind == "f":
             limits = np.iinfo(array.dtype)
             value = np.clip(np.nan_to_num(value), limits.min, limits.max)

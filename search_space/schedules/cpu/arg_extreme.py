@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.one_knob import OneKnobScheduler, up_to
 from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import (
     accumulator_counts,
     reduce_row,
@@ -17,32 +17,21 @@ from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import (
 from tilesmith.search_space.schedules.cpu.vectorisation.stages import compute_of
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.workloads.scheduler import schedules
 from tilesmith.search_space.workloads.workload import Workload
 
 
 @schedules("arg_extreme", on="cpu")
-class CpuArgExtreme(CpuScheduler):
+class CpuArgExtreme(OneKnobScheduler):
     """See the module's docstring."""
 
-    def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
-        """(algorithm, its knob, the knob's values)."""
+    def choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
         stage, lanes = compute_of(workload).stage("m"), vector_width(target)
         if len(stage.axes) > 1:
             vectors = -(-(stage.axes[-1].extent.constant or lanes) // lanes)
-            return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
+            return "across", "n_vectors", up_to(vectors)
         length = stage.reduce_axes[0].extent.constant or 1
         return "along", "accumulators", accumulator_counts(length, lanes)
-
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        algorithm, knob, values = self._choices(workload, target)
-        return SearchSpace((Subspace((("algorithm", algorithm),), (tile(knob, values),)),))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        algorithm, knob, values = self._choices(workload, target)
-        return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         schedule, lanes = Schedule(compute_of(workload)), vector_width(target)

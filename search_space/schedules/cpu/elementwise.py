@@ -9,33 +9,22 @@ from __future__ import annotations
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.one_knob import OneKnobScheduler, up_to
 from tilesmith.search_space.schedules.cpu.vectorisation.stages import compute_of
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.workloads.scheduler import schedules
 from tilesmith.search_space.workloads.workload import Workload
 
 
 @schedules("elementwise", on="cpu")
-class CpuElementwise(CpuScheduler):
+class CpuElementwise(OneKnobScheduler):
     """See the module's docstring."""
 
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        vectors = self._vectors(workload, target)
-        knobs = (tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors]),)
-        return SearchSpace((Subspace((("algorithm", "vectors"),), knobs),))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        vectors = self._vectors(workload, target)
-        return Config.of(algorithm="vectors", unroll=max(u for u in (1, 2, 4) if u <= vectors))
-
-    def _vectors(self, workload: Workload, target: Target) -> int:
+    def choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
         """Vectors along the innermost merged axis."""
         length = compute_of(workload).output.axes[-1].extent.constant or 1
-        return -(-length // vector_width(target))
+        return "vectors", "unroll", up_to(-(-length // vector_width(target)))
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         compute = compute_of(workload)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.one_knob import OneKnobScheduler
 from tilesmith.search_space.schedules.cpu.vectorisation.stages import compute_of
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.workloads.scheduler import schedules
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -23,20 +21,13 @@ _UNROLLED = 8
 
 
 @schedules("fold", on="cpu")
-class CpuFold(CpuScheduler):
+class CpuFold(OneKnobScheduler):
     """See the module's docstring."""
 
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        knobs = (tile("w_tile", self._tiles(workload, target)),)
-        return SearchSpace((Subspace((("algorithm", "rows"),), knobs),))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        """Whole rows if they are short: which lanes have a block is known then."""
-        return Config.of(algorithm="rows", w_tile=max(self._tiles(workload, target)))
-
-    def _tiles(self, workload: Workload, target: Target) -> list[int]:
+    def choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
+        """Untuned, whole rows if they are short: which lanes have a block is known then."""
         vectors = -(-workload.integer("w") // vector_width(target))
-        return [size for size in (1, 2, 3, 4) if size <= vectors]
+        return "rows", "w_tile", [size for size in (1, 2, 3, 4) if size <= vectors]
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         schedule = Schedule(compute_of(workload))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.one_knob import OneKnobScheduler, up_to
 from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import (
     accumulator_counts,
     reduce_row,
@@ -18,33 +18,22 @@ from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import (
 from tilesmith.search_space.schedules.cpu.vectorisation.stages import compute_of
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.workloads.scheduler import schedules
 from tilesmith.search_space.workloads.workload import Workload
 
 
 @schedules("reduce", on="cpu")
-class CpuReduce(CpuScheduler):
+class CpuReduce(OneKnobScheduler):
     """See the module's docstring."""
 
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        algorithm, knob, values = self._choices(workload, target)
-        return SearchSpace((Subspace((("algorithm", algorithm),), (tile(knob, values),)),))
-
-    def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
-        """(algorithm, its knob, the knob's values)."""
+    def choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
         compute, lanes = compute_of(workload), vector_width(target)
         shape, over = compute.inputs[0].shape, compute.stage("total").reduce_axes
         length = shape[-1]
         if over and over[-1].name == f"d{len(shape) - 1}":
             return "along", "accumulators", accumulator_counts(length, lanes)
         vectors = -(-length // lanes)
-        return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        algorithm, knob, values = self._choices(workload, target)
-        return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
+        return "across", "n_vectors", up_to(vectors)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)

@@ -11,6 +11,7 @@ from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.vectorisation.one_knob import up_to
 from tilesmith.search_space.schedules.cpu.vectorisation.stages import compute_of
 from tilesmith.search_space.scheduling.compute import Stage
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -37,8 +38,7 @@ class CpuScatter(CpuScheduler):
     """See the module's docstring."""
 
     def _counts(self, workload: Workload, target: Target, name: str) -> list[int]:
-        vectors = _vectors(compute_of(workload).stage(name), target)
-        return [u for u in (1, 2, 4, 8) if u <= vectors]
+        return up_to(_vectors(compute_of(workload).stage(name), target))
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         """How many vectors of the copy, and of an update, are unrolled."""

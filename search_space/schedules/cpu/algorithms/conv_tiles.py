@@ -49,11 +49,7 @@ from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, 
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import (
-    block_counts,
-    choice,
-    layout,
-)
+from tilesmith.search_space.spaces.knobs import block_counts, choice, layout
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.workloads.template import compute_of, template_of
 from tilesmith.search_space.workloads.workload import Workload

@@ -10,14 +10,7 @@ from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import Tiles
 from tilesmith.search_space.hardware.matrix_registers import tiles_of
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.spaces.knobs import (
-    Constraint,
-    Knob,
-    block_counts,
-    choice,
-    order,
-    tile,
-)
+from tilesmith.search_space.spaces.knobs import Constraint, Knob, block_counts, choice, order, tile
 
 
 def registers_of(target: Target) -> Tiles:
