@@ -12,7 +12,7 @@ from tilesmith.codegen.llvm.emitter import FunctionEmitter
 from tilesmith.codegen.llvm.text.ir import Module
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.specialisation import finish
 
 
 @dataclass(frozen=True)

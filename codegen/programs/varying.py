@@ -16,8 +16,8 @@ from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.sizes import Size, samples
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.transforms.finishing import finish
 from tilesmith.search_space.ir.transforms.simplification import simplify
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError

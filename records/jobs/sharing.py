@@ -1,18 +1,23 @@
 """What jobs that run at the same time have of each other: trials of the same series since a start.
 
 Asked before every batch is measured: two walks along indexes, however large the database.
+
+And what the workers of a running job report: one row each, renewed with every one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
-from tilesmith.records.schema.models import JOBS, SERIES, TARGETS, TRIALS, WORKLOADS
+from tilesmith.records.schema.clock import UtcNow
+from tilesmith.records.schema.models import JOBS, SERIES, TARGETS, TRIALS, WORKERS, WORKLOADS
 from tilesmith.records.trials.reading import select_records, select_series, to_record, to_toolchain
-from tilesmith.records.trials.record import TuningRecord
+from tilesmith.records.trials.record import TuningRecord, WorkerReport
 from tilesmith.records.trials.toolchain import Toolchain
+from tilesmith.records.trials.writing import storable
 
 _SERIES = select_series().where(
     WORKLOADS.c.key == bindparam("workload"),
@@ -58,3 +63,34 @@ def since(
         return []
     asked = {"job": job, "series": list(numbers), "digests": list(digests)}
     return [to_record(row) for row in connection.execute(_SINCE, asked).mappings()]
+
+
+def report(connection: Connection, job: int, reports: Sequence[WorkerReport]) -> None:
+    """Renew the rows of workers, by name, on an open write transaction; others stay."""
+    query = select(WORKERS.c.name, WORKERS.c.id).where(WORKERS.c.job_id == job)
+    known = {row.name: row.id for row in connection.execute(query)}
+    for one in reports:
+        values: dict[str, Any] = {
+            "host": storable(one.host),
+            "machine": one.machine,
+            "state": one.state,
+            "message": storable(one.message),
+            "trials": one.trials,
+            "failures": one.failures,
+            "pace": one.pace,
+            "seen_at": UtcNow(),
+        }
+        name = storable(one.name)
+        if name in known:
+            connection.execute(update(WORKERS).where(WORKERS.c.id == known[name]).values(values))
+        else:
+            new = {"job_id": job, "name": name, "started_at": UtcNow(), **values}
+            connection.execute(insert(WORKERS).values(new))
+
+
+def reports_of(connection: Connection, job: int) -> list[WorkerReport]:
+    """The workers of a job by name, as they last reported."""
+    names = list(WorkerReport.__dataclass_fields__)
+    columns = [WORKERS.c[name] for name in names]
+    query = select(*columns).where(WORKERS.c.job_id == job).order_by(WORKERS.c.name)
+    return [WorkerReport(**row) for row in connection.execute(query).mappings()]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import RowMapping
 
 from tilesmith.records.jobs import job as jobs
-from tilesmith.records.jobs import sharing, workers
+from tilesmith.records.jobs import sharing
 from tilesmith.records.jobs.job import Lease
 from tilesmith.records.opened.store import Store
 from tilesmith.records.schema.clock import now
@@ -208,12 +208,12 @@ class JobStore(Store):
     def write_workers(self, job: int, reports: Sequence[WorkerReport]) -> None:
         """Keep what workers of a job tell, one row for each name; the server's clock dates it."""
         with self.writing() as connection:
-            workers.write(connection, job, reports)
+            sharing.report(connection, job, reports)
 
     def workers(self, job: int) -> list[WorkerReport]:
         """What the workers of a job last told, by name."""
         with self.reading() as connection:
-            return workers.read(connection, job)
+            return sharing.reports_of(connection, job)
 
     def close(self) -> None:
         """Give the connections back; jobs held here and not finished can be taken over."""

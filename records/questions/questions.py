@@ -14,7 +14,7 @@ from tilesmith.records.learning import warm_up
 from tilesmith.records.opened.store import Store
 from tilesmith.records.questions import nearness, queries
 from tilesmith.records.questions.bests import Group, Scope, candidates, pick
-from tilesmith.records.questions.elsewhere import bests_elsewhere
+from tilesmith.records.questions.nearness import bests_elsewhere
 from tilesmith.records.questions.origins import Searched, origins, tried_of
 from tilesmith.records.trials import reading
 from tilesmith.records.trials.record import Best, TuningRecord

@@ -8,12 +8,15 @@ is the zero point of its tensor, so that with it in the frame
 
 holds at the border as it does inside: the correction for z is one constant for each output channel.
 An operand, not a parameter: layers that differ in their zero points are one workload.
+
+The reference, `convolve`, is independent of the stages.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilesmith.search_space.convolution.geometry import Geometry, has_pad_value
-from tilesmith.search_space.convolution.reference import convolve
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.operator_parts.integer_products import (
     check_weights,
@@ -23,6 +26,34 @@ from tilesmith.search_space.operator_parts.integer_products import (
 )
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template
 from tilesmith.search_space.workloads.workload import Workload
+
+
+def convolve(g: Geometry, data: Array, weight: Array, frame: int = 0) -> Array:
+    """Cross-correlation, one matrix product for each kernel tap and group.
+
+    Args:
+        data: (n, c, h, w).
+        weight: (oc, c / groups, kh, kw).
+        frame: what stands around the image.
+
+    Returns:
+        (n, oc, out_height, out_width), accumulated in at least float32.
+    """
+    top, left, bottom, right = g.pads
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=frame)
+    groups, per_group = g.groups, g.channels // g.groups
+    result = np.zeros((g.batch, g.out_channels, g.out_height, g.out_width), dtype=data.dtype)
+    view = result.reshape(g.batch, groups, g.out_channels // groups, -1)
+    weights = weight.reshape(groups, g.out_channels // groups, per_group, *g.kernel)
+    for r in range(g.kernel[0]):
+        for s in range(g.kernel[1]):
+            y, x = r * g.dilation[0], s * g.dilation[1]
+            rows = slice(y, y + (g.out_height - 1) * g.stride[0] + 1, g.stride[0])
+            columns = slice(x, x + (g.out_width - 1) * g.stride[1] + 1, g.stride[1])
+            patch = padded[:, :, rows, columns].reshape(g.batch, groups, per_group, -1)
+            view += np.matmul(weights[None, :, :, :, r, s], patch)
+    return result
+
 
 IMAGE = (
     Parameter("n", "batch", 1, varies=True),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tilesmith.search_space.expressions.expression import Expr, ExprLike
+from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.support.errors import ScheduleError
 from tilesmith.search_space.support.suggestions import unknown
 
@@ -281,3 +281,11 @@ def operations(value: Scalar) -> int:
             return max(operations(then), operations(otherwise))
         case _:
             return 0
+
+
+def share_of(count: ExprLike) -> Scalar:
+    """1 / count, which a mean is multiplied by: folded into the code unless it varies."""
+    number = as_expr(count).constant
+    if number is not None:
+        return Const(1.0 / number)
+    return call("reciprocal", call("to_float32", Index(as_expr(count))))

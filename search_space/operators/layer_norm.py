@@ -16,8 +16,7 @@ import numpy as np
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import ExprLike
 from tilesmith.search_space.expressions.ranges import mod
-from tilesmith.search_space.expressions.scalar import Scalar, call, load
-from tilesmith.search_space.operator_parts.counts import share_of
+from tilesmith.search_space.expressions.scalar import Scalar, call, load, share_of
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operator_parts.fusion import (
     epilogue_dtype,

@@ -14,8 +14,7 @@ import numpy as np
 from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating
 from tilesmith.search_space.expressions.expression import ExprLike
 from tilesmith.search_space.expressions.ranges import mod
-from tilesmith.search_space.expressions.scalar import Scalar, call, load
-from tilesmith.search_space.operator_parts.counts import share_of
+from tilesmith.search_space.expressions.scalar import Scalar, call, load, share_of
 from tilesmith.search_space.operator_parts.flattening import flatten, product
 from tilesmith.search_space.operator_parts.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis

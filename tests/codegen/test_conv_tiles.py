@@ -24,7 +24,7 @@ from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.programs.structures import default_of, lowered, space_of
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.schedules.cpu.algorithms import conv_tiles
 from tilesmith.search_space.scheduling.layout import Layout

@@ -14,7 +14,7 @@ from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.search_space.expressions.scalar import call
 from tilesmith.search_space.ir.program import Intrinsic, walk
-from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.operator_parts.formula import evaluate, operand
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload

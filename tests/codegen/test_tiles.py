@@ -25,7 +25,7 @@ from tilesmith.codegen.programs.structures import default_of, lowered, space_of
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import VerificationError

@@ -20,8 +20,8 @@ from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.transforms.finishing import finish
 from tilesmith.search_space.ir.transforms.simplification import simplify
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import ConfigError, VerificationError

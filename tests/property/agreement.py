@@ -10,7 +10,7 @@ from tilesmith.codegen.native.kernel import NativeKernel, compile_program
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload

@@ -22,12 +22,12 @@ from tilesmith.codegen.native.kernel import compile_config
 from tilesmith.codegen.programs.structures import default_of, lowered, space_of
 from tilesmith.compiler.backends.backend import backends
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.convolution.reference import convolve
+from tilesmith.search_space.convolution.template import convolve
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.instruction_set import instruction_set
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.transforms.finishing import finish
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config

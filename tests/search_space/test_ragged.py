@@ -16,8 +16,8 @@ from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.ir.lanes import most_of, settle_lanes
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Allocate, Block, Buffer, If, Loop, Program, walk
-from tilesmith.search_space.ir.transforms.finishing import finish
 from tilesmith.search_space.ir.transforms.ragged import cut, roll, within_ranges
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower

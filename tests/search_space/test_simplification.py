@@ -11,8 +11,8 @@ from tilesmith.search_space.expressions.expression import const, element, minimu
 from tilesmith.search_space.expressions.scalar import Const, Select, call, load
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Allocate, Block, Buffer, Loop, Program, Sequence, walk
-from tilesmith.search_space.ir.transforms.finishing import finish
 from tilesmith.search_space.ir.transforms.simplification import peel_tails, resolve, simplify
+from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule

@@ -7,8 +7,7 @@ import numpy as np
 from tilesmith.search_space.expressions.scalar import Const, Select, load
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Block, If, Program, Statement, walk
-from tilesmith.search_space.ir.transforms.finishing import finish
-from tilesmith.search_space.ir.transforms.specialisation import decide
+from tilesmith.search_space.ir.transforms.specialisation import decide, finish
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule

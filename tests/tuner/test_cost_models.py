@@ -12,6 +12,7 @@ from tilesmith.search_space.support.errors import InputError
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.cost_models.gaussian_process import GaussianProcess
 from tilesmith.tuner.cost_models.residual import DampedResidual
+from tilesmith.tuner.learning.predictor import ValidityClassifier
 from tilesmith.tuner.surrogates.compression import Compression
 from tilesmith.tuner.surrogates.cost_model import (
     CostModel,
@@ -20,7 +21,6 @@ from tilesmith.tuner.surrogates.cost_model import (
     cost_models,
     rank_agreement,
 )
-from tilesmith.tuner.surrogates.validity import ValidityClassifier
 
 
 def data(seed: int, count: int, groups: int = 2) -> tuple[Samples, np.ndarray]:

@@ -14,8 +14,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement
 from tilesmith.tuner.learning.learning import Judging
-from tilesmith.tuner.machines.pace_gauge import EVERY, WINDOW, PaceGauge
 from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
+from tilesmith.tuner.runners.hardware import EVERY, WINDOW, PaceGauge
 from tilesmith.tuner.runners.simulator import SimulatorRunner
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.cancel import CancelToken

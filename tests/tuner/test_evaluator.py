@@ -20,9 +20,8 @@ from tilesmith.tuner.confirmation.whole_model import WholeModel
 from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.cancel import CancelToken
-from tilesmith.tuner.tasks.in_place import NOTHING, InPlace
 from tilesmith.tuner.tasks.ledger import MemoryLedger
-from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.options import NOTHING, InPlace, TuneOptions
 from tilesmith.tuner.tasks.task import TuningTask
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")

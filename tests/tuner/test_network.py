@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.neural_network import MLPRegressor
 
-from tilesmith.tuner.pretrained.network import Ensemble, NeuralNetwork
+from tilesmith.tuner.pretrained.learners import Ensemble, NeuralNetwork
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((200, 5)).astype(np.float32) * 3 + 1

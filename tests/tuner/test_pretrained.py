@@ -19,7 +19,7 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.pretrained import pretrained as module
-from tilesmith.tuner.pretrained.network import Ensemble, NeuralNetwork
+from tilesmith.tuner.pretrained.learners import Ensemble, NeuralNetwork
 from tilesmith.tuner.pretrained.pretrained import FOLDER, Pretrained, reference, relative, usual
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.tuner.session.rate import Rate
+from tilesmith.tuner.session.reporting import Rate
 
 
 def test_a_first_trial_after_long_preparation_foretells_nothing() -> None:

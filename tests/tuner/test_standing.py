@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet_standing import HONEST_FROM, LIES, NOISES, groups, normal
-from tilesmith.tuner.machine_trust.evidence import Evidence
-from tilesmith.tuner.machine_trust.standing import TOLERANCE, Standing
+from tilesmith.tuner.machine_trust.standing import TOLERANCE, Evidence, Standing
 
 
 def test_the_chance_of_a_false_alarm_is_below_the_bound_exactly() -> None:

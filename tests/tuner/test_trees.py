@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import xgboost
 
-from tilesmith.tuner.pretrained.arrays import array_of, text_of
-from tilesmith.tuner.pretrained.trees import Trees
+from tilesmith.tuner.pretrained.learners import Trees, array_of, text_of
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((300, 4)).astype(np.float32)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from tilesmith.search_space.results.model_evaluator import Choices, ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.tasks.in_place import NOTHING, InPlace
+from tilesmith.tuner.tasks.options import NOTHING, InPlace
 
 Variants = Callable[[Workload, Choices], Sequence[Config]]
 """Neighbours of the schedule that a workload has under some choices."""

@@ -22,8 +22,7 @@ from tilesmith.tuner.confirmation.publish import contenders
 from tilesmith.tuner.search.search import Search
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import CancelToken
-from tilesmith.tuner.tasks.in_place import NOTHING, InPlace, ModelParts
-from tilesmith.tuner.tasks.options import TuneOptions
+from tilesmith.tuner.tasks.options import NOTHING, InPlace, ModelParts, TuneOptions
 
 _BUILDS, _RUNS = 1.0, 80
 """What its confirmation takes: as many times as long as the untuned model took to be built, and as

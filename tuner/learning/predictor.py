@@ -12,10 +12,15 @@ Where a pretrained model of the target family is given, it scores what nothing h
 and the cost model learns what it gets wrong. It is put to the test inside the job: whenever the
 trials have doubled, one model is trained with and one without it on the earlier three quarters; if
 the one with it ranks the latest quarter worse, it is left out until the next test.
+
+The validity classifier says how probably a configuration fails (compile, crash, timeout, wrong). It
+is trained on failures and successes alike; the predictor adds its log odds as a penalty, so that a
+search stops proposing what keeps failing. It is no `CostModel`: its labels are not latencies.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +31,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.pretrained.pretrained import Pretrained, reference, usual
+from tilesmith.tuner.surrogates.boosting import Booster, parse
 from tilesmith.tuner.surrogates.cost_model import (
     CostModel,
     CostModelFactory,
@@ -35,9 +41,46 @@ from tilesmith.tuner.surrogates.cost_model import (
     rank_agreement,
 )
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
-from tilesmith.tuner.surrogates.validity import ValidityClassifier
 from tilesmith.tuner.tasks.feature_source import Description, FeatureSource, KnobFeatures
 from tilesmith.tuner.tasks.task import Trial, TuningState
+
+_FEWEST = 5
+"""Failures, and successes, below which nothing is learned."""
+
+
+class ValidityClassifier:
+    """Boosted trees on success or failure (logistic loss)."""
+
+    def __init__(self) -> None:
+        self._trees = Booster(
+            {"objective": "binary:logistic", "max_depth": 4, "eta": 0.2}, rounds=40
+        )
+        self._trained = False
+
+    def fit(self, features: NDArray[np.float32], failed: NDArray[np.bool_]) -> None:
+        """Learn which of `features` (n, f) failed; with too few of either kind, learn nothing."""
+        self._trained = min(int(failed.sum()), int((~failed).sum())) >= _FEWEST
+        if self._trained:
+            self._trees.fit(features, failed.astype(np.float64))
+
+    def failure_probability(self, features: NDArray[np.float32]) -> Floats:
+        """Shape (n,); zero while too little is known."""
+        return self._trees.predict(features) if self._trained else np.zeros(len(features))
+
+    def save(self) -> str:
+        trees = self._trees.save() if self._trained else ""
+        return json.dumps({"kind": "validity", "trees": trees})
+
+    @classmethod
+    def load(cls, text: str) -> ValidityClassifier:
+        """Undo `save`; `InputError` for other text."""
+        model = cls()
+        trees = parse(text, "validity")["trees"]
+        model._trained = bool(trees)
+        if trees:
+            model._trees.restore(trees)
+        return model
+
 
 _GROWTH = 1.1
 """Models are trained anew once the trials have grown by this factor."""

@@ -1,11 +1,18 @@
-"""`DatabaseLedger`: a tuning job's reading and writing, on `records.Database`."""
+"""`DatabaseLedger`: a tuning job's reading and writing, on `records.Database`.
+
+Where the database takes no more, `save` writes what the job has in memory to a file that `db
+import` reads.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from tilesmith.records.database import Database
 from tilesmith.records.jobs.job import LeaseLost
@@ -15,9 +22,8 @@ from tilesmith.records.trials.record import TuningRecord
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.support.errors import DatabaseError, JobError
+from tilesmith.search_space.support.errors import DatabaseError, JobError, TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.ledgers.saving import save, sentence
 from tilesmith.tuner.tasks.ledger import Candidate, Entry, JobEnd
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial
@@ -187,3 +193,50 @@ class DatabaseLedger:
     def _all(self, where: Filter) -> list[TuningRecord]:
         database = self._database
         return database.patiently(lambda: database.query(where, sort="oldest", limit=None))
+
+
+def save(database: Database, job: int, records: Sequence[TuningRecord]) -> Path | None:
+    """Write trials in the exchange format; where, or None if nowhere could be written.
+
+    Beside an SQLite database if its folder is still there, else in the working folder, else among
+    temporary files. A file that is there is never overwritten.
+    """
+    beside = [database.path.parent] if database.path is not None else []
+    name = database.path.name if database.path is not None else "tilesmith"
+    try:
+        lines = _exported(database, records)
+    except (OSError, TilesmithError):  # no room for temporary files either
+        return None
+    for folder in (*beside, Path.cwd(), Path(tempfile.gettempdir())):
+        for number in range(1000):
+            path = folder / f"{name}.job-{job}{f'-{number}' if number else ''}.jsonl"
+            try:
+                with path.open("x") as file:
+                    file.writelines(f"{line}\n" for line in lines)
+            except FileExistsError:
+                continue
+            except OSError:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                break
+            return path.resolve()
+    return None
+
+
+def _exported(database: Database, records: Sequence[TuningRecord]) -> list[str]:
+    """The lines of an export, by way of a database of their own, so that one place writes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/saved.db"
+        with Database.open(path, toolchain=database.toolchain) as saved:
+            saved.add([replace(record, job=None) for record in records])
+            return list(saved.export_lines())
+
+
+def sentence(error: TilesmithError, path: Path | None, count: int) -> str:
+    """What is said of a database that takes no more."""
+    if path is None:
+        return f"{error}; {count} trials that it does not have could be saved nowhere"
+    return (
+        f"{error}; {count} trials that it does not have are in '{path}', which "
+        "'tilesmith db import' reads"
+    )

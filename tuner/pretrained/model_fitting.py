@@ -17,10 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.tuner.pretrained.learners import Ensemble, NeuralNetwork, Trees, standardised
 from tilesmith.tuner.pretrained.model_corpus import Corpus
-from tilesmith.tuner.pretrained.network import Ensemble, NeuralNetwork, standardised
 from tilesmith.tuner.pretrained.pretrained import Learner, Pretrained
-from tilesmith.tuner.pretrained.trees import Trees
 from tilesmith.tuner.surrogates.cost_model import Floats, centred, log_analytical
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
 

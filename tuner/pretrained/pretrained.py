@@ -32,8 +32,7 @@ from tilesmith.search_space.spaces.population import Population
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.pretrained.network import Ensemble
-from tilesmith.tuner.pretrained.trees import Trees
+from tilesmith.tuner.pretrained.learners import Ensemble, Trees
 from tilesmith.tuner.surrogates.cost_model import Floats, log_analytical
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
 

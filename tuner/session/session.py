@@ -34,12 +34,12 @@ from tilesmith.tuner.confirmation.whole_model import WholeModel
 from tilesmith.tuner.learning.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.measurement.runner import Runner
 from tilesmith.tuner.search.search import Search, SearchJob
-from tilesmith.tuner.session.rate import Rate
-from tilesmith.tuner.session.reporting import failures, final_report, noise, report
+from tilesmith.tuner.session.reporting import Rate, failures, final_report, noise, report
 from tilesmith.tuner.tasks.cancel import Cancelled, CancelToken, Interrupted
-from tilesmith.tuner.tasks.in_place import NOTHING, InPlace
 from tilesmith.tuner.tasks.ledger import JobEnd, Ledger
 from tilesmith.tuner.tasks.options import (
+    NOTHING,
+    InPlace,
     OnProgress,
     Progress,
     TaskReport,

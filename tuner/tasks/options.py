@@ -1,4 +1,4 @@
-"""What a tuning job may be told, how far it is, and what it found."""
+"""What a tuning job may be told, how far it is, and what it found, also inside the whole model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,55 @@ from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.tasks.in_place import InPlace
 from tilesmith.tuner.tasks.task import Layouts
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """What a model is made up of, in seconds.
+
+    Attributes:
+        alone_s: sum of what its kernels take as trials measured them, each alone.
+        in_place_s: what the same kernels take where they stand.
+        added_s: what is in the model beside them: conversions of layouts, schedules in layouts
+            that no trial measured.
+    """
+
+    alone_s: float
+    in_place_s: float
+    added_s: float
+
+    @property
+    def foretold_s(self) -> float:
+        """What the model takes if its kernels take what they do alone."""
+        return self.alone_s + self.added_s
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """What re-ranking came to.
+
+    Attributes:
+        choices: schedules that make the model faster than the best on record do.
+        before_s, after_s: seconds of the model without and with them; None if nothing was compared.
+        compared: candidates tried in place.
+        untuned_s: seconds of the model without any tuning, in turns with the tuned one; None if
+            that was not compared.
+        reverted: workloads that are pinned to their untuned schedule: the model is faster so.
+        parts: what the model comes to by its parts; None if that is not known.
+    """
+
+    choices: dict[Workload, Config] = field(default_factory=dict)
+    before_s: float | None = None
+    after_s: float | None = None
+    compared: int = 0
+    untuned_s: float | None = None
+    reverted: frozenset[Workload] = frozenset()
+    parts: ModelParts | None = None
+
+
+NOTHING = InPlace()
+
 
 DRIFT_LIMIT = 0.03
 """Relative change of a baseline kernel's time above which a machine counts as unsteady."""
@@ -176,7 +223,7 @@ class TuningSummary:
     tasks: tuple[TaskReport, ...]
     failures: dict[str, int]
     drift: float = 0.0
-    in_place: InPlace = InPlace()  # noqa: RUF009  (frozen)
+    in_place: InPlace = InPlace()
     trial_ms: dict[str, float] = field(default_factory=dict)
     noise: float = 0.0
 

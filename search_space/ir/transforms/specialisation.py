@@ -12,12 +12,15 @@ only the border ever fails it. Two passes over bound programs:
                       else: as before
 
 Valid in: symbols bound. Valid out: the same values; at most two versions of a loop body.
+
+`finish`: every pass between a bound program and code: trivial loops, tails, then conditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from tilesmith.search_space.expressions.expression import Expr, maximum
 from tilesmith.search_space.expressions.ranges import Bounds, lower, upper
@@ -28,11 +31,14 @@ from tilesmith.search_space.ir.program import (
     If,
     Intrinsic,
     Loop,
+    Program,
     Sequence,
     Statement,
     blocks,
     walk,
 )
+from tilesmith.search_space.ir.transforms.ragged import finish_tails, within_ranges
+from tilesmith.search_space.ir.transforms.simplification import peel_tails, simplify
 
 
 def decide(statement: Statement, bounds: Bounds | None = None) -> Statement:
@@ -160,3 +166,33 @@ def _taken(value: Scalar) -> Scalar:
             return Call(function, tuple(_taken(a) for a in arguments))
         case _:
             return value
+
+
+def finish(program: Program) -> Program:
+    """The same program, with constant extents wherever code generators need them.
+
+    Raises:
+        ScheduleError: a loop would be unrolled as often as a size says.
+    """
+
+    return _varying(program) if program.sizes else _finished(program)
+
+
+@lru_cache(maxsize=8)
+def _varying(program: Program) -> Program:
+    """Kept for who verifies it, as it takes seconds where short tiles come in many lengths."""
+    return _finished(within_ranges(program))
+
+
+def _finished(program: Program) -> Program:
+    def peeled(statement: Statement) -> Statement:
+        return simplify(peel_tails(simplify(statement)))
+
+    def decided(statement: Statement) -> Statement:
+        return specialise(decide(statement))
+
+    prologue = decided(peeled(program.prologue)) if program.prologue is not None else None
+    whole = replace(program, body=peeled(program.body), prologue=prologue)
+    if program.sizes:
+        whole = finish_tails(whole)
+    return replace(whole, body=decided(whole.body))

@@ -6,9 +6,8 @@ from tilesmith.jobs.tuning.tune_reports import InModelReport, Pinned, TuneReport
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.tuner.confirmation.publish import NEAR_TIE
 from tilesmith.tuner.ledgers.recorded_space import NamedWorkload
-from tilesmith.tuner.tasks.in_place import InPlace
+from tilesmith.tuner.tasks.options import InPlace, TuningSummary
 from tilesmith.tuner.tasks.options import TaskReport as TunedTask
-from tilesmith.tuner.tasks.options import TuningSummary
 
 
 def report_of(summary: TuningSummary) -> TuneReport:
