@@ -1,10 +1,6 @@
 """Ray's workers as a pool: many processes or machines that do a job's trials.
 
 Ray is imported when a job has workers, not before.
-
-Training shares out functions as tasks of a cluster; their answers are joined in the order asked.
-Arguments and answers are plain data: numbers, texts, lists, dictionaries and arrays. Whether a task
-ran once or, after its worker died, again, makes no difference: what is called has no effect.
 """
 
 from __future__ import annotations
@@ -29,35 +25,6 @@ if TYPE_CHECKING:
     from tilesmith.capabilities.fleet.fleet import RayFleet
     from tilesmith.tuner.measurement.runner import Runner
     from tilesmith.tuner.pretrained.model_corpus import Mapped
-
-
-import ray
-from ray.exceptions import RayError, RayTaskError
-
-from tilesmith.search_space.support.errors import JobError
-
-_RETRIES = 3
-"""Times that a task is done again whose worker died."""
-
-
-def called(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """What a function, one of a module's own, answers to each tuple of arguments.
-
-    Raises:
-        JobError: a task failed, or its workers died again and again.
-    """
-    task = ray.remote(num_cpus=1, max_retries=_RETRIES)(function)
-    references = [task.remote(*arguments) for arguments in asked]
-    try:
-        answers: list[Any] = ray.get(references)
-    except RayTaskError as error:
-        reason = str(error.cause).partition("\n")[0]
-        raise JobError(f"a worker failed in '{function.__name__}': {reason}") from error
-    except RayError as error:
-        reason = str(error).partition("\n")[0]
-        raise JobError(f"'{function.__name__}' found no worker that lived: {reason}") from error
-    return answers
-
 
 T = TypeVar("T")
 
@@ -132,7 +99,7 @@ class RayPool(WorkerPool):
         place_of(workers)
         required("ray", extra="ray")
         with self.cluster(workers):
-            from tilesmith.capabilities.fleet.worker_pool import called
+            from tilesmith.capabilities.fleet.calls import called
 
             yield called
 
