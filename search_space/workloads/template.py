@@ -27,7 +27,15 @@ from tilesmith.search_space.workloads.workload import Workload, operators, shape
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition
 
-__all__ = ["Declared", "Operand", "Parameter", "Template", "compute_of", "template_of", "templates"]
+__all__ = [
+    "DeclaredOperand",
+    "Operand",
+    "Parameter",
+    "Template",
+    "compute_of",
+    "template_of",
+    "templates",
+]
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredOperand:
     """An operand that parameters tell of: which of them is its shape, and which its element type
     (`dtype` "": the workload's).
     """
@@ -82,9 +90,9 @@ class Template(ABC):
     operator: ClassVar[str]
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
-    reads: ClassVar[tuple[Declared, ...]] = (Declared("x"),)
+    reads: ClassVar[tuple[DeclaredOperand, ...]] = (DeclaredOperand("x"),)
     """Its own inputs, in order, unless `inputs` says otherwise."""
-    writes: ClassVar[Declared] = Declared("y")
+    writes: ClassVar[DeclaredOperand] = DeclaredOperand("y")
     """Its output before the epilogue, unless `output` says otherwise."""
     fuses_epilogues: ClassVar[bool] = False
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
