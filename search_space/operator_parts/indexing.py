@@ -18,14 +18,14 @@ from tilesmith.search_space.expressions.scalar import REDUCTIONS, load
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.scheduling.compute import Axis, Stage, axis
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import DeclaredOperand, Parameter
+from tilesmith.search_space.workloads.template import Parameter, Shaped
 from tilesmith.search_space.workloads.workload import Workload
 
 INDEX = Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32"))
 
-DATA = DeclaredOperand("x")
-INDICES = DeclaredOperand("indices", "indices", "index")
-UPDATES = DeclaredOperand("updates", "indices")
+DATA = Shaped("x")
+INDICES = Shaped("indices", "indices", "index")
+UPDATES = Shaped("updates", "indices")
 """Operands of operators that read or write by index."""
 
 COMBINATIONS = {"none": None, "add": "sum", "mul": "product", "max": "max", "min": "min"}

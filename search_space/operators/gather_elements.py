@@ -21,12 +21,7 @@ from tilesmith.search_space.operator_parts.indexing import (
     wrapped,
 )
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor
-from tilesmith.search_space.workloads.template import (
-    DeclaredOperand,
-    Parameter,
-    Template,
-    templates,
-)
+from tilesmith.search_space.workloads.template import Parameter, Shaped, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -43,7 +38,7 @@ class GatherElements(Template):
         INDEX,
     )
     reads = (DATA, INDICES)
-    writes = DeclaredOperand("y", "indices")
+    writes = Shaped("y", "indices")
     examples = (
         "gather_elements shape=19x37 indices=19x5 axis=1",
         "gather_elements shape=5x7x33 indices=5x3x33 axis=1 index=int32",

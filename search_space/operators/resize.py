@@ -19,12 +19,7 @@ from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_exp
 from tilesmith.search_space.expressions.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import (
-    DeclaredOperand,
-    Parameter,
-    Template,
-    templates,
-)
+from tilesmith.search_space.workloads.template import Parameter, Shaped, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 COORDINATES = ("asymmetric", "half_pixel")
@@ -43,7 +38,7 @@ class Resize(Template):
         Parameter("coordinates", "where an element is looked for", "asymmetric", 1, COORDINATES),
         Parameter("rounding", "of the coordinate to an index", "floor", 1, ROUNDING),
     )
-    writes = DeclaredOperand("y", "sizes")
+    writes = Shaped("y", "sizes")
     examples = (
         "resize shape=1x19x5x9 sizes=1x19x10x18",
         "resize shape=2x3x7x40 sizes=2x3x7x120 coordinates=half_pixel rounding=round_prefer_floor",

@@ -14,12 +14,7 @@ from tilesmith.search_space.expressions.scalar import load
 from tilesmith.search_space.operator_parts.flattening import Span, merge
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import (
-    DeclaredOperand,
-    Parameter,
-    Template,
-    templates,
-)
+from tilesmith.search_space.workloads.template import Parameter, Shaped, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -35,7 +30,7 @@ class Slice(Template):
         Parameter.shape("sizes", "elements taken of each axis, e.g. 1x32x56x56"),
         Parameter("steps", "distance of elements taken, e.g. 1x1x2x2 (default: all 1)", ""),
     )
-    writes = DeclaredOperand("y", "sizes")
+    writes = Shaped("y", "sizes")
     examples = (
         "slice shape=2x7x5x3 starts=0x2x0x0 sizes=2x3x5x3",
         "slice shape=9x37 starts=1x0 sizes=4x19 steps=2x2",

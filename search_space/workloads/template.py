@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition
 
 __all__ = [
-    "DeclaredOperand",
     "Operand",
     "Parameter",
+    "Shaped",
     "Template",
     "compute_of",
     "template_of",
@@ -69,7 +69,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class DeclaredOperand:
+class Shaped:
     """An operand that parameters tell of: which of them is its shape, and which its element type
     (`dtype` "": the workload's).
     """
@@ -90,9 +90,9 @@ class Template(ABC):
     operator: ClassVar[str]
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
-    reads: ClassVar[tuple[DeclaredOperand, ...]] = (DeclaredOperand("x"),)
+    reads: ClassVar[tuple[Shaped, ...]] = (Shaped("x"),)
     """Its own inputs, in order, unless `inputs` says otherwise."""
-    writes: ClassVar[DeclaredOperand] = DeclaredOperand("y")
+    writes: ClassVar[Shaped] = Shaped("y")
     """Its output before the epilogue, unless `output` says otherwise."""
     fuses_epilogues: ClassVar[bool] = False
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
