@@ -1,13 +1,14 @@
 """Rows that cannot be read: which they are, and how a reader goes on without them.
 
 SQLite keeps any value in any column, and other programs put them there: a word where seconds are
-expected, bytes where text is, JSON that is none. Whoever only shows a database (`dashboard`) asks
-`damaged_rows` once a question failed and asks again on connections where they are left out: a
-temporary view of the same name stands before each table concerned, so that no question has to
-know. Servers keep the types of their columns themselves; of these nothing is left out.
+expected, bytes where text is, JSON that is none. PostgreSQL keeps the types of its columns, but
+takes any text for JSON, and numbers that are not finite. Whoever only shows a database
+(`dashboard`) asks `damaged_rows` once a question failed and asks again on connections where they
+are left out: a temporary view of the same name stands before each table concerned, so that no
+question has to know. Of other servers nothing is left out.
 
-Invariants: nothing is written to the file. What a job may lack, and facts, which may be empty, are
-shown empty, because other rows point to theirs; every other row is left out whole.
+Invariants: nothing is written to the database. What a job may lack, and facts, which may be empty,
+are shown empty, because other rows point to theirs; every other row is left out whole.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tilesmith.search_space.support.errors import TilesmithError
 
 _BLANK = ("facts", "calibration")
 _SHOWN = 24
+_AT_ONCE = 10_000
 
 _TABLES = [t for t in metadata.sorted_tables if "id" in t.c and t is not COST_MODELS]
 
@@ -53,41 +55,73 @@ class DamagedRow:
 
 
 def damaged_rows(connection: Connection) -> tuple[DamagedRow, ...]:
-    """Every such row of an SQLite database, table after table; reads all of it."""
+    """Every such row of a database, table after table; reads all of it."""
+    if connection.dialect.name not in _HOMES:
+        return ()
     driver = connection.connection.driver_connection
     if not isinstance(driver, sqlite3.Connection):
-        return ()
+        return tuple(row for table in _TABLES for row in _of_table(connection, table))
     usual, driver.text_factory = driver.text_factory, _text
     try:
-        return tuple(row for table in _TABLES for row in _of_table(driver, table))
+        return tuple(row for table in _TABLES for row in _of_table(connection, table))
     finally:
         driver.text_factory = usual
 
 
+_HOMES = {"sqlite": ("main", "temp"), "postgresql": ("", "pg_temp")}
+"""Schemas of tables and of temporary views, by kind of database; "": the connection's default."""
+
+_READ_WRITE = {
+    "sqlite": ("PRAGMA query_only = OFF", "PRAGMA query_only = {closed}"),
+    "postgresql": ("SET TRANSACTION READ WRITE", ""),
+}
+"""Temporary views count as writing: what lets them be made, and what ends that."""
+
+
 def leave_out(engine: Engine, rows: Iterable[DamagedRow]) -> None:
-    """Have every new connection of an SQLite engine go on as if these rows were not there."""
+    """Have every new connection of an engine go on as if these rows were not there.
+
+    A server's user who may not make temporary views sees the database as it is.
+    """
     tables = {table.name: table for table in _TABLES}
     concerned: dict[str, list[DamagedRow]] = {}
     for row in rows:
         concerned.setdefault(row.table, []).append(row)
+    kind = engine.dialect.name
 
-    def set_up(connection: sqlite3.Connection, _record: Any) -> None:
-        (closed,) = connection.execute("PRAGMA query_only").fetchone()
-        connection.execute("PRAGMA query_only = OFF")  # temporary views count as writing
-        for name, damaged in concerned.items():
-            _put_view_before(connection, tables[name], damaged)
-        connection.execute(f"PRAGMA query_only = {closed}")
+    def set_up(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        closed = cursor.execute("PRAGMA query_only").fetchone()[0] if kind == "sqlite" else ""
+        home = _HOMES[kind][0] or engine.dialect.default_schema_name
+        begin, end = _READ_WRITE[kind]
+        try:
+            cursor.execute(begin)
+            for name, damaged in concerned.items():
+                _put_view_before(cursor, f"{home}.{name}", tables[name], damaged, kind)
+            if end:
+                cursor.execute(end.format(closed=closed))
+            connection.commit()
+        except engine.dialect.dbapi.Error:  # type: ignore[union-attr]
+            if kind == "sqlite":
+                raise
+            connection.rollback()
+        cursor.close()
 
     if concerned:
         event.listen(engine, "connect", set_up)
 
 
-def _put_view_before(driver: sqlite3.Connection, table: Table, rows: list[DamagedRow]) -> None:
-    damaged = f"{table.name}_damaged"
-    driver.execute(f"CREATE TEMP TABLE {damaged} (id INTEGER, empty TEXT, UNIQUE (empty, id))")
-    values = [(row.number, row.column if row.blank else "") for row in rows]
-    driver.executemany(f"INSERT OR IGNORE INTO temp.{damaged} VALUES (?, ?)", values)
-    of = f"(SELECT id FROM temp.{damaged} WHERE empty = '%s')"
+def _put_view_before(
+    cursor: Any, whole: str, table: Table, rows: list[DamagedRow], kind: str
+) -> None:
+    damaged = f"{_HOMES[kind][1]}.{table.name}_damaged"
+    cursor.execute(
+        f"CREATE TEMP TABLE {table.name}_damaged (id BIGINT, empty TEXT, UNIQUE (empty, id))"
+    )
+    values = {(row.number, row.column if row.blank else "") for row in rows}
+    mark = "?" if kind == "sqlite" else "%s"
+    cursor.executemany(f"INSERT INTO {damaged} VALUES ({mark}, {mark})", sorted(values))
+    of = f"(SELECT id FROM {damaged} WHERE empty = '%s')"
     emptied = {row.column for row in rows if row.blank}  # the others keep their indices
     columns = ", ".join(
         f"CASE WHEN id IN {of % c.name} THEN {'NULL' if c.nullable else repr('')} "
@@ -96,9 +130,8 @@ def _put_view_before(driver: sqlite3.Connection, table: Table, rows: list[Damage
         else c.name
         for c in table.c
     )
-    driver.execute(
-        f"CREATE TEMP VIEW {table.name} AS SELECT {columns} FROM main.{table.name} "
-        f"WHERE id NOT IN {of % ''}"
+    cursor.execute(
+        f"CREATE TEMP VIEW {table.name} AS SELECT {columns} FROM {whole} WHERE id NOT IN {of % ''}"
     )
 
 
@@ -107,11 +140,17 @@ def _may_be_empty(column: Column[Any]) -> bool:
     return column.name in _BLANK or (column.table is JOBS and bool(column.nullable))
 
 
-def _of_table(driver: sqlite3.Connection, table: Table) -> Iterable[DamagedRow]:
+def _of_table(connection: Connection, table: Table) -> Iterable[DamagedRow]:
     columns = list(table.c)
     checks = [_check(table.name, column) for column in columns]
-    names = ", ".join(column.name for column in columns)
-    for row in driver.execute(f"SELECT {names} FROM main.{table.name}"):
+    of_server = connection.dialect.name == "postgresql"
+    names = ", ".join(
+        f"CAST({column.name} AS TEXT)" if of_server and _holds_moments(column) else column.name
+        for column in columns
+    )
+    home = _HOMES[connection.dialect.name][0] or connection.dialect.default_schema_name
+    connection = connection.execution_options(yield_per=_AT_ONCE)
+    for row in connection.exec_driver_sql(f"SELECT {names} FROM {home}.{table.name}"):
         named = {column.name: value for column, value in zip(columns, row, strict=True)}
         if named.get("status") == "ok" and named.get("samples") == "[]":
             yield DamagedRow(table.name, named["id"], "samples", "empty, though it worked")
@@ -139,7 +178,7 @@ def _check(table: str, column: Column[Any]) -> Check:
     if (table, column.name) in _CHECKS:
         return _CHECKS[table, column.name]
     kind = column.type
-    if isinstance(kind, UtcDateTime | DateTime):
+    if _holds_moments(column):
         return _is_moment
     if isinstance(kind, String):
         return lambda value: isinstance(value, str)
@@ -148,6 +187,10 @@ def _check(table: str, column: Column[Any]) -> Check:
     if isinstance(kind, Integer):
         return lambda value: isinstance(value, int)
     return _is_number if column.name.endswith("_s") else lambda value: isinstance(value, int)
+
+
+def _holds_moments(column: Column[Any]) -> bool:
+    return isinstance(column.type, UtcDateTime | DateTime)
 
 
 def _is_moment(value: object) -> bool:

@@ -83,3 +83,34 @@ def test_connections_that_the_server_ended_are_made_anew(
     engine.dispose()
     answers = [client.get(f"/?q={n}").status_code for n in range(3)]
     assert answers[-1] == 200 and set(answers) <= {200, 503}
+
+
+DAMAGE = {
+    "jobs 1 (progress": ("jobs SET progress = '{' WHERE id = 1", "/jobs/1"),
+    "jobs 1 (started_at": ("jobs SET started_at = 'infinity' WHERE id = 1", "/"),
+    "trials 3 (config": ("trials SET config = '{' WHERE id = 3", "/records/1"),
+    "trials 3 (samples": ("trials SET samples = 'x' WHERE id = 3", "/jobs/1/report"),
+    "series 1 (measured_by": ("series SET measured_by = 'zzz' WHERE id = 1", "/schedules"),
+    "targets 1 (facts": ("targets SET facts = '[]' WHERE id = 1", "/jobs/1"),
+}
+
+
+@pytest.mark.parametrize("which", DAMAGE)
+def test_a_row_that_cannot_be_read_is_left_out_and_named(
+    postgres: str, reader: str, serve: Serve, which: str
+) -> None:
+    statement, page = DAMAGE[which]
+    engine = create_engine(make_url(postgres).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {statement}"))
+    engine.dispose()
+    client = serve(reader)
+    for asked in (*PAGES, page):
+        answer = client.get(asked)
+        gone = (404, 422) if asked.startswith(("/jobs/1", "/records/1")) else ()
+        assert answer.status_code in (200, *gone), (asked, answer.text)
+        assert "does not answer" not in answer.text and "internal" not in answer.text.lower()
+    with Database.open(reader, create=False, read_only=True) as database:
+        (row,) = database.damaged_rows()
+    assert str(row).startswith(which)
+    assert which in client.get("/?q=after").text
