@@ -181,7 +181,8 @@ def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
     kept = [name for name in names if name not in drawn]
     if names and not kept:
         raise InputError(
-            f"every output of '{graph.name}' is made of random numbers ({', '.join(drawing[:4])}), "
+            f"every output of '{graph.title}' is made of random numbers "
+            f"({', '.join(drawing[:4])}), "
             "which nobody draws alike; 'tilesmith compare' puts the reference's in their place"
         )
     left = [name for name in names if name in drawn]

@@ -202,7 +202,7 @@ def sharded(request: ShardRequest) -> Sharded:
         pipeline = pipeline_of(sharding, costs, stages, request.microbatches)
     program = partition(sharding, None if pipeline is None else pipeline.stage_of(graph))
     program = replace(program, precision=costs.precision)
-    _check_memory(program, costs)
+    _check_memory(program, costs, graph.title)
     streams = _streams(program, machine, request.microbatches) if request.timeline else None
     return Sharded(
         program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound,
@@ -217,7 +217,7 @@ def _streams(program: ShardedProgram, machine: Mesh, microbatches: int) -> Shard
     return streams_of(program, machine, batches)
 
 
-def _check_memory(program: ShardedProgram, costs: Costs) -> None:
+def _check_memory(program: ShardedProgram, costs: Costs, title: str) -> None:
     """Raise `InputError` where a core's memory is too small, naming a mesh that is not."""
     needed = program.weight_bytes + program.activation_bytes
     if needed <= costs.core_bytes:
@@ -230,7 +230,7 @@ def _check_memory(program: ShardedProgram, costs: Costs) -> None:
         else "no mesh that is known has enough"
     )
     raise InputError(
-        f"'{program.name}' over {program.mesh} of mesh '{costs.machine.name}' needs "
+        f"'{title}' over {program.mesh} of mesh '{costs.machine.name}' needs "
         f"{amount(needed)} a core (weights {amount(program.weight_bytes)}), "
         f"{amount(needed - costs.core_bytes)} more than the {amount(costs.core_bytes)} there are; "
         f"{advice}"

@@ -216,7 +216,7 @@ class Backend(ABC):
         kernels = [step for step in steps if isinstance(step, KernelStep)]
         if len(kernels) < len(steps):
             raise ModelError(
-                f"'{recipe.name}' has compiled loops, which family '{self.family}' does not run; "
+                f"'{recipe.title}' has compiled loops, which family '{self.family}' does not run; "
                 "compile the model again"
             )
         return self.link(recipe, kernels, memory)

@@ -191,7 +191,7 @@ def _settled(
     those that have none go to the host."""
     turns: dict[Workload, Iterator[Config]] = {}
     most = len(_computed(graph)) * (MOST_TRIED + 1) + 1
-    rounds = Rounds(f"giving kernels of '{graph.name}' other schedules or to the host", most)
+    rounds = Rounds(f"giving kernels of '{graph.title}' other schedules or to the host", most)
     while True:
         rounds.another()
         refused: dict[Workload, Config] = {}
@@ -261,8 +261,8 @@ def require_tuned(graph: Graph, chooser: ScheduleChooser) -> None:
     }
     if missing:
         raise ModelError(
-            f"{len(missing)} workloads of '{graph.name}' have no schedule that a search found with "
-            f"these threads ({counted(Counter(missing.values()))}), the first is "
+            f"{len(missing)} workloads of '{graph.title}' have no schedule that a search found "
+            f"with these threads ({counted(Counter(missing.values()))}), the first is "
             f"'{next(iter(missing))}'; tune the model with more --trials, or leave out "
             "--require-tuned"
         )

@@ -200,7 +200,7 @@ def fitted(
             arrays[name] = np.zeros_like(value)
         elif (reached := _reached(graph, name)) is not None:
             raise InputError(
-                f"input '{name}' of '{graph.name}' becomes a shape, or an axis or count, of "
+                f"input '{name}' of '{graph.title}' becomes a shape, or an axis or count, of "
                 f"{reached.describe()}, and which numbers fit cannot be told from the model; give "
                 "them, and the other inputs, with --input"
             )

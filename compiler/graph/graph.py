@@ -273,6 +273,7 @@ class Graph:
         converted: by tensor that kernels hold in another element type than the caller and host
             nodes see: the type that these see. Values are converted on the way.
         updates: outputs by the input whose array they are to be in after a run.
+        file: name of the file it was read from, "" if it came from none.
     """
 
     name: str
@@ -284,6 +285,12 @@ class Graph:
     opsets: tuple[tuple[str, int], ...] = field(default=())
     converted: Mapping[str, str] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)
+    file: str = ""
+
+    @property
+    def title(self) -> str:
+        """What messages call it: its file's name, or its own where it came of none."""
+        return self.file or self.name
 
     @cached_property
     def producers(self) -> dict[str, Node]:

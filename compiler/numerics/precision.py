@@ -120,7 +120,7 @@ def _kept(graph: Graph, dtype: str, wide: set[str]) -> set[str]:
         operands = (*template.operands(workload), template.output(workload))
         names = (*node.inputs, *node.outputs)
         kept |= {n for n, o in zip(names, operands, strict=False) if o.dtype == "float32"}
-    rounds = Rounds(f"the precision of '{graph.name}'", len(graph.tensors) + 1)
+    rounds = Rounds(f"the precision of '{graph.title}'", len(graph.tensors) + 1)
     while True:  # kernels, views and joins keep what they share with others that do
         rounds.another()
         more = {n for node in graph.nodes if _stays(graph, node, kept) for n in _names(node)}

@@ -159,7 +159,7 @@ class _Importer:
         tensors = {name: info for name, info in self.tensors.items() if name in named}
         return Graph(
             self.proto.graph.name or self.name, inputs, outputs, tuple(nodes), constants, tensors,
-            tuple(sorted(self.opsets.items())),
+            tuple(sorted(self.opsets.items())), file=self.name,
         )  # fmt: skip
 
     # -- constants ----------------------------------------------------------------------------

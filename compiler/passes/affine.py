@@ -49,7 +49,7 @@ class FoldAffine(RulePass):
     name = "fold-affine"
 
     def run(self, graph: Graph) -> Graph:
-        rounds = Rounds(f"the pass {self.name} of '{graph.name}'", len(graph.nodes) + 1)
+        rounds = Rounds(f"the pass {self.name} of '{graph.title}'", len(graph.nodes) + 1)
         while (after := super().run(graph)) is not graph:
             rounds.another()
             graph = after

@@ -35,7 +35,8 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
             default_of(workload, target)
         except ConfigError as error:
             raise ModelError(
-                f"'{workload}' of model '{graph.name}' does not fit target '{target.name}': {error}"
+                f"'{workload}' of model '{graph.title}' does not fit target '{target.name}': "
+                f"{error}"
             ) from error
     return frozenset(workloads)
 

@@ -30,7 +30,7 @@ def with_updates(graph: Graph, updates: Mapping[str, str]) -> Graph:
         for what, known, wanted in (("input", inputs, name), ("output", outputs, result)):
             if wanted not in known:
                 raise ModelError(
-                    f"'{graph.name}' has no {what} '{wanted}' to update; it has {', '.join(known)}"
+                    f"'{graph.title}' has no {what} '{wanted}' to update; it has {', '.join(known)}"
                 )
         before, after = inputs[name], outputs[result]
         if (before.dtype, before.shape) != (after.dtype, after.shape) or not before.known:

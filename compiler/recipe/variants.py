@@ -180,6 +180,11 @@ class VaryingRecipe:
     source: str = ""
 
     @property
+    def title(self) -> str:
+        """As `Recipe.title`."""
+        return self.source.rpartition(" ")[0] or self.name
+
+    @property
     def report(self) -> Report:
         """Of the variant for the largest sizes."""
         return self.variants[-1].report

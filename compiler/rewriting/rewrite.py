@@ -62,7 +62,7 @@ class Rewriter:
     def nodes(self) -> Iterator[Node]:
         """Every node once, those that come while iterating included, those removed left out."""
         seen: set[Node] = set()
-        rounds = Rounds(f"a pass over '{self.graph.name}'", _MOST * (len(self._nodes) + 1))
+        rounds = Rounds(f"a pass over '{self.graph.title}'", _MOST * (len(self._nodes) + 1))
         for node in self._came:  # which grows
             if node in self._nodes and node not in seen:
                 rounds.another()
@@ -229,7 +229,7 @@ class Rewriter:
                 opened.add(node)
                 if round_ := next((p for p in waiting if p in opened), None):
                     raise VerificationError(
-                        f"{round_.describe()} of '{self.graph.name}' would need its own result; "
+                        f"{round_.describe()} of '{self.graph.title}' would need its own result; "
                         "this is a fault of a pass: 'tilesmith compile MODEL --verify-passes' "
                         "says of which"
                     )

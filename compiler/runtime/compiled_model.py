@@ -44,6 +44,11 @@ class CompiledModel(ABC):
         return self.recipe.name
 
     @property
+    def title(self) -> str:
+        """What messages call it: its file's name, or its own where it came of none."""
+        return self.recipe.title
+
+    @property
     def source(self) -> str:
         """Name and content hash of the model's file, "NAME sha256:HEX"; "" if there was none."""
         return self.recipe.source

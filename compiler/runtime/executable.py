@@ -86,7 +86,7 @@ class Executable(CompiledModel):
             ref.info.nbytes for ref in recipe.outputs if ref.info.known
         )
         if self._needed > machine_bytes():  # results are the caller's, beside the arena
-            raise no_room(recipe.name, self._needed)
+            raise no_room(recipe.title, self._needed)
         self._pool = pool or Pool(recipe.threads)
         if pool is None:
             with self.workspace():  # what cannot be linked is told now

@@ -25,7 +25,7 @@ class InputCheck:
     refuses in a sentence (`ModelError`)."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._name = recipe.name
+        self._name = recipe.title
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}
         self._keys = self._known.keys()
         self._usual = tuple(

@@ -126,7 +126,9 @@ class VaryingExecutable(CompiledModel):
         point = {size.name: v for size, v in zip(self.recipe.sizes, sizes, strict=True)}
         variant = next((v for v in self.recipe.variants if v.serves(point)), None)
         if variant is None:
-            raise ModelError(f"'{self.name}' has no variant for {text_of(point)}; compile it again")
+            raise ModelError(
+                f"'{self.title}' has no variant for {text_of(point)}; compile it again"
+            )
         binding = bound(self.recipe, variant, point)
         self._bound[sizes] = Executable(binding.recipe, binding.held, self._pool)
         if len(self._bound) > _KEPT:
@@ -139,14 +141,14 @@ class VaryingExecutable(CompiledModel):
         known = {size.name: size for size in self.recipe.sizes}
         if unknown := [name for name in sizes if name not in known]:
             raise ModelError(
-                f"'{self.name}' has no size '{unknown[0]}'; its sizes are {', '.join(known)}"
+                f"'{self.title}' has no size '{unknown[0]}'; its sizes are {', '.join(known)}"
             )
         for name, size in known.items():
             if name not in sizes:
-                raise ModelError(f"the size '{name}' of '{self.name}' is missing")
+                raise ModelError(f"the size '{name}' of '{self.title}' is missing")
             if not size.low <= sizes[name] <= size.high:
                 raise ModelError(
-                    f"the size '{name}' of '{self.name}' is {sizes[name]}; it was compiled for "
+                    f"the size '{name}' of '{self.title}' is {sizes[name]}; it was compiled for "
                     f"{size.low} to {size.high}"
                 )
 
@@ -156,13 +158,13 @@ class VaryingExecutable(CompiledModel):
         if not isinstance(inputs, Mapping):
             raise unnamed(self.name, inputs, self._names)
         if unknown := [name for name in inputs if name not in self._names]:
-            raise ModelError(f"'{self.name}' has no input '{unknown[0]}'; its inputs are {names}")
+            raise ModelError(f"'{self.title}' has no input '{unknown[0]}'; its inputs are {names}")
         extents: dict[str, tuple[int, str]] = {}
         rest: list[tuple[str, int, Expr, int]] = []
         for info in self.inputs:
             if info.name not in inputs:
                 raise ModelError(
-                    f"input '{info.name}' of '{self.name}' is missing; it takes {names}"
+                    f"input '{info.name}' of '{self.title}' is missing; it takes {names}"
                 )
             shape = np.shape(inputs[info.name])
             if info.shape is not None:
@@ -177,7 +179,7 @@ class VaryingExecutable(CompiledModel):
             if (wanted := int(extent.evaluate(point))) != value:
                 formula = "" if extent.constant is not None else f" ({extent}) at {text_of(point)}"
                 raise ModelError(
-                    f"axis {axis} of input '{name}' of '{self.name}' is {value}; "
+                    f"axis {axis} of input '{name}' of '{self.title}' is {value}; "
                     f"{wanted}{formula} is expected"
                 )
         return tuple(point[size.name] for size in self.recipe.sizes)
@@ -190,7 +192,7 @@ class VaryingExecutable(CompiledModel):
         if info.shape is not None and len(shape) != len(info.shape):
             wanted = "x".join(str(extent) for extent in info.shape)
             raise ModelError(
-                f"input '{info.name}' of '{self.name}' has {len(shape)} axes; "
+                f"input '{info.name}' of '{self.title}' has {len(shape)} axes; "
                 f"{len(info.shape)} are expected ({wanted})"
             )
 
@@ -202,12 +204,12 @@ class VaryingExecutable(CompiledModel):
         where = f"axis {axis} ({size}) of input '{name}'"
         if not low <= value <= high:
             raise ModelError(
-                f"{where} of '{self.name}' is {value}; the model was compiled for {low} to {high}"
+                f"{where} of '{self.title}' is {value}; the model was compiled for {low} to {high}"
             )
         first = extents.setdefault(size, (value, where))
         if first[0] != value:
             raise ModelError(
-                f"{where} of '{self.name}' is {value}, but {first[1]} is {first[0]}; both are "
+                f"{where} of '{self.title}' is {value}, but {first[1]} is {first[0]}; both are "
                 f"'{size}' and have to agree"
             )
 
@@ -216,7 +218,7 @@ class VaryingExecutable(CompiledModel):
     def loads(cls, data: bytes) -> Self:
         recipe = read_recipe(data)
         if not isinstance(recipe, VaryingRecipe):
-            raise ModelError(f"the artifact of '{recipe.name}' is of a model of fixed sizes")
+            raise ModelError(f"the artifact of '{recipe.title}' is of a model of fixed sizes")
         return cls(recipe)
 
 

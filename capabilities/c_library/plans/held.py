@@ -106,7 +106,7 @@ class VariantTables:
         most = max(table.nbytes for _, table in self.at_points(name))
         if count * most > MOST_BYTES:
             raise ModelError(
-                f"'{self._whole.name}' cannot become a library for all of "
+                f"'{self._whole.title}' cannot become a library for all of "
                 f"{', '.join(map(str, region))}: '{name}' follows from the sizes, and its values "
                 f"at each of them take {count * most >> 20} MB; give smaller ranges with --shape"
             )
@@ -123,7 +123,7 @@ class VariantTables:
             raw = array.reshape(-1).view(np.uint8)
             if raw.size > most:
                 raise ModelError(
-                    f"'{self._whole.name}' cannot become a library: '{name}' is larger at "
+                    f"'{self._whole.title}' cannot become a library: '{name}' is larger at "
                     f"{point} than at the sizes around; give smaller ranges with --shape"
                 )
             rows[number, : raw.size] = raw

@@ -85,7 +85,7 @@ def _copies(recipe: Recipe) -> dict[str, TensorRef]:
             copies[step.outputs[0].info.name] = step.inputs[0]
         else:
             hosts.append((step.name, step.operator))
-    refuse_hosts(recipe.name, hosts)
+    refuse_hosts(recipe.title, hosts)
     return copies
 
 
@@ -138,7 +138,7 @@ class _Places:
             return End(end.tensor, self._home(copied.place), stored=copied.stored)
         elif not end.home and end.tensor.nbytes:
             raise ModelError(
-                f"'{self._recipe.name}' cannot become a library: its output '{name}' is no array "
+                f"'{self._recipe.title}' cannot become a library: its output '{name}' is no array "
                 "of kernels; compile the model to a .tsm"
             )
         direct, region = end.direct, ref.place
@@ -159,7 +159,7 @@ class _Places:
             case "none":
                 return 0
         raise ModelError(
-            f"'{self._recipe.name}' cannot become a library: a kernel works in the region "
+            f"'{self._recipe.title}' cannot become a library: a kernel works in the region "
             f"'{place.region}'; bind all sizes with --shape"
         )
 

@@ -65,7 +65,7 @@ def plan_of_varying(recipe: VaryingRecipe, prefix: str, about: str, file: str = 
         for part in variant.parts
         if isinstance(part, HostPart)
     }
-    refuse_hosts(recipe.name, sorted(hosts))
+    refuse_hosts(recipe.title, sorted(hosts))
     used = sorted(
         {part.code for v in recipe.variants for part in v.parts if isinstance(part, KernelPart)}
     )
@@ -115,7 +115,7 @@ class _Weights:
 def _tensor(recipe: VaryingRecipe, info: VaryingInfo) -> LibraryTensor:
     if info.shape is None or info.dtype not in DTYPE_NUMBERS:
         raise ModelError(
-            f"'{recipe.name}' cannot become a library: what shape '{info.name}' has is known only "
+            f"'{recipe.title}' cannot become a library: what shape '{info.name}' has is known only "
             "when the model has run; leave it out of the outputs, or compile the model to a .tsm"
         )
     shape = tuple(e if e.constant is None else e.constant for e in info.shape)
@@ -279,7 +279,7 @@ class _Body:
         end = self._end(name, number)
         if not end.home:
             raise ModelError(
-                f"'{self.recipe.name}' cannot become a library: its output '{name}' is no array "
+                f"'{self.recipe.title}' cannot become a library: its output '{name}' is no array "
                 "of kernels; compile the model to a .tsm"
             )
         return end

@@ -108,7 +108,7 @@ def precision_of(
     scales = scales_of(graph)
     if not scales:
         raise InputError(
-            f"'{graph.name}' has no QuantizeLinear and DequantizeLinear, between which int8 "
+            f"'{graph.title}' has no QuantizeLinear and DequantizeLinear, between which int8 "
             "rounds; compare it without --precision"
         )
     sources = {n: scales[n].source if n in scales else n for n in names}

@@ -94,7 +94,7 @@ class Evaluator:
             node = self.graph.producers.get(name)
             if node is None:
                 if name not in self.graph.constants:
-                    raise JobError(f"tensor '{name}' of '{self.graph.name}' is not given")
+                    raise JobError(f"tensor '{name}' of '{self.graph.title}' is not given")
             elif node not in needed:
                 needed.add(node)
                 waiting += [name for name in node.reads if name not in given]

@@ -76,7 +76,7 @@ def tensors_by_onnxruntime(
         arrays = session.run(names, fed)
     except Exception as error:  # onnxruntime has a class for each code of its own
         raise ModelError(
-            f"onnxruntime does not run '{graph.name}': {' '.join(str(error).split())[:300]}; "
+            f"onnxruntime does not run '{graph.title}': {' '.join(str(error).split())[:300]}; "
             "compare with --reference onnx"
         ) from error
     return dict(zip(names, arrays, strict=True))

@@ -300,8 +300,8 @@ def _check(recipe: Recipe) -> None:
     """Raise `ModelError` where a core alone cannot run a segment."""
     if recipe.report.host_nodes:
         raise ModelError(
-            f"{recipe.report.host_nodes[0]} of '{recipe.name}' runs on the host, so that its cores "
-            "run no single program; run the model in segments, or change that operator"
+            f"{recipe.report.host_nodes[0]} of '{recipe.title}' runs on the host, so that its "
+            "cores run no single program; run the model in segments, or change that operator"
         )
 
 

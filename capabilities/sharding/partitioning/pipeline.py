@@ -93,7 +93,7 @@ def pipeline_of(sharding: Sharding, costs: Costs, stages: int, microbatches: int
     nodes = len(sharding.graph.nodes)
     if stages > nodes:
         raise InputError(
-            f"'{sharding.graph.name}' has {nodes} operators, too few for {stages} stages of a "
+            f"'{sharding.graph.title}' has {nodes} operators, too few for {stages} stages of a "
             f"pipeline; at most {nodes} are possible"
         )
     return _Cutter(sharding, costs, stages, microbatches).best()
@@ -169,7 +169,7 @@ class _Cutter:
         final = fronts.get(self.size, [])
         if not final:
             raise InputError(
-                f"no cut of '{self.graph.name}' into {self.count} stages leaves each with weights "
+                f"no cut of '{self.graph.title}' into {self.count} stages leaves each with weights "
                 f"that fit the {self.costs.core_bytes / 2**30:.4g} GiB of a core; use more stages, "
                 "or more cores for each"
             )

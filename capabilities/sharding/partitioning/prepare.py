@@ -58,7 +58,7 @@ def shardable(graph: Graph) -> Graph:
     for info in prepared.tensors.values():
         if not info.known:
             raise ModelError(
-                f"tensor '{info.name}' of '{graph.name}' has a shape that only running the model "
+                f"tensor '{info.name}' of '{graph.title}' has a shape that only running the model "
                 "tells, so that nobody can say how to cut it; bind the model's sizes with --shape"
             )
     return prepared

@@ -46,7 +46,7 @@ class _Propagation:
     def run(self) -> Sharding:
         nodes = self.graph.nodes
         rounds = Rounds(
-            f"the sharding of '{self.graph.name}'", len(nodes) * len(self.mesh.names) + 1
+            f"the sharding of '{self.graph.title}'", len(nodes) * len(self.mesh.names) + 1
         )
         changed = True
         while changed:

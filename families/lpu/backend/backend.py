@@ -126,7 +126,8 @@ class LpuBackend(Backend):
             if enough is not None:
                 remedy = f"{enough} chips would hold it (--chips)"
             raise ModelError(
-                f"model '{graph.name}' needs {nbytes / 2**20:.0f} MiB for weights and activations, "
+                f"model '{graph.title}' needs {nbytes / 2**20:.0f} MiB for weights and "
+                "activations, "
                 f"{(nbytes - room) / 2**20:.0f} MiB more than the {room / 2**20:.0f} MiB of MEM of "
                 f"{whose} '{target.name}'; {remedy}"
             )

@@ -135,7 +135,8 @@ class TrainiumBackend(Backend):
         room = Core.of(target).hbm_bytes
         if nbytes > room:
             raise ModelError(
-                f"model '{graph.name}' needs {nbytes / 2**30:.2f} GiB for weights and activations; "
+                f"model '{graph.title}' needs {nbytes / 2**30:.2f} GiB for weights and "
+                "activations; "
                 f"a core of target '{target.name}' has {room / 2**30:.2f} GiB (hbm.gib_chip)"
             )
 

@@ -15,7 +15,7 @@ Not counted: the caller's inputs and outputs on their way to and from HBM.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,8 @@ def simulate_model(
     programs = [part for part in parts if isinstance(part, LinkedProgram)]
     if trace is not None and len(programs) != 1:
         raise InputError(
-            f"--trace shows one program and '{recipe.name}' is {len(programs)} of them, with steps "
-            "on the host between; name an operator with --op"
+            f"--trace shows one program and '{recipe.title}' is {len(programs)} of them, with "
+            "steps on the host between; name an operator with --op"
         )
     for part in parts:
         if isinstance(part, HostStep):
@@ -104,7 +104,8 @@ def simulate_model(
         total.roofline += program_roofline(part, core)
         total.products += _products(part, core)
         if trace is not None:
-            notes += draw(played, trace, spans(part, played))
+            shown = replace(played, stream=replace(played.stream, name=recipe.title))
+            notes += draw(shown, trace, spans(part, played))
     return _result(recipe, core, total, kernels, programs, notes)
 
 

@@ -87,7 +87,7 @@ def parts_of(asked: Resolved) -> SubjectParts:
         graph = prepared(graph)
     counts = Counter(node.workload for node in graph.nodes if node.workload is not None)
     if not counts:
-        raise ModelError(f"no operator of '{graph.name}' has a template; nothing to work on")
+        raise ModelError(f"no operator of '{graph.title}' has a template; nothing to work on")
     host = Counter(host_operator(node) for node in graph.nodes if node.kind == "host")
     notes = tuple(f"{count} {name} on the host, not counted" for name, count in host.items())
     return SubjectParts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
@@ -334,7 +334,7 @@ def random_inputs(executable: Executable | Graph, seed: int = 0) -> dict[str, ND
     for info in executable.inputs:
         if not info.known:
             raise InputError(
-                f"input '{info.name}' of '{executable.name}' is of {info.dtype}, for which no "
+                f"input '{info.name}' of '{executable.title}' is of {info.dtype}, for which no "
                 "random values are made; give it in a program: tilesmith.load(...).run(...)"
             )
         dtype = to_numpy(info.dtype)

@@ -172,7 +172,7 @@ def sizes_for(executable: VaryingExecutable, shapes: Shapes) -> dict[str, int]:
             pairs = {str(e): v for e, v in zip(shape, extents, strict=True) if str(e) in sizes}
         else:
             known = ", ".join((*sizes, *inputs))
-            raise InputError(f"'{executable.name}' has no size or input '{name}'; it has {known}")
+            raise InputError(f"'{executable.title}' has no size or input '{name}'; it has {known}")
         for size, value in pairs.items():
             if by_size.setdefault(size, value) != value:
                 raise InputError(f"'{size}' is given both as {by_size[size]} and {value}")

@@ -337,8 +337,8 @@ class Cutter:
         elif enough is None:
             remedy = f"the scheduler says: {self._refused}"
         return (
-            f"'{self.recipe.name}' does not fit on {what} with {room / 2**20:.1f} MiB of MEM each, "
-            f"however its kernels are cut; {remedy}"
+            f"'{self.recipe.title}' does not fit on {what} with {room / 2**20:.1f} MiB of MEM "
+            f"each, however its kernels are cut; {remedy}"
         )
 
     def _fewest(self, chips: int) -> int | None:
@@ -371,7 +371,7 @@ def _run_of(
             before = len(kernels) - 1
             hosts[before] = (*hosts.get(before, ()), step)
     if not kernels:
-        raise ModelError(f"'{recipe.name}' has no kernels: there is nothing to cut over chips")
+        raise ModelError(f"'{recipe.title}' has no kernels: there is nothing to cut over chips")
     hosts.pop(len(kernels) - 1, None)  # behind the last
     return tuple(kernels), hosts
 

@@ -128,7 +128,7 @@ def simulate_pipeline(
     target = target or recipe.target
     rows, refused = list[dict[str, Any]](), ""
     for chips in range(1, recipe.chips + 1):
-        tell(f"cutting '{recipe.name}' over {chips} of {recipe.chips} chips")
+        tell(f"cutting '{recipe.title}' over {chips} of {recipe.chips} chips")
         try:
             rows.append({"at_most": chips, **pipelined(recipe, target, chips).to_json()})
         except ModelError as error:

@@ -9,7 +9,7 @@ time from the last result before it to its own, so that these sum to the program
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,8 @@ def simulate_model(
     programs = [part for part in parts if isinstance(part, ChipProgram)]
     if trace is not None and len(programs) != 1:
         raise InputError(
-            f"--trace shows one program and '{recipe.name}' is {len(programs)} of them, with steps "
-            "on the host between; name an operator with --op"
+            f"--trace shows one program and '{recipe.title}' is {len(programs)} of them, with "
+            "steps on the host between; name an operator with --op"
         )
     for part in parts:
         if isinstance(part, HostStep):
@@ -83,7 +83,7 @@ def simulate_model(
         _add_program(total, part)
         _add_kernels(kernels, part, target)
         if trace is not None:
-            total.notes += draw(part.schedule, trace, spans(part))
+            total.notes += draw(replace(part.schedule, name=recipe.title), trace, spans(part))
     return _result(recipe, target, total, kernels)
 
 

@@ -279,7 +279,7 @@ def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> tuple[BoundaryTenso
             others += [step] if id(step) not in mine else []
         else:
             raise ModelError(
-                f"'{recipe.name}' has compiled loops, which family 'lpu' does not run; "
+                f"'{recipe.title}' has compiled loops, which family 'lpu' does not run; "
                 "compile the model again"
             )
     codes = codes_of(recipe, others)
