@@ -73,6 +73,7 @@ class GraphBuilder:
             builders), the innermost last.
         levels: by tensor, how many scopes were open when it was declared.
         written: what was written already, by operator and inputs, in the scopes that are open.
+        means: by tensor that holds sums over windows, their means and how many elements each is of.
     """
 
     def __init__(self, model: str) -> None:
@@ -83,6 +84,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self.place = ""
         self.turns: list[Any] = []
+        self.means: dict[str, tuple[TensorValue, int]] = {}
         self.levels: dict[str, int] = {}
         self._producers: dict[str, Node] = {}
         self.written: ChainMap[Any, tuple[str, ...]] = ChainMap()

@@ -4,7 +4,7 @@
     QLinearMatMul   saturate(round((a - a0) (b - b0) sa sb / sy) + y0)
 
 A sum of whole numbers below 2^24 is the same in float32, in whatever order it is taken; longer sums
-of MatMulInteger are cut into such and added as int32. Convolutions are not cut: a schedule may
+of products are cut into such and added as int32. Convolutions are not cut: a schedule may
 transform them, so what they give is rounded to the whole number it has to be. Scales are multiplied
 and divided in the order ONNX Runtime does. Source: ONNX's operators, 10 on; zero points are one
 number, one for each row of a, or one for each column (output channel) of the weights.
@@ -31,24 +31,32 @@ def matmul_integer(composer: Composer, node: Node) -> str | None:
         return None
     if not all(len(composer.dims(name)) > 1 for name in (a, b)):
         return None
-    left = _rows(composer, a, node.input(2))
-    right = _columns(composer, b, node.input(3))
-    total = ""
-    for start, end in _pieces(composer, node, left, right):
-        part = composer.cast(_product(composer, left, right, start, end), "int32")
-        total = composer.pointwise("Add", total, part, dtype="int32") if total else part
+    return composer.cast(_whole_product(composer, (a, node.input(2)), (b, node.input(3))), "int32")
+
+
+def _whole_product(composer: Composer, a: tuple[str, str], b: tuple[str, str]) -> str:
+    """The product of two operands without their zero points: in float32 where no sum is too long
+    for that, else the sum of such products in int32."""
+    left, right = _rows(composer, *a), _columns(composer, *b)
+    cuts = _pieces(composer, a, b, right)
+    parts = [_product(composer, left, right, start, end) for start, end in cuts]
+    if len(parts) == 1:
+        return parts[0]
+    total, *others = (composer.cast(part, "int32") for part in parts)
+    for part in others:
+        total = composer.pointwise("Add", total, part, dtype="int32")
     return total
 
 
-def _pieces(composer: Composer, node: Node, left: str, right: str) -> list[tuple[int, int]]:
-    """Cuts of the summed axis whose sums are exact."""
-    depth = composer.dims(left)[-1]
-    low, high = limits(composer.dtype(node.inputs[0]))
-    most = high - low if node.input(2) else max(high, -low)
+def _pieces(
+    composer: Composer, a: tuple[str, str], b: tuple[str, str], right: str
+) -> list[tuple[int, int]]:
+    """Cuts of the summed axis whose sums are exact; operands are those of `_whole_product`."""
+    depth = composer.dims(a[0])[-1]
+    most = _farthest(composer, *a)
     value = composer.value(right)
     if value is None:
-        other = limits(composer.dtype(node.inputs[1]))
-        worst = np.full(depth, other[1] - other[0] if node.input(3) else max(map(abs, other)))
+        worst = np.full(depth, _farthest(composer, *b))
     else:
         worst = np.abs(value).reshape(-1, depth, value.shape[-1]).max(axis=(0, 2))
     cuts, start, total = [], 0, 0.0
@@ -58,6 +66,12 @@ def _pieces(composer: Composer, node: Node, left: str, right: str) -> list[tuple
             start, total = place, 0.0
         total += most * float(weight)
     return [*cuts, (start, depth)]
+
+
+def _farthest(composer: Composer, name: str, zero: str) -> int:
+    """How far from its zero point a number of a tensor may be."""
+    low, high = limits(composer.dtype(name))
+    return int(high - low if zero else max(high, -low))
 
 
 def _product(composer: Composer, a: str, b: str, start: int, end: int) -> str:
@@ -85,8 +99,7 @@ def qlinear_matmul(composer: Composer, node: Node) -> str | None:
         return None
     if not all(len(composer.dims(name)) > 1 for name in (a, b)):
         return None
-    left, right = _rows(composer, a, a_zero), _columns(composer, b, b_zero)
-    total = _product(composer, left, right, 0, composer.dims(left)[-1])
+    total = composer.cast(_whole_product(composer, (a, a_zero), (b, b_zero)), "float32")
     one, two = _along(composer, a_scale, -2), _along(composer, b_scale, -1)
     factor = composer.exactly(
         "Div", composer.pointwise("Mul", one, two), _number(composer, y_scale)

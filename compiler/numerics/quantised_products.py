@@ -73,7 +73,7 @@ def _of_numbers(rewriter: Rewriter, node: Node) -> QuantisedProduct | str | None
         return "scales of weights vary along what is summed"
     steps = (np.float32(coding.scale) * scales).astype(np.float64)
     steps *= float(node.attribute("alpha", 1.0))
-    if not np.all((steps > 0) & np.isfinite(steps)):
+    if not np.all((steps > 0) & (steps <= np.finfo(np.float32).max)):
         return "scales are not positive"
     bias = np.zeros(steps.size)
     if node.input(2):

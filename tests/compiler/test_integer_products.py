@@ -365,3 +365,18 @@ def test_compile_lists_what_did_not_fold(tmp_path: Path) -> None:
     assert "in float32 though quantised: 1 MatMul, both operands vary" in shown.output
     report = json.loads(CliRunner().invoke(command_line, [*words, "--json"]).output)
     assert report["unfolded"] == {"MatMul 'y'": "both operands vary"}
+
+
+def test_long_sums_of_whole_numbers_that_cancel_are_exact() -> None:
+    """Weights of the run, which no pass makes bytes of; float32 rounds sums beyond 2^24."""
+    model = model_of(
+        "g (uint8[4, 4096] a, int8[4096, 8] b) => (uint8[4, 8] y) "
+        "{ y = QLinearMatMul(a, one, none, b, one, zero, one, middle) }",
+        one=np.float32(1), none=np.uint8(0), zero=np.int8(0), middle=np.uint8(128),
+    )  # fmt: skip
+    a, b = np.full((4, 4096), 255, np.uint8), np.full((4096, 8), 127, np.int8)
+    a[1:] = np.random.default_rng(0).integers(0, 256, (3, 4096))
+    b[2048:], b[5], b[4093] = -127, np.arange(8) + 120, -124
+    inputs = {"a": a, "b": b}
+    result = build(import_model(model), host_target()).run(inputs)["y"]
+    np.testing.assert_array_equal(result, expected(model, inputs)["y"])

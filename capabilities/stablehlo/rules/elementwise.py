@@ -81,15 +81,10 @@ def negate(b: GraphBuilder, x: TensorValue) -> TensorValue:
 
 @formula("stablehlo.divide")
 def divide(b: GraphBuilder, x: TensorValue, divisor: TensorValue) -> TensorValue:
-    """Whole numbers towards zero. A mean over windows was multiplied by what it is divided by."""
-    before = b.producer(x.name)
-    if before is not None and before.is_onnx("Mul") and is_floating(x.dtype):
-        factor, known = b.single(b.value(before.inputs[1])), b.single(divisor)
-        mean = b.producer(before.inputs[0])
-        while mean is not None and mean.is_onnx("Reshape", "Transpose"):
-            mean = b.producer(mean.inputs[0])
-        if mean is not None and mean.is_onnx("AveragePool") and known and factor == known:
-            return replace(b.value(before.inputs[0]), shape=x.shape)
+    """Whole numbers towards zero; a sum over windows by their size is the mean beside it."""
+    mean, size = b.means.get(x.name, (x, 0))
+    if size and b.single(divisor) == size:
+        return replace(mean, shape=x.shape)
     return b.elementwise("Div", x, divisor)
 
 

@@ -18,7 +18,7 @@ from tilesmith.capabilities.stablehlo.translator import Translation, Values, rul
 _RUNNING = {"sum": ("CumSum", 11), "product": ("CumProd", 26)}
 """Operators of running reductions, and the opset that has them."""
 
-_POOLED = 3
+_POOLED = {"max": 3, "sum": 2}
 """Axes that one pooling slides along."""
 
 
@@ -104,17 +104,17 @@ def _running(
 def _pooled(
     b: GraphBuilder, kind: str, value: TensorValue, windows: _Windows
 ) -> TensorValue | None:
-    """MaxPool; AveragePool times the elements of a window, for sums; smallest as largest of the
-    negated."""
+    """MaxPool; smallest as largest of the negated; sums as convolutions of each channel with ones,
+    and as means beside them, which are read where sums are divided (`GraphBuilder.means`)."""
     moving = windows.moving()
-    if not moving or len(moving) > _POOLED or value.dtype != "float32" or 0 in value.shape:
+    if not moving or value.dtype != "float32" or 0 in value.shape:
         return None
     if kind == "min":
         pooled = _pooled(b, "max", b.elementwise("Neg", value), windows)
         return None if pooled is None else b.elementwise("Neg", pooled)
     sides = [windows.padding[axis] for axis in moving]
     sizes = [windows.sizes[axis] for axis in moving]
-    if kind not in ("max", "sum") or any(
+    if len(moving) > _POOLED.get(kind, 0) or any(
         low < 0 or high < 0 or max(low, high) >= (size - 1) * windows.dilations[axis] + 1
         for axis, (low, high), size in zip(moving, sides, sizes, strict=True)
     ):
@@ -140,16 +140,20 @@ def _pooled(
         "kernel_shape": tuple(sizes), "strides": strides, "dilations": dilations,
         "pads": (*(low for low, _ in sides), *(high for _, high in sides)),
     }  # fmt: skip
-    if kind == "sum":
-        attributes["count_include_pad"] = 1
-    operator = "MaxPool" if kind == "max" else "AveragePool"
-    result = b.add(operator, [image.name], value.dtype, (*flat, *spatial), **attributes)
-    back = b.reshape(result, (*lead, *spatial))
     order = [*still, *moving]
-    pooled = b.transpose(back, [order.index(axis) for axis in range(len(order))])
-    return (
-        b.elementwise("Mul", pooled, b.like(math.prod(sizes), pooled)) if kind == "sum" else pooled
-    )
+
+    def back(operator: str, *operands: TensorValue, **more: Any) -> TensorValue:
+        names, shape = [image.name, *(o.name for o in operands)], (*flat, *spatial)
+        result = b.add(operator, names, value.dtype, shape, **attributes, **more)
+        whole = b.reshape(result, (*lead, *spatial))
+        return b.transpose(whole, [order.index(axis) for axis in range(len(order))])
+
+    if kind == "max":
+        return back("MaxPool")
+    ones = b.constant(np.ones((flat[1], 1, *sizes), np.float32))
+    total = back("Conv", ones, group=flat[1])
+    b.means[total.name] = back("AveragePool", count_include_pad=1), math.prod(sizes)
+    return total
 
 
 def _doubled(

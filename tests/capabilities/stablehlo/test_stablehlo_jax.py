@@ -200,3 +200,16 @@ def test_exported_functions_of_open_shape() -> None:
     compare(found, [np.asarray(a) for a in (jax.nn.softmax(X[0] * 5), *lax.top_k(X[0], 2))])
     with pytest.raises(ModelError, match=r'shapes={"x": \(1, 8\)}'):
         tilesmith.compile(model)
+
+
+@pytest.mark.parametrize("shape", [(1, 12, 13, 3), (1, 2, 30, 1), (1, 4, 7, 12, 5)])
+def test_sums_of_whole_numbers_over_windows_are_whole_numbers(shape: tuple[int, ...]) -> None:
+    """Means times the size of a window are not, so a step function takes others."""
+    window = tuple(min(n, 7) if 1 < at < len(shape) - 1 else 1 for at, n in enumerate(shape))
+
+    def steps(x: Any) -> Any:
+        total = lax.reduce_window(x, 0.0, lax.add, window, (1,) * x.ndim, "SAME")
+        return jnp.floor(total), total / np.prod(window)
+
+    x = np.random.default_rng(0).integers(0, 100, shape).astype(np.float32)
+    agrees(steps, x, host=False)
