@@ -50,7 +50,7 @@ class ProductOperator:
 
     @property
     def weights(self) -> int:
-        """Numbers it multiplies by."""
+        """The number of weights that the product multiplies by."""
         return self.times * (self.k * self.n + (self.n if self.bias else 0))
 
     @property
@@ -85,7 +85,7 @@ class AttentionOperator:
 
     @property
     def cached(self) -> int:
-        """Numbers kept for each token by one layer, over all heads."""
+        """The number of values that one layer caches for each token, over all heads."""
         return self.latent or self.key_heads * (self.width + self.value_width)
 
 
@@ -162,7 +162,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model: see the module's docstring.
+    """A model: its layers in order, and what a planner asks of the whole.
 
     Attributes:
         family: what its configuration calls it (`model_type` or `_class_name`).
@@ -183,12 +183,12 @@ class Architecture:
 
     @property
     def parameters(self) -> int:
-        """Numbers of its checkpoint."""
+        """The number of weights in the checkpoint."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def active_parameters(self) -> int:
-        """Those one token passes through."""
+        """The number of weights that one token is multiplied by."""
         idle = sum(
             layer.repeats * (op.count - op.active) * sum(p.parameters for p in op.products)
             for layer in self.layers
@@ -199,7 +199,7 @@ class Architecture:
 
     @property
     def depth(self) -> int:
-        """Layers that attend, as a model's depth is counted."""
+        """The number of layers with attention, which is how a model's depth is counted."""
         return sum(
             layer.repeats
             for layer in self.layers

@@ -129,7 +129,7 @@ def _listed(numbers: list[int]) -> str:
 
 @dataclass(frozen=True)
 class DeploymentLoad:
-    """What is asked for: sequences at a time, tokens in and out, and the longest sequence allowed.
+    """The load on a deployment: sequences at a time, tokens in and out, the longest sequence.
 
     `max_sequence` 0 means as long as input and output are together.
 

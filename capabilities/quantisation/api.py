@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AskedOfQuantising(TypedDict, total=False):
-    """What quantising may be told; see `jobs.QuantiseRequest`."""
+    """Keywords of `tilesmith.quantize`; see `jobs.QuantiseRequest`."""
 
     method: str
     symmetric: bool

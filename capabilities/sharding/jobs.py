@@ -110,21 +110,21 @@ class Sharded(
 
     @property
     def gap(self) -> float | None:
-        """How far from the best, as a share of what was found."""
+        """The distance to the lower bound, as a share of the cost."""
         if self.objective_us is None or self.bound_us is None:
             return None
         return 0.0 if self.objective_us <= self.bound_us else 1 - self.bound_us / self.objective_us
 
     @property
     def estimate_us(self) -> float:
-        """Of a run by rooflines, nothing hidden; of a pipeline, all microbatches."""
+        """Microseconds of a run by rooflines, nothing overlapped; of all microbatches."""
         if self.pipeline is not None:
             return self.pipeline.latency_us
         return self.account.compute_us + self.account.communication_us
 
 
 class AskedOfSharding(TypedDict, total=False):
-    """What `shard` may be asked for; see `ShardRequest`."""
+    """Keywords of `tilesmith.shard`; see `ShardRequest`."""
 
     degrees: Mapping[str, int]
     data: int
@@ -257,7 +257,7 @@ def smallest_mesh(weights: int, activations: int, family: str) -> Mesh | None:
 
 
 def amount(size: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes as text, in the unit that suits their size."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= scale:
             return f"{size / scale:.4g} {unit}"

@@ -36,7 +36,7 @@ def t5(c: Configuration) -> Architecture:
     feed = gated(width, inner) if split else plain(width, inner, bias=False)
 
     def attends(name: str, *, queries: int, keys: int, causal: bool) -> tuple[Operator, ...]:
-        """Projections so many times each, and one attention."""
+        """Each projection is repeated `times` times; the attention is there once."""
         return (
             ProductOperator(f"{name} query", width, heads * size, unit=size, times=queries),
             ProductOperator(

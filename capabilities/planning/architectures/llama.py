@@ -24,7 +24,7 @@ from tilesmith.capabilities.planning.registry import families
 
 @families.register("llama")
 def llama(c: Configuration) -> Architecture:
-    """Llama 1 to 3, and what else calls itself so."""
+    """Llama 1 to 3, and other models whose `model_type` is "llama"."""
     return decoder(c, Habits())
 
 

@@ -23,7 +23,7 @@ Norm = Literal["rms", "layer", "none"]
 
 @dataclass(frozen=True)
 class Habits:
-    """What a family's configuration class has where a file is silent.
+    """The values that a family's configuration class assumes where a file gives none.
 
     Attributes:
         key_heads: heads of keys; 0: as many as of queries.
@@ -47,7 +47,7 @@ class Habits:
     tied: bool = False
 
     def layer_norms(self, hidden: int) -> tuple[Operator, ...]:
-        """Those of a layer."""
+        """The normalisations of one layer."""
         return tuple(norm(hidden, f"norm {n}", keeps=self.norm) for n in range(self.norms))
 
 

@@ -78,7 +78,7 @@ class PrefillFirst(Replica):
         return True
 
     def admitted(self) -> list[int]:
-        """Those at the head of the queue that fit, up to the budget of tokens, at least one."""
+        """Requests at the head of the queue that fit into the budget of tokens; at least one."""
         admitted: list[int] = []
         tokens = 0
         while self.waiting and self.admits(self.waiting[0], len(self.running) + len(admitted)):
@@ -143,7 +143,7 @@ class _Static(PrefillFirst):
             self.journal.last(request, self.clock)
 
     def whole(self, request: int) -> int:
-        """Tokens in the cache at the end."""
+        """The number of tokens that the cache holds when the request ends."""
         return self.inputs[request] + self.outputs[request] - 1
 
     def admits_whole(self, request: int, others: int) -> bool:
@@ -174,7 +174,7 @@ class _Chunked(Replica):
         return True
 
     def mixed(self) -> None:
-        """One token for all that run, and as much of the prompts as the budget leaves."""
+        """Give each running request a token, and spend the rest of the budget on prompts."""
         while len(self.running) and not self.running.lasting(1):
             self.give_way()
         count = len(self.running)
@@ -209,7 +209,7 @@ class _Chunked(Replica):
         return self.times.mixed(decoding, prefilling) if count else prefilling
 
     def give_way(self) -> None:
-        """Free blocks for those that run: prompts that came last go first."""
+        """Free blocks for the running requests; the prompts that came last give theirs up first."""
         if not self.filling:
             self.preempt()
             return

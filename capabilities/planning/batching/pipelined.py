@@ -80,12 +80,12 @@ class Pipelined(Replica):
 
     @property
     def sequences(self) -> int:
-        """Those that decode."""
+        """The sequences that decode."""
         return sum(len(lane.running) for lane in self.lanes)
 
     @property
     def prompts(self) -> int:
-        """Those whose prompts are not done."""
+        """The requests whose prompts are not finished."""
         return len(self.filling) + sum(
             done + tokens == self.prompt(request)
             for step in self.under_way
@@ -164,7 +164,7 @@ class Pipelined(Replica):
         self.journal.held(self.blocks.used, 0.0)
 
     def seconds(self, lane: _Lane | None, pieces: list[Piece]) -> tuple[list[float], float]:
-        """What a step takes in each stage, and of the host."""
+        """Seconds that a step takes in each stage, and on the host."""
         decoding = (0, 0.0) if lane is None else (len(lane.running), lane.running.context)
         if not pieces:
             return self.stages.decode(*decoding), self.stages.host
@@ -176,7 +176,7 @@ class Pipelined(Replica):
         return self.stages.mixed(decoding, prompts), host
 
     def admit(self) -> None:
-        """Those at the head of the queue that there is room for."""
+        """Admit the requests at the head of the queue that there is room for."""
         while self.waiting and self.admits(self.waiting[0], self.sequences + self.prompts):
             request = self.waiting.popleft()
             self.running.reserve(self.prompt(request))
@@ -230,7 +230,7 @@ class Pipelined(Replica):
         return True
 
     def group(self) -> Running:
-        """Of the lane with the fewest sequences; those under way take them in with their next."""
+        """Of the lane with the fewest sequences; a lane under way takes new ones in next time."""
         return self.least().running
 
     def least(self) -> _Lane:
@@ -275,7 +275,7 @@ class Pipelined(Replica):
         return True
 
     def rounds_of(self, lane: _Lane, lanes: int) -> int:
-        """Rounds in which nothing happens to a lane: nobody ends, its part of the blocks lasts."""
+        """Rounds in which a lane does not change: none ends, and its share of the blocks lasts."""
         running = lane.running
         most = running.until_end - (0 if lane.count else 1)
         knot = self.stages.knot(running.context)

@@ -33,7 +33,7 @@ class CacheBlocks:
 
     @property
     def free(self) -> int:
-        """Blocks that nobody holds."""
+        """The number of blocks that no sequence holds."""
         return self.total - self.used
 
 
@@ -69,7 +69,7 @@ class Running:
         return self._ends[0][0] - self._step
 
     def blocks_of(self, tokens: int) -> int:
-        """Blocks that hold so many tokens."""
+        """The number of blocks that hold this many tokens."""
         return -(-tokens // self.size)
 
     def reserve(self, tokens: int) -> None:
@@ -77,7 +77,7 @@ class Running:
         self.held.used += self.blocks_of(tokens)
 
     def release(self, tokens: int) -> None:
-        """Give them back."""
+        """Give reserved blocks back."""
         self.held.used -= self.blocks_of(tokens)
 
     def join(self, request: int, tokens: int, remaining: int) -> None:
@@ -116,7 +116,7 @@ class Running:
         return self.held.used
 
     def ended(self) -> list[int]:
-        """Let those go that have their last token, in their order."""
+        """Remove the sequences that have their last token, and return them in order."""
         ended = []
         while self._sequences and self.until_end == 0:
             ended.append(heapq.heappop(self._ends)[1])
@@ -131,7 +131,7 @@ class Running:
         return request, remaining
 
     def _needed(self, ahead: int) -> int:
-        """Blocks that the step needs that is so many ahead."""
+        """The number of blocks that a step needs, this many steps ahead."""
         return self._phases[-(self._step + ahead) % self.size]
 
     def _leave(self, request: int) -> None:

@@ -1,4 +1,4 @@
-"""What came of serving: when each request got its tokens, what the machine did meanwhile."""
+"""The result of serving: when each request got its tokens, and what the machine did meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Timeline:
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """Every request, and the machine's part.
+    """Times of every request, and how busy the machine was.
 
     Attributes:
         arrivals, first, last: seconds of each request's arrival, first and last token.
@@ -64,7 +64,7 @@ class Served:
 
     @classmethod
     def together(cls, parts: Sequence[Served]) -> Served:
-        """Several replicas as one."""
+        """The results of several replicas, joined."""
         joined = {
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in ("arrivals", "first", "last", "inputs", "outputs", "preemptions")
@@ -102,7 +102,7 @@ class Served:
 
     @property
     def whole_s(self) -> Floats:
-        """From arrival to the last token."""
+        """Seconds from arrival to the last token of each request."""
         return self.last - self.arrivals
 
     @property
@@ -182,11 +182,11 @@ class Journal:
         self._last[request] = clock
 
     def preempted(self, request: int) -> None:
-        """A request was sent away."""
+        """Note that a request was preempted."""
         self._preemptions[request] += 1
 
     def gap(self, seconds: float, tokens: float) -> None:
-        """So many tokens came so long after the one before."""
+        """Note that `count` tokens came `seconds` after the token before."""
         if tokens:
             self._gaps.append((seconds, tokens))
 
@@ -222,11 +222,11 @@ class Journal:
         self._peak = max(self._peak, blocks)
 
     def sample(self, clock: float, running: int, waiting: int, used: int) -> None:
-        """How full it is now."""
+        """Note how full the machine is now."""
         self._samples.append((clock, running, waiting, used))
 
     def served(self, traffic: Traffic, blocks: int) -> Served:
-        """All of it."""
+        """The result, from all notes."""
         seconds, running, waiting, used = np.array(self._samples).reshape(-1, 4).T
         return Served(
             traffic.arrivals,

@@ -39,7 +39,7 @@ class StageTimes:
         return self._all([times.prefill(sequences, tokens, before) for times in self._distinct])
 
     def mixed(self, decoding: tuple[int, float], prompts: tuple[int, int, int]) -> list[float]:
-        """A step that does both; see `DeploymentTimes.mixed`."""
+        """A step that decodes and works on prompts; see `DeploymentTimes.mixed`."""
         return self._all(
             [t.mixed(t.decode(*decoding), t.prefill(*prompts)) for t in self._distinct]
         )
@@ -49,7 +49,7 @@ class StageTimes:
         return max(1, math.ceil(next_knot(context) - context))
 
     def alone(self, tokens: int) -> float:
-        """Seconds of a prompt that goes through in one step and meets nobody."""
+        """Seconds of a prompt that passes in one step through an idle pipeline."""
         return sum(self.prefill(1, tokens, 0)) + self.host + self.host_prompt
 
     def each_prompt(self, tokens: int) -> float:
@@ -83,5 +83,5 @@ class StageAvailability:
         return clock
 
     def shift(self, seconds: float) -> None:
-        """All that is under way is so much later."""
+        """Delay everything that is under way."""
         self.free = [free + seconds for free in self.free]

@@ -37,7 +37,7 @@ class DeploymentTimes:
 
     @property
     def shared(self) -> float:
-        """What a step takes however little it does: weights are read, collectives wait."""
+        """Seconds that every step takes, however small: weights are read, collectives wait."""
         return self._knot((1, 1, 0))
 
     def decode(self, sequences: int, context: float) -> float:

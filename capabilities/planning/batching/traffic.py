@@ -49,7 +49,7 @@ class Traffic:
         return (len(self) - 1) / span if span > 0 else math.inf
 
     def share(self, number: int, replicas: int) -> Traffic:
-        """What replica `number` gets where requests are dealt to `replicas` in turns."""
+        """The requests of replica `number` where they are dealt to `replicas` in turns."""
         taken = slice(number, None, replicas)
         return Traffic(self.arrivals[taken], self.inputs[taken], self.outputs[taken])
 

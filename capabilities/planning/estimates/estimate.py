@@ -33,7 +33,7 @@ from tilesmith.capabilities.planning.estimates.steps import (
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a point costs.
+    """The cost of one deployment under one load.
 
     Attributes:
         ttft_ms, tpot_ms, tokens_per_s: see the module's docstring; of a model that makes no tokens

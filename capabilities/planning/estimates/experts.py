@@ -27,7 +27,7 @@ _ROW_FLOOR, _ROW_OVERHEAD = "dma.row_floor_bytes", "dma.row_overhead_bytes"
 
 @dataclass(frozen=True)
 class ExpertWork:
-    """Of one group of cores.
+    """The work on experts of one group of cores.
 
     Attributes:
         loaded: how often an expert's weights are streamed.
@@ -41,7 +41,7 @@ class ExpertWork:
 
 
 def expert_work(experts: Experts, rows: int, groups: int = 1, *, decodes: bool) -> ExpertWork:
-    """What a group does for a step.
+    """The work on experts that a group of cores does in one step.
 
     Args:
         rows: rows of the step, each of which visits `experts.active`.

@@ -37,11 +37,11 @@ class RowRate:
     many: float
 
     def seconds(self, rows: float, width: float) -> float:
-        """Of `rows` rows; few are as slow as one, as they lie side by side."""
+        """Seconds of `rows` rows; a few take as long as one, because they lie side by side."""
         return max(self.one * width / _WIDE, self.spread(rows, width))
 
     def spread(self, rows: float, width: float) -> float:
-        """The same where a row's numbers may lie side by side, too."""
+        """As `seconds`, where the numbers of one row may lie side by side, too."""
         return self.many * rows / _MANY * width / _WIDE
 
 
@@ -69,7 +69,7 @@ class Rates:
 
 @lru_cache(maxsize=64)
 def rates_of(target: Target) -> Rates:
-    """The rates of a target; some tenths of a second when asked for first.
+    """The rates of a target. The first call simulates for some tenths of a second.
 
     Raises:
         TargetError: the target cannot run the kernels they are made of.
@@ -77,7 +77,7 @@ def rates_of(target: Target) -> Rates:
     dtype = _dtype(target)
 
     def between(less: str, more: str) -> float:
-        """Seconds the larger takes longer: what a start costs cancels."""
+        """Seconds that the larger takes beyond the smaller, so that the cost of a start cancels."""
         times = [_seconds(f"{text} dtype={dtype}", target) for text in (less, more)]
         return max(times[1] - times[0], times[1] / 100)
 

@@ -39,12 +39,12 @@ def product_share(product: ProductOperator, tensor: int, full_heads: bool = Fals
 
 
 def is_narrow(product: ProductOperator) -> bool:
-    """Whether weights are kept as narrow as was asked for: not those of heads and routers."""
+    """Whether a product's weights have the narrow precision; heads and routers have not."""
     return product.split != "none" and product.name != "head"
 
 
 def part(features: int, unit: int, tensor: int) -> int:
-    """One core's features of so many that stay together in units."""
+    """The number of features on one core, where units of them stay together."""
     return -(-features // (unit * tensor)) * unit
 
 
@@ -76,7 +76,7 @@ def width_share(operator: PointwiseOperator, tensor: int) -> int:
 
 
 def kept(attention: AttentionOperator, length: int) -> int:
-    """Tokens of a sequence whose keys matter."""
+    """The number of tokens of a sequence whose keys are read."""
     return min(length, attention.window) if attention.window else length
 
 

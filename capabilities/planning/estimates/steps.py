@@ -94,7 +94,7 @@ def step_parts(
     context: int,
     cache: int = 0,
 ) -> StepParts:
-    """One step.
+    """Seconds of one step, by part.
 
     Args:
         sequences: of this replica.
@@ -148,7 +148,7 @@ def between_stages(deployment: Deployment, size: float, stage: int) -> float:
 
 
 class _Step:
-    """A step as it is added up, for one part of the batch."""
+    """Adds up one step, for one part of the batch."""
 
     def __init__(
         self, architecture: Architecture, deployment: Deployment, sequences: int,
@@ -176,7 +176,7 @@ class _Step:
         return min(self.rates.stream * self.constant(efficiency), share)
 
     def add(self, layer: Layer) -> None:
-        """All repetitions of a layer."""
+        """Add all repetitions of a layer."""
         if layer.once and self.decodes:
             return
         rows = self.sequences * (1 if layer.last else layer.rows or self.new_tokens)

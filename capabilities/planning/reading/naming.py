@@ -18,7 +18,7 @@ CONFIGURATIONS = ("model_index.json", "config.json")
 
 
 _SHARED = ("_name_or_path", "quantization_config", "tie_word_embeddings")
-"""Fields that stand beside `text_config` and hold for it."""
+"""Fields beside `text_config` that apply to it."""
 
 _WHOLE = ("clip",)
 """Families of several models that are read whole."""

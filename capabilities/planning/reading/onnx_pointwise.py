@@ -35,7 +35,7 @@ _REDUCED = ("ReduceMean", "ReduceSum")
 _ALIASES = ("Identity", "Cast", "Dropout")
 _ELEMENTWISE = (*_LINEAR, *_CURVED)
 WATCHED = (*_ELEMENTWISE, *_REDUCED, *_ALIASES)
-"""Kinds of nodes that chains are told of."""
+"""Kinds of nodes that may be part of a chain."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class PointwiseChain:
 
     @property
     def layer(self) -> Layer:
-        """Its passes over memory."""
+        """The passes of the chain over memory, as operators."""
         *outer, width = self.shape or (1,)
         pairs = max(0, len(self.reads) - 1)
         count, operands = (pairs, 2) if pairs else (int(not (self.plain or self.normalises)), 1)

@@ -33,7 +33,7 @@ def stored_as(c: Configuration) -> str:
 
 
 def stored_precision(architecture: Architecture) -> Precision:
-    """The precision that weights have unless another is asked for.
+    """The precision in which a checkpoint keeps its weights, the default of a plan.
 
     Raises:
         ModelError: the checkpoint keeps them in a way that is not known.
@@ -48,7 +48,7 @@ def stored_precision(architecture: Architecture) -> Precision:
 
 
 def _unnamed(fields: Fields) -> str:
-    """Files of bitsandbytes before it had a name, and modelopt's."""
+    """Files of early versions of bitsandbytes, which name no method, and of modelopt."""
     if "load_in_4bit" in fields or "load_in_8bit" in fields:
         return "bitsandbytes"
     return "modelopt" if "quant_algo" in fields else "nameless"

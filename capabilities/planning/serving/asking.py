@@ -1,4 +1,4 @@
-"""What a plan is asked for, by names, and what it comes to: a point, a sweep, or a load served.
+"""The request for a plan, by names, and how it is answered: as a point, a sweep, or a load served.
 
 The command `plan` and `tilesmith.plan` say the same: degrees, precisions and lengths each have one
 value or several, an empty tuple means all, None what usually holds. Messages name options.
@@ -50,7 +50,7 @@ Several = int | str | Sequence[int] | Sequence[str]
 
 
 class AskedOfPlan(TypedDict, total=False):
-    """What a plan may be told; the command's options by the same names."""
+    """Keywords of `tilesmith.plan`; the command's options have the same names."""
 
     tp: Several
     pp: Several
@@ -129,7 +129,7 @@ def read(
     asked: dict[str, Any],
     settings: Mapping[str, Any],
 ) -> tuple[Architecture, list[Mesh]]:
-    """The model and the machines; weights that nobody asked for become the model's own in `asked`.
+    """Read the model and the machines. Where no precision of weights is given, the model's is set.
 
     Raises:
         InputError: one of them is wrong, or what is asked contradicts itself.
@@ -156,7 +156,7 @@ def deployment_of(mesh: Mesh, asked: Mapping[str, Any]) -> Deployment:
 
 
 def load_of(asked: Mapping[str, Any]) -> DeploymentLoad:
-    """What a point is asked to do."""
+    """The load of a point."""
     from tilesmith.capabilities.planning.deployment import DeploymentLoad
 
     names = {"batch": "batch", "input": "input_tokens", "output": "output_tokens"}
@@ -165,7 +165,7 @@ def load_of(asked: Mapping[str, Any]) -> DeploymentLoad:
 
 
 def is_point(asked: Mapping[str, Any], meshes: int) -> bool:
-    """Whether one deployment under one load is asked for, and nothing written or priced."""
+    """Whether the request is one deployment under one load, with no file to write and no price."""
     several = ("pipeline", "expert", "data", "weights", "cache", "batch", "input", "output")
     single = meshes == 1 and bool(asked["tensor"]) and len(asked["tensor"]) == 1
     single &= all(asked[name] is None or len(asked[name]) == 1 for name in several)
@@ -174,14 +174,14 @@ def is_point(asked: Mapping[str, Any], meshes: int) -> bool:
 
 
 def has_load(asked: Mapping[str, Any]) -> bool:
-    """Whether a load is asked for."""
+    """Whether the request has a load over time."""
     return asked["requests_per_second"] is not None or asked["trace"] is not None
 
 
 def planned(
     architecture: Architecture, meshes: Sequence[Mesh], asked: Mapping[str, Any], outputs: Outputs
 ) -> Planned:
-    """Do what is asked for beyond one point.
+    """Answer a request that is more than one point.
 
     Raises:
         InputError: what is asked for does not go together, or cannot be.
@@ -195,7 +195,7 @@ def planned(
 
 
 def check(asked: Mapping[str, Any]) -> None:
-    """Refuse what contradicts itself.
+    """Refuse a request that contradicts itself.
 
     Raises:
         InputError: options that contradict each other, or bound a load where there is none.

@@ -39,7 +39,7 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class ServingLoad:
-    """A load as it is asked for.
+    """A load over time, as the user gave it.
 
     Attributes:
         requests_per_second: drawn from a Poisson process; None where a trace says what comes.
@@ -86,7 +86,7 @@ class Outputs:
     command: str = ""
 
     def check(self) -> None:
-        """Refuse what cannot be written, before the work."""
+        """Refuse files that cannot be written, before the work begins."""
         for path in (self.csv, self.page):
             if path is not None:
                 check_output(path, *([self.prices] if self.prices else []))
@@ -94,7 +94,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Planned:
-    """What came of it: a sweep or an answer, as data and as text."""
+    """The result of a plan, a sweep or an answer, as data and as text."""
 
     architecture: Architecture
     swept: DeploymentSweep | None = None
@@ -142,7 +142,7 @@ class Planned:
 
 
 def plan_sweep(architecture: Architecture, grid: Grid, outputs: Outputs) -> Planned:
-    """Estimate every point of a grid and write what is asked for.
+    """Estimate every point of a grid, and write the files of `outputs`.
 
     Raises:
         InputError: no point can be, or a file cannot be written.
@@ -163,7 +163,7 @@ def plan_sweep(architecture: Architecture, grid: Grid, outputs: Outputs) -> Plan
 def plan_load(
     architecture: Architecture, grid: Grid, load: ServingLoad, outputs: Outputs
 ) -> Planned:
-    """The smallest fleet for a load, and write what is asked for.
+    """Size the smallest fleet for a load, and write the files of `outputs`.
 
     Raises:
         InputError: nothing serves the load, or a file cannot be written.
@@ -241,7 +241,7 @@ def _without_idle_experts(architecture: Architecture, grid: Grid) -> Grid:
 
 
 def _longest(inputs: int, outputs: int, load: ServingLoad) -> int:
-    """Where nobody says how long sequences may be: four deviations beyond the means."""
+    """The longest sequence where no limit is given: four deviations beyond the means."""
     return int(inputs * (1 + 4 * load.input_spread) + outputs * (1 + 4 * load.output_spread))
 
 
@@ -257,7 +257,7 @@ def _asked(demand: Demand, load: ServingLoad) -> str:
 
 
 def _columns(row: Any) -> list[str]:
-    """Columns of the table for people; what is not there for any model is left out."""
+    """Columns of the table for people; a column that is empty for every point is left out."""
     assert set(_SHOWN) <= set(COLUMNS)
     names = list(_SHOWN)
     if row and not row["tpot_ms"]:

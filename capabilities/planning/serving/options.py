@@ -53,7 +53,7 @@ class Numbers(click.ParamType["tuple[int, ...]"]):
 
 
 def serving_options(command: Command) -> Command:
-    """The options of this module."""
+    """Add the options of sweeps, loads and prices to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -40,7 +40,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class About:
-    """What the page is about."""
+    """The subject of the page: model, mesh, load and command."""
 
     model: str
     parameters: int
@@ -239,7 +239,7 @@ def _words(point: DeploymentPoint, x: float, y: float) -> str:
 
 
 def _spread(title: str, milliseconds: NDArray[np.float64]) -> Chart | None:
-    """Which share of the requests takes no longer."""
+    """For each time, the share of the requests that take no longer."""
     if not len(milliseconds):
         return None
     shares = np.linspace(0, 100, 101)

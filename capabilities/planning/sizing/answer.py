@@ -1,4 +1,4 @@
-"""What is looked for and what is found: candidates, options, answers, and how they miss."""
+"""The nouns of sizing: candidates, options, answers, and the bounds that a candidate misses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class PrefillPool:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What serves the demand."""
+    """A fleet that serves the demand."""
 
     candidate: ReplicaCandidate
     engine: Engine
@@ -154,7 +154,7 @@ class Answer:
         return sum(known) if len(known) == len(prices) else None
 
     def size(self, options: ReplicaOptions) -> tuple[float, ...]:
-        """What is to be small, the most important first."""
+        """The sizes that answers are compared by, the most important first."""
         chips = float(self.chips)
         cost = math.inf if self.usd_per_hour is None else self.usd_per_hour
         first = (cost, chips) if options.by_cost else (chips, cost)
@@ -163,7 +163,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Miss:
-    """Why a candidate does not do: the bound it missed, and by how much."""
+    """Why a candidate is rejected: the bound that it misses, and by how much."""
 
     label: str
     bound: str
@@ -173,7 +173,7 @@ class Miss:
     """Even a request that is alone takes so long."""
 
     def sentence(self) -> str:
-        """What it missed."""
+        """The bound that was missed, as a sentence."""
         what, _, percentile = self.bound.partition("_p")
         name = {"ttft": "time to first token", "tpot": "time per output token"}[what]
         how = "even alone" if self.alone else f"at the {percentile}th percentile"

@@ -17,7 +17,7 @@ LOOKED_AT = 4
 
 @dataclass(frozen=True)
 class Bounds:
-    """Milliseconds that must not be exceeded; None where anything goes."""
+    """Upper bounds in milliseconds; None where there is no bound."""
 
     ttft_p50: float | None = None
     ttft_p99: float | None = None
@@ -25,7 +25,7 @@ class Bounds:
     tpot_p99: float | None = None
 
     def given(self) -> Mapping[str, float]:
-        """Those that there are, by name."""
+        """The bounds that are set, by name."""
         limits = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in limits.items() if value is not None}
 
@@ -34,7 +34,7 @@ class Bounds:
         return min((v for name, v in self.given().items() if name.startswith(what)), default=None)
 
     def missed(self, served: Served) -> Mapping[str, float]:
-        """Milliseconds of what is exceeded, by the bound's name."""
+        """The times that exceed a bound, in milliseconds, by the bound's name."""
         seconds = {"ttft": served.ttft_s, "tpot": served.tpot_s}
         reached = {}
         for name, bound in self.given().items():

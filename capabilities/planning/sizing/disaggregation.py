@@ -74,7 +74,7 @@ class _Answers(PrefillFirst):
 
 
 class _PipelinedAnswers(Pipelined):
-    """The same of a pipeline."""
+    """`_Answers` on a pipeline."""
 
     def fill(self, request: int) -> None:
         if self.emitted[request]:

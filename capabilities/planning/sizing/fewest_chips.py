@@ -30,7 +30,7 @@ from tilesmith.display.html.charts import number
 from tilesmith.search_space.support.errors import InputError
 
 Told = Callable[[str], None]
-"""Is told what is being looked at."""
+"""A callback that gets a sentence about the candidate under test."""
 
 _SATURATING = 6
 """Batches that wait when saturated throughput is measured; the first and the last are left out."""
@@ -71,14 +71,14 @@ class _Start:
     def at(
         cls, candidate: ReplicaCandidate, engine: Engine, capacity: float, rate: float
     ) -> _Start:
-        """With the replicas that a rate needs at least; requests all at once have no rate."""
+        """The start with the fewest replicas that a rate needs; infinite: all come at once."""
         needed = rate / capacity if math.isfinite(rate) else 0.0
         replicas = _MOST_REPLICAS if needed >= _MOST_REPLICAS else math.floor(needed) + 1
         return cls(candidate, engine, capacity, replicas)
 
 
 def spoken(rate: float, unit: str) -> str:
-    """A rate in words."""
+    """A rate of requests as text."""
     return f"{number(rate)} {unit}" if math.isfinite(rate) else "requests that come all at once"
 
 
@@ -230,13 +230,13 @@ class _Search:
         )
 
     def settled(self, served: Served) -> Served:
-        """Without those who came when the machine was still filling up."""
+        """The result without the requests that arrived while the machine was still filling up."""
         if self.demand.trace is not None:
             return served
         return served.from_second(float(np.mean(served.whole_s)))
 
     def why_none(self) -> str:
-        """One sentence: what misses, and what would do."""
+        """One sentence: which bound is missed, and what would meet it."""
         asked = spoken(self.demand.rate, "requests a second")
         if self.too_many:
             chips, label = min(self.too_many)

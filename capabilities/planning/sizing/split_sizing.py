@@ -124,7 +124,7 @@ class _Pools:
         return Answer(candidate, engine, replicas, by_replicas[replicas], capacity, rate, pool)
 
     def alone(self, candidate: ReplicaCandidate, what: str) -> bool:
-        """Whether a request that is alone keeps the bounds on `what`."""
+        """Whether a request on an idle fleet keeps the bounds on `what`."""
         lengths, times = self.demand.lengths, candidate.times
         if what == "ttft":
             seconds = times.prefill(1, int(np.median(self.demand.sample().inputs)), 0)
@@ -169,7 +169,7 @@ class _Pools:
         return sorted(pairs, key=lambda pair: self.size(pair[1], pair[0]))
 
     def size(self, candidate: ReplicaCandidate, replicas: int) -> tuple[float, float]:
-        """What is to be small of a pool, the most important first."""
+        """The sizes that pools are compared by, the most important first."""
         usd = candidate.fleet.usd_per_hour(replicas)
         chips, cost = float(candidate.fleet.chips(replicas)), math.inf if usd is None else usd
         return (cost, chips) if self.options.by_cost else (chips, cost)

@@ -26,7 +26,7 @@ from tilesmith.simulator.designs.fronts import front
 
 Estimator = Callable[[Architecture, Deployment, DeploymentLoad], Estimate]
 Counted = Callable[[int, int], None]
-"""Is told how many points are done, of how many."""
+"""A callback that gets the number of points done, and of all points."""
 
 COLUMNS = (
     "mesh", "tp", "pp", "ep", "dp", "weights", "cache", "batch", "input", "output", "ttft_ms",
@@ -80,7 +80,7 @@ class DeploymentPoint:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Points that cannot be, for one reason; the sentence is of one of them."""
+    """Points that are refused for one reason; the sentence is that of one of them."""
 
     count: int
     example: str
@@ -88,7 +88,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class DeploymentSweep(JsonObject, keys="points:_rows refused:_refused refusals"):
-    """What a sweep found."""
+    """The result of a sweep."""
 
     points: Sequence[DeploymentPoint]
     refusals: Sequence[Refusal]
@@ -146,7 +146,7 @@ def sweep(
 def _why_full(
     architecture: Architecture, full: Sequence[tuple[float, Deployment, DeploymentLoad]]
 ) -> str:
-    """What the point that lacks the least memory lacks, and what would do."""
+    """How much memory the nearest point lacks, and which mesh would have it."""
     _, where, load = min(full, key=lambda one: one[0])
     try:
         check_fits(architecture, where, load, memory_of(architecture, where, load))
@@ -156,7 +156,7 @@ def _why_full(
 
 
 def fleet_of(where: Deployment, prices: Mapping[str, Price]) -> InstanceFleet:
-    """Where replicas of a deployment stand; one replica, whatever its data degree."""
+    """The instances that replicas of a deployment fill; the data degree does not count."""
     mesh = where.mesh
     cores = where.tensor * where.pipeline * where.cores_each
     return InstanceFleet(mesh.name, mesh.chips, mesh.cores_per_chip, cores, prices.get(mesh.name))
@@ -191,7 +191,7 @@ def _with_fronts(points: Sequence[DeploymentPoint]) -> tuple[DeploymentPoint, ..
 
 
 def _value(row: Mapping[str, Any], axis: str) -> float:
-    """A value that is better small; what is not known is never on a front."""
+    """A value to minimise; a value that is not known is never on a front."""
     value = row[axis.lstrip("-")]
     if axis == "tpot_ms" and not value:
         value = row["latency_ms"]

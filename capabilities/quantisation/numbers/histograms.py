@@ -21,7 +21,7 @@ _SMALLEST = -140
 
 
 class Histogram:
-    """See the module's docstring.
+    """Counts of values in bins of equal width, which double when a larger value comes.
 
     Attributes:
         low, high: the least and the greatest value; infinite before there is one.
@@ -35,16 +35,16 @@ class Histogram:
 
     @property
     def width(self) -> float:
-        """Of a bin."""
+        """The width of a bin."""
         return math.ldexp(1.0, self._exponent)
 
     @property
     def total(self) -> int:
-        """How many values there were."""
+        """The number of values counted."""
         return int(self.counts.sum())
 
     def add(self, values: NDArray[Any]) -> None:
-        """Count values, which have to be finite."""
+        """Count values. All must be finite."""
         if not values.size:
             return
         low, high = float(values.min()), float(values.max())

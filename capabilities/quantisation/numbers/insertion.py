@@ -1,4 +1,4 @@
-"""A model with Q/DQ pairs: plain ONNX, whatever runs it.
+"""Write a quantised model with Q/DQ pairs, which is plain ONNX for any runtime.
 
     x -> QuantizeLinear -> x in bytes -> DequantizeLinear -> whoever reads bytes
     int8 weights, one scale a channel -> DequantizeLinear -> the layer

@@ -32,7 +32,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the numbers of any plan follow from.
+    """The observations from which the numbers of any plan follow.
 
     Attributes:
         seen: the values of every tensor that may be in bytes.
@@ -49,7 +49,7 @@ class Calibration:
     _weights: dict[tuple[str, float], ByteWeights] = field(default_factory=dict, compare=False)
 
     def parameters(self, plan: QuantisationPlan) -> Parameters:
-        """The numbers of a plan, whose tensors were seen."""
+        """The scales and integers of a plan whose tensors were all observed."""
         tensors: dict[str, Affine] = {}
         for members in plan.members.values():
             ranges = [self.method.range_of(self.seen[name], self.symmetric) for name in members]

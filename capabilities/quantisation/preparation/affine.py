@@ -71,7 +71,7 @@ def _takes(layer: onnx.NodeProto, constants: Constants) -> bool:
 
 
 def _axis(layer: onnx.NodeProto) -> int:
-    """Of the output channels in the weights."""
+    """The axis of the output channels in the weights."""
     turned = any(a.name == "transB" and a.i for a in layer.attribute)
     return 0 if layer.op_type == "Conv" or turned else 1
 

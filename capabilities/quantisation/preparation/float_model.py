@@ -48,7 +48,7 @@ _QUANTISED = (
 
 @dataclass(frozen=True)
 class FloatModel:
-    """A model as it is quantised; see the module's docstring.
+    """A float32 model in the form that quantisation works on.
 
     Attributes:
         proto: without its initialisers.
@@ -82,12 +82,12 @@ class FloatModel:
 
     @property
     def inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
-        """What a caller gives."""
+        """Names of the inputs that a caller gives."""
         return tuple(v for v in self.proto.graph.input if v.name not in self.constants)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What a caller gets."""
+        """Names of the outputs that a caller gets."""
         return tuple(value.name for value in self.proto.graph.output)
 
 

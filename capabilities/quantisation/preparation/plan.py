@@ -126,7 +126,7 @@ class QuantisationPlan:
 
 
 class _Placement:
-    """Follows demands upward."""
+    """Places bytes in a graph, from the layers that read them up to the nodes that write them."""
 
     def __init__(
         self,

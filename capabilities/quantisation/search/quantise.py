@@ -142,7 +142,7 @@ def quantised(
 
 
 class _Work:
-    """Choosing layers, writing and comparing, whichever way they are quantised."""
+    """Chooses layers, writes the model and compares it, by any way of quantising."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Work:
         ]
 
     def done(self) -> Quantised:
-        """The whole job."""
+        """Quantise, write and compare."""
         kept, sensitivities = self._decided()
         layers = tuple(layer for layer in self._way.layers if layer.node not in kept)
         chosen = self._way.chosen(layers)
@@ -192,7 +192,7 @@ class _Work:
         return accuracy(compiled.run, self._measured, self._expected)
 
     def _decided(self) -> tuple[set[str], tuple[LayerSensitivity, ...]]:
-        """The layers that stay in float32, and every layer's sensitivity if somebody asked."""
+        """The layers that stay in float32, and every layer's sensitivity where it was requested."""
         way, budget = self._way, self._options.budget
         if budget is None and not self._options.sensitivities:
             return set(), ()

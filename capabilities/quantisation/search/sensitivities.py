@@ -22,7 +22,7 @@ ErrorOf = Callable[[Sequence[WeightedLayer]], float]
 class LayerSensitivity(
     JsonObject, keys="node:layer.node operator:layer.operator error sqnr_db share"
 ):
-    """What a layer alone does to the outputs.
+    """The error of the outputs when one layer alone is quantised.
 
     Attributes:
         error: as `errors.Accuracy.error`.
@@ -45,7 +45,7 @@ def sensitivities(
     error_of: ErrorOf,
     watch: Callable[[int], None] = lambda done: None,
 ) -> tuple[LayerSensitivity, ...]:
-    """Every layer's, the most sensitive first.
+    """The sensitivity of every layer, the most sensitive first.
 
     Args:
         work: multiplications of each layer, by node.

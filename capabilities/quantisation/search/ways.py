@@ -55,11 +55,11 @@ class Way(ABC):
 
     @abstractmethod
     def chosen(self, layers: Iterable[WeightedLayer]) -> Parameters:
-        """The numbers of some layers."""
+        """The scales and integers of some layers."""
 
     @abstractmethod
     def work(self, layer: WeightedLayer) -> int:
-        """What a layer costs, in units that are the same for all."""
+        """The work of a layer, in a unit that all layers share."""
 
     @abstractmethod
     def written(self, chosen: Parameters) -> onnx.ModelProto:
@@ -95,7 +95,7 @@ class WithBytes(Way):
         self.seen = tuple(self.full.groups)
 
     def calibrate(self, floats: Floats, samples: Sequence[Arrays]) -> None:
-        """Look at samples; before anything else is asked."""
+        """Observe samples. It is called before every other method."""
         seen = observed(floats, self.seen, samples)
         self._calibration = Calibration(
             self.model, seen, self._method, self._symmetric, self._fuse_residuals

@@ -1,4 +1,4 @@
-"""What a caller's whole numbers come to is found before the cores run: rows to look up, masks.
+"""The host computes ahead of the cores what depends on a caller's integers alone: rows, masks.
 
 Cores compute with floating numbers; which rows of a table a core looks up, and where they are in
 its part of it, follows from whole numbers that the caller gives. So operators and moves of a
@@ -48,7 +48,7 @@ class Divided:
         return sum(len(item.graph.nodes) for item in self.ahead if isinstance(item, ProgramSegment))
 
     def prepared(self, given: Sequence[Arrays]) -> list[dict[str, NDArray[Any]]]:
-        """What every core is given, with what the host makes of it."""
+        """The inputs of every core, with the tensors that the host computes from them."""
         held = [dict(own) for own in given]
         for item in self.ahead:
             if isinstance(item, Move):

@@ -62,7 +62,7 @@ class CoreInStage:
 
 @dataclass(frozen=True, eq=False)
 class OneCore:
-    """What a core runs, and how to get at it.
+    """The program of one core, and where its tensors lie.
 
     Attributes:
         program: for all microbatches, one after another.
@@ -152,7 +152,7 @@ class _Core:
         )  # fmt: skip
 
     def _program(self, outputs: tuple[TensorRef, ...]) -> CoreProgram:
-        """The same for each microbatch, in memory of its own."""
+        """The program once for each microbatch, each in memory of its own."""
         starts = [number * self.arena_bytes for number in range(self.place.microbatches)]
         return CoreProgram(
             self.whole.name,
@@ -167,7 +167,7 @@ class _Core:
         )
 
     def _checked(self) -> tuple[IndexCheck, ...]:
-        """What is looked at before the run; `ModelError` where it is not there then."""
+        """The checks of indices before a run; `ModelError` where a core computes the indices."""
         for check in self.checks:
             if check.indices.info.name not in self.inputs:
                 raise ModelError(
@@ -311,7 +311,7 @@ def _sending(kind: ExchangeKind, ref: TensorRef, group: tuple[int, int]) -> Exch
 
 
 def ref_at(ref: TensorRef, distance: int) -> TensorRef:
-    """A tensor's like in the memory of another microbatch."""
+    """The same tensor in the memory of another microbatch."""
     return replace(ref, place=_place_at(ref.place, distance))
 
 

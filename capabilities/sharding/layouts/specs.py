@@ -71,18 +71,18 @@ class Spec:
         return {cut.axis for cuts in self.dims for cut in cuts}
 
     def without(self, axis: str) -> Spec:
-        """With copies, or one sum, along an axis."""
+        """The spec without an axis: there are copies, or one sum, along it."""
         dims = tuple(tuple(cut for cut in cuts if cut.axis != axis) for cuts in self.dims)
         return Spec(dims, self.partial - {axis})
 
     def cutting(self, axis: str, place: tuple[int, int]) -> Spec:
-        """With one more axis that cuts a dimension."""
+        """The spec with one more axis that cuts a dimension."""
         number, blocks = place
         cuts = tuple(sorted((*self.dims[number], Cut(blocks, axis))))
         return replace(self, dims=(*self.dims[:number], cuts, *self.dims[number + 1 :]))
 
     def summing(self, axes: Iterable[str]) -> Spec:
-        """With partial sums along more axes."""
+        """The spec with partial sums along more axes."""
         return replace(self, partial=self.partial | frozenset(axes))
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ def legal(spec: Spec, shape: Sequence[int], sizes: Sizes) -> bool:
 
 
 def local_shape(spec: Spec, shape: Sequence[int], sizes: Sizes) -> tuple[int, ...]:
-    """What of a shape one core holds."""
+    """The shape of the part that one core holds."""
     return tuple(
         extent // math.prod(sizes[cut.axis] for cut in cuts)
         for cuts, extent in zip(spec.dims, shape, strict=True)

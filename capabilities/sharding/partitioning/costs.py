@@ -50,7 +50,7 @@ class Costs:
 
     @cached_property
     def precision(self) -> str:
-        """That cores compute an fp32 model in."""
+        """The precision in which cores compute an fp32 model."""
         backend = backends.find(self.machine.target.family)
         return "fp32" if backend is None else backend.computes_in
 
@@ -65,13 +65,13 @@ class Costs:
 
     @property
     def bytes_per_ns(self) -> float:
-        """Pace of one core's memory."""
+        """Bandwidth of one core's memory, in bytes a nanosecond."""
         return self.machine.chip_gbps / self.machine.cores_per_chip
 
     def node(
         self, graph: Graph, node: Node, mapping: DimensionMap, strategy: ShardingStrategy
     ) -> int:
-        """ns of a node's part on one core."""
+        """Nanoseconds of a node's part on one core."""
         shapes = tuple(
             None if spec is None else local_shape(spec, graph.info(name).dims, self.mesh.sizes)
             for name, spec in (
