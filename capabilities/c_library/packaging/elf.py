@@ -11,10 +11,10 @@ Source: System V Application Binary Interface, Edition 4.1, chapter 4 ("Object F
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from tilesmith.search_space.support.errors import CodegenError
 
@@ -36,26 +36,16 @@ WRITE, ALLOC, EXECUTE, LARGE = 1, 2, 4, 0x10000000
 X86_64 = 62
 
 
-@dataclass(frozen=True)
-class Symbol:
-    """A name of an object: the section it is in, `_UNDEFINED` for none, and where there."""
+class Symbol(NamedTuple):
+    """A name of an object: what kind of thing it is, the section it is in (`_UNDEFINED` for none),
+    and where there."""
 
     name: str
     kind: int
     section: int
     value: int
     size: int
-    is_global: bool = False
-
-
-@dataclass(frozen=True)
-class Relocation:
-    """A place whose bytes a linker computes from a symbol (its number in the object)."""
-
-    offset: int
-    kind: int
-    symbol: int
-    addend: int
+    is_global: bool
 
 
 @dataclass(frozen=True)
@@ -65,6 +55,7 @@ class Section:
     Attributes:
         content: pieces, one after the other; none where there is nothing but room.
         nbytes: of all of them.
+        relocations: a table of places whose bytes a linker computes from a symbol.
     """
 
     name: str
@@ -74,7 +65,7 @@ class Section:
     entry: int
     nbytes: int
     content: Sequence[Any] = ()
-    relocations: tuple[Relocation, ...] = ()
+    relocations: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -99,46 +90,28 @@ def read(content: bytes) -> ObjectFile:
         )
     _, _, machine, _, _, _, start, flags, _, _, _, size, count, names = HEADER.unpack_from(content)
     rows = [SECTION.unpack_from(content, start + i * size) for i in range(count)]
-    texts = _bytes(content, rows[names])
+    inside = [b"" if row[1] == _NOBITS else content[row[4] : row[4] + row[5]] for row in rows]
+    tables = {row[7]: table for row, table in zip(rows, inside, strict=True) if row[1] == _RELA}
     kept: dict[int, Section] = {}
-    for number, row in enumerate(rows):
-        name = _text(texts, row[0])
+    symbols: list[Symbol] = []
+    for number, (row, own) in enumerate(zip(rows, inside, strict=True)):
+        name, relocations = _text(inside[names], row[0]), tables.get(number, b"")
         if row[1] in _KEPT and not name.startswith(_LEFT_OUT):
-            inside = b"" if row[1] == _NOBITS else _bytes(content, row)
+            pieces = (own,) if own else ()
             kept[number] = Section(
-                name, row[1], row[2], row[8], row[9], row[5], (inside,) if inside else ()
+                name, row[1], row[2], row[8], row[9], row[5], pieces, relocations
             )
-    symbols: tuple[Symbol, ...] = ()
-    for row in rows:
         if row[1] == _SYMTAB:
-            symbols = tuple(_symbols(_bytes(content, row), _bytes(content, rows[row[6]])))
-    for row in rows:
-        if row[1] == _RELA and row[7] in kept:
-            relocations = tuple(_relocations(_bytes(content, row)))
-            kept[row[7]] = _with(kept[row[7]], relocations)
-    return ObjectFile(machine, flags, kept, symbols)
-
-
-def _with(section: Section, relocations: tuple[Relocation, ...]) -> Section:
-    return Section(**{**vars(section), "relocations": relocations})
-
-
-def _bytes(content: bytes, row: tuple[int, ...]) -> bytes:
-    return content[row[4] : row[4] + row[5]]
+            texts = inside[row[6]]
+            symbols = [
+                Symbol(_text(texts, at), info & 15, section, value, size, info >> 4 != _LOCAL)
+                for at, info, _, section, value, size in SYMBOL.iter_unpack(own)
+            ]
+    return ObjectFile(machine, flags, kept, tuple(symbols))
 
 
 def _text(texts: bytes, start: int) -> str:
     return texts[start : texts.index(b"\0", start)].decode()
-
-
-def _symbols(table: bytes, texts: bytes) -> Iterator[Symbol]:
-    for name, info, _, section, value, size in SYMBOL.iter_unpack(table):
-        yield Symbol(_text(texts, name), info & 15, section, value, size, info >> 4 != _LOCAL)
-
-
-def _relocations(table: bytes) -> Iterator[Relocation]:
-    for offset, info, addend in RELOCATION.iter_unpack(table):
-        yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
 
 
 def blob(name: str, pieces: Sequence[Any], align: int, machine: int, *, large: bool) -> ObjectFile:
@@ -171,7 +144,6 @@ class _Texts:
         return self._known[name]
 
 
-@dataclass
 class Merged:
     """One object made of several; see the module's docstring.
 
@@ -183,18 +155,16 @@ class Merged:
         CodegenError: they are of several machines, or there are too many sections.
     """
 
-    parts: Sequence[tuple[ObjectFile, Mapping[str, str]]]
-    exported: frozenset[str]
-    _sections: list[tuple[Section, int]] = field(default_factory=list)
-    _symbols: list[bytes] = field(default_factory=list)
-    _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-    _first_global: int = 0
-
-    def __post_init__(self) -> None:
-        if len({part.machine for part, _ in self.parts}) != 1:
+    def __init__(
+        self, parts: Sequence[tuple[ObjectFile, Mapping[str, str]]], exported: frozenset[str]
+    ) -> None:
+        if len({part.machine for part, _ in parts}) != 1:
             raise CodegenError("the code of a library is of several machines; compile it again")
-        self._texts = _Texts()
+        self.parts, self.exported = parts, exported
+        self._texts, self._symbols = _Texts(), [SYMBOL.pack(0, 0, 0, 0, 0, 0)]
+        self._sections: list[tuple[Section, int]] = []
         self._at: dict[tuple[int, int], int] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
         for number, (part, _) in enumerate(self.parts):
             for own, section in part.sections.items():
                 if section.kind == _ATTRIBUTES and any(
@@ -211,48 +181,37 @@ class Merged:
         self._rows = self._laid_out()
 
     def _number_symbols(self) -> None:
-        add, local, shown = self._symbols.append, [], []
-        add(SYMBOL.pack(0, 0, 0, 0, 0, 0))
         defined: dict[str, tuple[int, int]] = {}
-        for part, own, symbol, name in self._named():
-            key = (part, own)
-            if symbol.kind == _OF_FILE or (
-                symbol.section and (part, symbol.section) not in self._at
-            ):
+        outside: dict[str, int] = {}
+        local, shown = [], []
+        for key, symbol, name in (every := list(self._named())):
+            left_out = symbol.section and (key[0], symbol.section) not in self._at
+            if symbol.kind == _OF_FILE or symbol.section == _UNDEFINED or left_out:
                 continue
-            if symbol.section == _UNDEFINED:
-                continue
-            if name in self.exported:
-                shown.append((key, symbol, name))
-            else:
-                local.append((key, symbol, name))
-            if symbol.is_global:
-                if name in defined:
-                    raise CodegenError(f"two parts of a library define '{name}'")
-                defined[name] = key
+            (shown if name in self.exported else local).append((key, symbol, name))
+            if symbol.is_global and defined.setdefault(name, key) != key:
+                raise CodegenError(f"two parts of a library define '{name}'")
         for key, symbol, name in local:
             self._add(key, symbol, name, _LOCAL)
         self._first_global = len(self._symbols)
         for key, symbol, name in shown:
             self._add(key, symbol, name, _GLOBAL)
-        outside: dict[str, int] = {}
-        for part, own, symbol, name in self._named():
+        for key, symbol, name in every:
             if symbol.section != _UNDEFINED or not name:
                 continue
-            if name in defined:
-                self._numbers[part, own] = self._numbers[defined[name]]
-                continue
-            if name not in outside:
+            if name not in defined and name not in outside:
                 outside[name] = len(self._symbols)
-                add(SYMBOL.pack(self._texts.at(name), _GLOBAL << 4, 0, _UNDEFINED, 0, 0))
-            self._numbers[part, own] = outside[name]
+                undefined = (self._texts.at(name), _GLOBAL << 4, 0, _UNDEFINED, 0, 0)
+                self._symbols.append(SYMBOL.pack(*undefined))
+            known = self._numbers[defined[name]] if name in defined else outside[name]
+            self._numbers[key] = known
         self.undefined = tuple(sorted(outside))
 
-    def _named(self) -> Iterator[tuple[int, int, Symbol, str]]:
-        """Part, number, symbol, and its name from now on."""
+    def _named(self) -> Iterator[tuple[tuple[int, int], Symbol, str]]:
+        """Part and number there, symbol, and its name from now on."""
         for number, (part, names) in enumerate(self.parts):
             for own, symbol in enumerate(part.symbols):
-                yield number, own, symbol, names.get(symbol.name, symbol.name)
+                yield (number, own), symbol, names.get(symbol.name, symbol.name)
 
     def _add(self, key: tuple[int, int], symbol: Symbol, name: str, binding: int) -> None:
         section = symbol.section
@@ -265,8 +224,8 @@ class Merged:
 
     def _relocated(self, section: Section, part: int) -> bytes:
         return b"".join(
-            RELOCATION.pack(r.offset, self._numbers[part, r.symbol] << 32 | r.kind, r.addend)
-            for r in section.relocations
+            RELOCATION.pack(at, self._numbers[part, info >> 32] << 32 | info & 0xFFFFFFFF, addend)
+            for at, info, addend in RELOCATION.iter_unpack(section.relocations)
         )
 
     def _laid_out(self) -> list[tuple[bytes, int, Sequence[Any], int]]:
@@ -325,8 +284,3 @@ class Merged:
                 position += view.nbytes
         stream.write(bytes(self._table_at - position) + bytes(SECTION.size))
         stream.writelines(row for row, *_ in self._rows)
-
-
-def machine_of(parts: Iterable[ObjectFile]) -> int:
-    """The machine of the first."""
-    return next(iter(parts)).machine

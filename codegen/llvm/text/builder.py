@@ -6,7 +6,7 @@ type. Flags are LLVM's words, as in "contract nsz".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.codegen.llvm.text.ir import (
@@ -48,6 +48,16 @@ class Phi(Value):
         )
 
 
+def _binary(word: str) -> Callable[..., Value]:
+    """A method of `Builder` that emits an instruction of two operands of one type."""
+
+    def emit(builder: Builder, left: Value, right: Value, *, flags: str = "") -> Value:
+        kind = left.type
+        return builder._value(kind, f"{_word(word, flags)} {kind.text} {left.text}, {right.text}")
+
+    return emit
+
+
 class Builder:
     """Appends to `block`."""
 
@@ -78,61 +88,11 @@ class Builder:
         self.block.lines.append(f"  {name} = {text}")
         return Value(kind, name)
 
-    def _binary(self, word: str, left: Value, right: Value) -> Value:
-        return self._value(left.type, f"{word} {left.type.text} {left.text}, {right.text}")
-
-    # -- integers -----------------------------------------------------------------------------
-    def add(self, left: Value, right: Value, *, flags: str = "") -> Value:
-        return self._binary(_word("add", flags), left, right)
-
-    def sub(self, left: Value, right: Value) -> Value:
-        return self._binary("sub", left, right)
-
-    def mul(self, left: Value, right: Value, *, flags: str = "") -> Value:
-        return self._binary(_word("mul", flags), left, right)
-
-    def sdiv(self, left: Value, right: Value) -> Value:
-        return self._binary("sdiv", left, right)
-
-    def udiv(self, left: Value, right: Value) -> Value:
-        return self._binary("udiv", left, right)
-
-    def srem(self, left: Value, right: Value) -> Value:
-        return self._binary("srem", left, right)
-
-    def urem(self, left: Value, right: Value) -> Value:
-        return self._binary("urem", left, right)
-
-    def and_(self, left: Value, right: Value) -> Value:
-        return self._binary("and", left, right)
-
-    def or_(self, left: Value, right: Value) -> Value:
-        return self._binary("or", left, right)
-
-    def xor(self, left: Value, right: Value) -> Value:
-        return self._binary("xor", left, right)
-
-    def shl(self, left: Value, right: Value) -> Value:
-        return self._binary("shl", left, right)
-
-    def ashr(self, left: Value, right: Value) -> Value:
-        return self._binary("ashr", left, right)
-
-    def lshr(self, left: Value, right: Value) -> Value:
-        return self._binary("lshr", left, right)
-
-    # -- floating point -----------------------------------------------------------------------
-    def fadd(self, left: Value, right: Value, *, flags: str = "") -> Value:
-        return self._binary(_word("fadd", flags), left, right)
-
-    def fsub(self, left: Value, right: Value, *, flags: str = "") -> Value:
-        return self._binary(_word("fsub", flags), left, right)
-
-    def fmul(self, left: Value, right: Value, *, flags: str = "") -> Value:
-        return self._binary(_word("fmul", flags), left, right)
-
-    def fdiv(self, left: Value, right: Value, *, flags: str = "") -> Value:
-        return self._binary(_word("fdiv", flags), left, right)
+    add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
+    sdiv, udiv, srem, urem = _binary("sdiv"), _binary("udiv"), _binary("srem"), _binary("urem")
+    and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
+    shl, ashr, lshr = _binary("shl"), _binary("ashr"), _binary("lshr")
+    fadd, fsub, fmul, fdiv = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
 
     def fneg(self, value: Value) -> Value:
         return self._value(value.type, f"fneg {value.type} {value.text}")

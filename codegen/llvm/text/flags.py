@@ -27,6 +27,12 @@ from tilesmith.codegen.llvm.text.ir import (
 from tilesmith.codegen.llvm.text.types import element_type, is_float, suffix
 from tilesmith.search_space.support.errors import CodegenError
 
+_WRAPPING = {
+    "add": Builder.add, "subtract": Builder.sub, "multiply": Builder.mul,
+    "bit_and": Builder.and_, "bit_or": Builder.or_, "bit_xor": Builder.xor,
+}  # fmt: skip
+"""Functions of whole numbers that are one instruction."""
+
 _SIGNS = {"equal": "==", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<="}
 
 
@@ -90,15 +96,9 @@ def compare(builder: Builder, function: str, values: Sequence[Value]) -> Value:
 
 def combine(builder: Builder, function: str, values: Sequence[Value]) -> Value:
     """And, or, exclusive or, not, of flags."""
-    match function:
-        case "and":
-            return builder.and_(*values)
-        case "or":
-            return builder.or_(*values)
-        case "xor":
-            return builder.xor(*values)
-        case _:
-            return builder.xor(values[0], literal(values[0].type, 1))
+    if function == "not":
+        return builder.xor(values[0], literal(values[0].type, 1))
+    return _WRAPPING[f"bit_{function}"](builder, *values)
 
 
 def converted(builder: Builder, value: Value, dtype: str) -> Value:
@@ -170,13 +170,9 @@ def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
     """Arithmetic of whole numbers, which wrap around."""
     first = values[0]
     zero, unsigned = literal(first.type, 0), is_unsigned(first.type)
+    if function in _WRAPPING:
+        return _WRAPPING[function](builder, *values)
     match function:
-        case "add":
-            return builder.add(*values)
-        case "subtract":
-            return builder.sub(*values)
-        case "multiply":
-            return builder.mul(*values)
         case "maximum" | "minimum":
             sign = ">" if function == "maximum" else "<"
             return builder.select(_ordered(builder, sign, *values), *values)
@@ -191,12 +187,6 @@ def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
             return _divided(builder, *values)
         case "modulo":
             return _modulo(builder, *values)
-        case "bit_and":
-            return builder.and_(*values)
-        case "bit_or":
-            return builder.or_(*values)
-        case "bit_xor":
-            return builder.xor(*values)
         case "bit_not":
             return builder.xor(first, _ones(first))
         case "shift_left" | "shift_right":
