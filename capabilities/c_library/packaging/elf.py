@@ -183,7 +183,8 @@ class Merged:
     def _number_symbols(self) -> None:
         defined: dict[str, tuple[int, int]] = {}
         outside: dict[str, int] = {}
-        local, shown = [], []
+        local: list[tuple[tuple[int, int], Symbol, str]] = []
+        shown: list[tuple[tuple[int, int], Symbol, str]] = []
         for key, symbol, name in (every := list(self._named())):
             left_out = symbol.section and (key[0], symbol.section) not in self._at
             if symbol.kind == _OF_FILE or symbol.section == _UNDEFINED or left_out:
