@@ -249,9 +249,11 @@ def reduced(
         limits: the tolerance, and for how many seconds to look.
     """
     tolerance, seconds = limits
-    from tilesmith.capabilities.fault_finding.bisection.reduction import smallest
+    from tilesmith.capabilities.fault_finding.bisection.reduction import (
+        smallest,
+        with_seeded_weights,
+    )
     from tilesmith.capabilities.fault_finding.bisection.search import tried
-    from tilesmith.capabilities.fault_finding.bisection.seeding import with_seeded_weights
 
     whole = _whole(asked, inputs)
     if whole is None:

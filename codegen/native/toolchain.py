@@ -8,6 +8,7 @@ LLVM's own loop and SLP vectorisers are off, vectors are ours.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -60,6 +61,18 @@ def linker(target: Target) -> Any:
     more) they can come to lie over 2 GiB apart, which relative addresses do not reach: LLVM aborts.
     """
     return llvm.create_lljit_compiler(machine(target), use_jit_link=True, suppress_errors=False)
+
+
+def load(
+    code: bytes, target: Target, label: str, names: Sequence[str]
+) -> tuple[dict[str, int], Any]:
+    """Addresses of an object's functions in this process, by name, and what holds their code."""
+    jit = linker(target)
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for name in names:
+        builder = builder.export_symbol(name)
+    library = builder.link(jit, label)
+    return {name: library[name] for name in names}, (jit, library)
 
 
 def machine(target: Target) -> llvm.TargetMachine:

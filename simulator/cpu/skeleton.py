@@ -32,8 +32,14 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
-from tilesmith.simulator.cpu.instructions import Costed, costed
-from tilesmith.simulator.cpu.operations import WIDENING, Arithmetic, arithmetic, selects
+from tilesmith.simulator.cpu.instructions import (
+    WIDENING,
+    Arithmetic,
+    Costed,
+    arithmetic,
+    costed,
+    selects,
+)
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,47 @@ Invariant: each appears whole, under its name, or not at all; the library last.
 
 from __future__ import annotations
 
+import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from tilesmith.capabilities.c_library.code.plan import LibraryPlan
 from tilesmith.capabilities.c_library.code.weights import head_of, write_weights
-from tilesmith.capabilities.c_library.packaging.archive import write_archive
 from tilesmith.capabilities.c_library.packaging.building import Built, build
+from tilesmith.capabilities.c_library.packaging.elf import Merged
 from tilesmith.capabilities.c_library.packaging.header import header
 from tilesmith.capabilities.c_library.packaging.linking import link, linker_of
 from tilesmith.capabilities.c_library.packaging.package import config, pkg_config
 from tilesmith.search_space.support.files import header_file, package_files, unwritable, written
+
+_MAGIC = b"!<arch>\n"
+
+
+def write_archive(stream: BinaryIO, member: str, content: Merged, names: Sequence[str]) -> None:
+    """Write a static library of one object, byte for byte the same; errors are the stream's.
+
+    Source: `ar(5)` and binutils' documentation of archives, System V's variant with a table of
+    names.
+
+    Args:
+        names: what the object defines for others.
+    """
+    texts = b"".join(name.encode() + b"\0" for name in names)
+    size = 4 + 4 * len(names) + len(texts)
+    texts += bytes(size % 2)
+    start = len(_MAGIC) + 60 + size + size % 2
+    stream.write(_MAGIC + _head("/", size + size % 2))
+    stream.write(struct.pack(f">{len(names) + 1}I", len(names), *[start] * len(names)) + texts)
+    stream.write(_head(f"{member}/", content.nbytes))
+    content.write(stream)
+    stream.write(b"\n" * (content.nbytes % 2))
+
+
+def _head(name: str, size: int) -> bytes:
+    """Name, time, owner, group, mode, size."""
+    return f"{name:<16}{0:<12}{0:<6}{0:<6}{'644':<8}{size:<10}`\n".encode()
 
 
 def write_files(plan: LibraryPlan, kind: str, output: Path) -> None:

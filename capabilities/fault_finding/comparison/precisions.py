@@ -28,8 +28,8 @@ from tilesmith.capabilities.fault_finding.references.quantised import (
 )
 from tilesmith.capabilities.fault_finding.rounding.local_bytes import byte_ratios
 from tilesmith.capabilities.fault_finding.rounding.local_ratios import local_ratios, verdict_here
-from tilesmith.capabilities.fault_finding.rounding.out_of_range import left_range
 from tilesmith.capabilities.fault_finding.rounding.ratios import (
+    left_range,
     limited,
     ratio,
     rounding_to,

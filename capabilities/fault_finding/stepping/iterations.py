@@ -4,23 +4,32 @@ The loop is run by hand, one iteration and one step after the other, in the memo
 model: moves and kernels are the recipe's own. Each kernel is compared with what its template's
 reference makes of the operands that lie in memory just before it, so that nothing an earlier
 iteration did is blamed on a later one. Loops and branches inside are gone through likewise.
+
+What a body reads is compared with what is to be moved there:
+
+    entry of a carried tensor    the exit's value of the iteration before, at first what begins it
+    a row of a tensor outside    that row of what lies outside
+    a tensor of the body         what its kernel wrote in this iteration
+
+So a move from or to another place, and a tensor written over before it is read, are told from a
+kernel that is wrong. Invariant: values are those that kernels were seen to write; no place and no
+move has a part in what is expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
-from tilesmith.capabilities.fault_finding.stepping.moved import MovedValues, Outside, body_of, same
 from tilesmith.capabilities.fault_finding.stepping.steps import stepping
 from tilesmith.compiler.backends.backend import backend_of
-from tilesmith.compiler.graph.graph import Graph, Node
+from tilesmith.compiler.graph.graph import Body, Graph, Node
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.recipe.layouts import normal, physical_shape, unpack
 from tilesmith.compiler.recipe.program import (
@@ -43,6 +52,108 @@ from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
+
+Array = NDArray[Any]
+Outside = Callable[[str], Array | None]
+"""The value of a tensor outside of the loop, where it is known."""
+
+
+@dataclass
+class MovedValues:
+    """Values of one loop while it runs.
+
+    Attributes:
+        node: that the loop is of.
+        body: what it runs.
+        graph: of the body, with schedules.
+        outside: what lies outside of it.
+        written, before: what kernels wrote in this iteration, and in the one before.
+        rows: what each iteration wrote, by tensor.
+    """
+
+    node: Node
+    body: Body
+    graph: Graph
+    outside: Outside
+    written: dict[str, Array] = field(default_factory=dict)
+    before: dict[str, Array] = field(default_factory=dict)
+    rows: dict[str, list[Array]] = field(default_factory=dict)
+
+    def next(self) -> None:
+        """An iteration is over."""
+        for row in self.body.writes:
+            value = self._of(row.inside, self.written)
+            if value is not None:
+                self.rows.setdefault(row.inside, []).append(value)
+        self.before, self.written = self.written, {}
+
+    def expected(self, name: str, iteration: int) -> Array | None:
+        """What a tensor of the body has to be when it is read; None where that is not known."""
+        here = self._of(name, self.written)
+        if here is not None:
+            return here
+        for carried in self.body.carried:
+            if carried.entry != name:
+                continue
+            if iteration > 0:
+                return self._of(carried.exit, self.before)
+            return self._input(carried.initial) if carried.initial >= 0 else None
+        for row in self.body.reads:
+            if row.inside == name:
+                whole = self._input(row.outside)
+                return None if whole is None else _part(whole, row.start + row.step * iteration)
+        return None
+
+    def apart(self) -> tuple[str, int, Array, Array] | None:
+        """The first row outside that is not what an iteration wrote: tensor, iteration, what stands
+        there and what should."""
+        for row in self.body.writes:
+            name = self.node.outputs[row.outside]
+            whole = self.outside(name) if row.step else None
+            for iteration, wanted in enumerate(self.rows.get(row.inside, ())):
+                number = row.start + row.step * iteration
+                part = None if whole is None else _part(whole, number, wanted.size)
+                if part is not None and not same(part, wanted):
+                    return name, iteration, part, wanted
+        return None
+
+    def _of(self, name: str, values: Mapping[str, Array]) -> Array | None:
+        """A tensor's value, or that of the one which it is a view of."""
+        while name not in values:
+            producer = self.graph.producers.get(name)
+            if producer is None or producer.kind != "view":
+                return None
+            name = producer.inputs[0]
+        return values[name]
+
+    def _input(self, number: int) -> Array | None:
+        return self.outside(self.node.inputs[number])
+
+
+def body_of(graphs: Sequence[Graph], graph: Graph) -> tuple[Node, Body] | None:
+    """The control node and the body that a graph with schedules was made of."""
+    names = {info.name for info in graph.inputs}
+    for outer in graphs:
+        for node in outer.nodes:
+            for body in node.bodies:
+                if body.graph is graph or names == {info.name for info in body.graph.inputs}:
+                    return node, body
+    return None
+
+
+def same(row: Array, wanted: Array) -> bool:
+    """Whether values are the same, bit by bit, whatever their shapes."""
+    return row.reshape(-1).tobytes() == wanted.reshape(-1).tobytes()
+
+
+def _part(whole: Array, number: int, size: int = 0) -> Array | None:
+    """A part of a tensor, parts being its rows, or of a size each; None beyond its ends."""
+    size = size or whole.size // max(1, whole.shape[0] if whole.ndim else 1)
+    flat = whole.reshape(-1)
+    if not 0 <= number * size <= flat.size - size:
+        return None
+    return np.asarray(flat[number * size : (number + 1) * size])
+
 
 Close = Callable[[str, NDArray[Any], NDArray[Any]], bool]
 """Whether a result of an element type is its reference's but for rounding."""
@@ -136,9 +247,9 @@ def first_wrong_iteration(
                     return np.asarray(graph.constants[name])
             return np.asarray(run.read(held[name])) if name in held else None
 
+        name = str(getattr(loop, "name", ""))
+        by_hand = _ByHand(name, recipe, run.workspace, graphs, close, outside)
         for step in recipe.steps[: number + 1]:
-            by_hand = _ByHand(recipe, run.workspace, graphs, close, outside)
-            by_hand.name = str(getattr(loop, "name", ""))
             if step is loop and isinstance(step, LoopStep):
                 return by_hand.loop(step, ())
             if isinstance(step, KernelStep) and of_node.intersection(step.sources):
@@ -153,15 +264,14 @@ class _ByHand:
     """Runs loops step by step."""
 
     def __init__(
-        self, recipe: Recipe, work: Workspace, graphs: Sequence[Graph], close: Close,
+        self, name: str, recipe: Recipe, work: Workspace, graphs: Sequence[Graph], close: Close,
         outside: Outside,
     ) -> None:  # fmt: skip
+        self.name, self.outside = name, outside
         self.recipe, self.work, self.graphs, self.close = recipe, work, graphs, close
-        self.outside = outside
         self._moved: dict[int, MovedValues | None] = {}
         self._runners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._nodes: dict[int, Node] = {}
-        self.name = ""
 
     def loop(self, step: LoopStep, outer: tuple[int, ...]) -> WrongIteration | None:
         trips = step.trips
@@ -174,29 +284,28 @@ class _ByHand:
             wrong = self._steps(step.steps, (*outer, iteration))
             if wrong is not None:
                 return wrong
-            for moved in self._moved.values():
-                if moved is not None and not outer:
-                    moved.next()
+            for moved in filter(None, () if outer else self._moved.values()):
+                moved.next()
         return None if outer else self._written_outside()
 
     def _written_outside(self) -> WrongIteration | None:
         """Rows that were moved out of a loop, when it is over."""
-        for moved in self._moved.values():
-            apart = None if moved is None else moved.apart()
-            if apart is not None:
+        for moved in filter(None, self._moved.values()):
+            if (apart := moved.apart()) is not None:
                 name, iteration, row, wanted = apart
-                return self._apart(name, "", (iteration,), row, wanted)
+                return self._wrong((iteration,), "", row, wanted, moved=name)
         return None
 
-    def _apart(
-        self, name: str, kernel: str, at: tuple[int, ...], ours: NDArray[Any], wanted: NDArray[Any]
+    def _wrong(
+        self, at: tuple[int, ...], kernel: str, ours: Array, wanted: Array, **more: Any
     ) -> WrongIteration:
-        """What lies somewhere beside what was to be moved there."""
-        wanted = wanted.reshape(ours.shape)
-        error = tensor_error(ours, wanted)
+        """What a kernel wrote, or what lies somewhere, beside what should."""
+        error = tensor_error(ours, wanted.reshape(ours.shape))
+        one, other = float(ours[error.worst]), float(wanted.reshape(ours.shape)[error.worst])
+        details = {"sources": (), "workload": "", "config": "", **more}
         return WrongIteration(
-            self.name, at, kernel, (), "", "", error.worst, float(ours[error.worst]),
-            float(wanted[error.worst]), error.max_rel, name,
+            self.name, at, kernel, index=error.worst, ours=one, wanted=other,
+            max_rel=error.max_rel, **details,
         )  # fmt: skip
 
     def _moved_to(self, graph: Graph) -> MovedValues | None:
@@ -255,7 +364,7 @@ class _ByHand:
         for name, array in operands.items() if moved is not None else ():
             expected = moved.expected(name, at[0]) if moved is not None else None
             if expected is not None and expected.size == array.size and not same(array, expected):
-                return self._apart(name, step.name, at, array, expected)
+                return self._wrong(at, step.name, array, expected, moved=name)
         wanted = run_kernel(node, operands)
         self._run(step)
         ours = self._array(places[compiled.output], result, target)
@@ -263,12 +372,8 @@ class _ByHand:
             moved.written[node.writes[0]] = ours
         if self.close(result.dtype, ours, wanted.reshape(ours.shape)):
             return None
-        error = tensor_error(ours, wanted.reshape(ours.shape))
-        return WrongIteration(
-            self.name, at, step.name, step.sources, step.workload, step.config, error.worst,
-            float(ours[error.worst]), float(wanted.reshape(ours.shape)[error.worst]),
-            error.max_rel,
-        )  # fmt: skip
+        work = {"sources": step.sources, "workload": step.workload, "config": step.config}
+        return self._wrong(at, step.name, ours, wanted, **work)
 
     def _array(self, place: Place, operand: Any, layout: str) -> NDArray[Any]:
         shape = physical_shape(layout, operand.shape)

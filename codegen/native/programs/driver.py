@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
@@ -250,17 +249,12 @@ def _driver() -> _Driver:
     module = Module("driver", target.text("isa.triple"))
     barrier_function(module)
     text = joined(str(module), walking.plain_text(), team.text())
-    code = toolchain.emit_object(text, target)
-    jit = toolchain.linker(target)
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     names = ("perform", "move", "repeat", "branch", *team.NAMES)
-    for name in names:
-        builder = builder.export_symbol(name)
-    library = builder.link(jit, "driver")
-    addresses = {name: library[name] for name in names}
+    code = toolchain.emit_object(text, target)
+    addresses, keep = toolchain.load(code, target, "driver", names)
     teams = Teams(team.Functions.at(addresses))
     atexit.register(_leave, teams, os.getpid())
-    return _Driver(_PERFORM(addresses["perform"]), teams, addresses, (jit, library))
+    return _Driver(_PERFORM(addresses["perform"]), teams, addresses, keep)
 
 
 def _leave(teams: Teams, process: int) -> None:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
@@ -117,16 +116,9 @@ def object_code(target: Target) -> bytes:
 @cache
 def _code() -> _Code:
     target = host_target()
-    code = object_code(target)
-    jit = toolchain.linker(target)
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     names = ("ticks", "begin", "move", "repeat", "branch")
-    for name in names:
-        builder = builder.export_symbol(name)
-    library = builder.link(jit, "timing")
-    addresses = {name: library[name] for name in names}
-    ticks = ctypes.CFUNCTYPE(ctypes.c_int64)(addresses["ticks"])
-    return _Code(ticks, addresses, (jit, library))
+    addresses, keep = toolchain.load(object_code(target), target, "timing", names)
+    return _Code(ctypes.CFUNCTYPE(ctypes.c_int64)(addresses["ticks"]), addresses, keep)
 
 
 def ticks() -> int:

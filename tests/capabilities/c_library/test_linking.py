@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tilesmith.capabilities.c_library.packaging import linking
-from tilesmith.capabilities.c_library.packaging.archive import write_archive
 from tilesmith.capabilities.c_library.packaging.elf import RELOCATION, Merged, blob, read
+from tilesmith.capabilities.c_library.packaging.files import write_archive
 from tilesmith.capabilities.c_library.packaging.names import check_prefix, prefix_of
 from tilesmith.codegen.host.machine import cpu_target, host_target
 from tilesmith.codegen.native import toolchain
@@ -96,10 +96,10 @@ def test_calls_between_parts_are_resolved_and_all_else_is_hidden(triple: str) ->
     shown = {s.name: s.is_global for s in again.symbols if s.kind == 2}
     assert shown == {"shown": True, "inner": False, "run": False}
     targets = {
-        again.symbols[relocation.symbol].name
+        again.symbols[info >> 32].name
         for section in again.sections.values()
-        for relocation in section.relocations
-        if again.symbols[relocation.symbol].kind == 2
+        for _, info, _ in RELOCATION.iter_unpack(section.relocations)
+        if again.symbols[info >> 32].kind == 2
     }
     assert targets == {"run"}
     assert RELOCATION.size == 24
