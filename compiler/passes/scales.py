@@ -31,20 +31,20 @@ class MoveScales(RulePass):
     @rule("MatMul")
     def _move(self, rewriter: Rewriter, node: Node) -> None:
         inputs, total = list(node.inputs), 1.0
-        removed: list[Node] = []
+        removed: dict[Node, None] = {}  # one, where a product multiplies a tensor by itself
         for position, name in enumerate(node.inputs):
             scale = rewriter.producer(name, "Mul")
             if scale is None or rewriter.only_consumer(name) is not node:
                 continue
             split = constant_operand(rewriter, scale)
-            if split is None or scale in removed:
+            if split is None:
                 continue
             other = scale.inputs[1] if scale.inputs[0] == split[0] else scale.inputs[0]
             factor = uniform(rewriter.constant, other)
             if factor and is_ordinary(np.array(factor)):
                 inputs[position] = split[0]
                 total *= factor
-                removed.append(scale)
+                removed[scale] = None
         if not removed or not rewriter.shapes_known(node):
             return
         info = rewriter.info(node.writes[0])

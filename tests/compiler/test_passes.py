@@ -215,6 +215,14 @@ def test_scales_leave_the_operands_of_a_product() -> None:
     assert [node.operator for node in graph.nodes] == ["MatMul", "Mul"]
 
 
+def test_the_scale_of_a_tensor_that_is_multiplied_by_itself_is_moved_twice() -> None:
+    model = model_of(
+        "g (float[4, 4] x) => (float[4, 4] y) { a = Mul(x, s) y = MatMul(a, a) }", s=np.float32(0.5)
+    )
+    graph = check(model, MoveScales().run)
+    assert [node.operator for node in graph.nodes] == ["MatMul", "Mul"]
+
+
 GELU = "h = Erf(d) e = Add(h, one) "
 ACTIVATIONS = {
     "silu": "s = Sigmoid(x) y = Mul(s, x)",

@@ -74,3 +74,26 @@ def test_a_diagonal_of_no_number_is_refused() -> None:
     text = "g (int64[4, 5] x, int64[0] k) => (int64[4, 5] y) { y = Trilu(x, k) }"
     with pytest.raises(ModelError, match="diagonal 'k' has the shape 0; one number is due"):
         import_model(model_of(text))
+
+
+@pytest.mark.parametrize(
+    ("stated", "wrong"),
+    [
+        ("num_scan_inputs=3", "'num_scan_inputs' is 3; it has 2 inputs"),
+        ("num_scan_inputs=1, scan_input_directions=[1, 0]", "has 2 entries; 1 are due"),
+        ("num_scan_inputs=1, scan_output_axes=[0, 0]", "has 2 entries; 1 are due"),
+        ("num_scan_inputs=1, scan_input_directions=[64]", r"is \[64\]; 0 is forwards"),
+        (
+            "num_scan_inputs=1, scan_input_axes=[2]",
+            "axis 2 is scanned of an input of the shape 5x1",
+        ),
+    ],
+)
+def test_lists_of_a_scan_fit_what_is_scanned(stated: str, wrong: str) -> None:
+    body = (
+        "b (float[1] s, float[1] n) => (float[1] t, float[1] r) { t = Add(s, n) r = Identity(t) }"
+    )
+    scan = f"t, r = Scan<body={body}, {stated}>(s, x)"
+    text = f"g (float[1] s, float[5, 1] x) => (float[1] t, float[5, 1] r) {{ {scan} }}"
+    with pytest.raises(ModelError, match=f"Scan .* cannot be computed: .*{wrong}"):
+        import_model(model_of(text))

@@ -228,6 +228,27 @@ def _coding_faults(node: Node, shapes: Shapes) -> Iterator[str]:
         )
 
 
+def _scan_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Lists have one entry for each scanned input, or for each output that is stacked (ONNX
+    operators, Scan, opset 9)."""
+    count = int(node.attribute("num_scan_inputs", 0))
+    if not 1 <= count <= len(node.inputs):
+        yield f"attribute 'num_scan_inputs' is {count}; it has {len(node.inputs)} inputs"
+        return
+    stacked = len(node.outputs) - (len(node.inputs) - count)
+    for side, due in (("input", count), ("output", stacked)):
+        for name in (f"scan_{side}_axes", f"scan_{side}_directions"):
+            listed = tuple(node.attribute(name) or ())
+            if listed and len(listed) != due:
+                yield f"attribute '{name}' has {len(listed)} entries; {due} are due"
+            elif name.endswith("directions") and not {*listed} <= {0, 1}:
+                yield f"attribute '{name}' is {list(listed)}; 0 is forwards and 1 backwards"
+    scanned = zip(node.attribute("scan_input_axes") or (0,) * count, shapes[-count:], strict=True)
+    for axis, shape in scanned:
+        if shape is not None and not -len(shape) <= axis < len(shape):
+            yield f"axis {axis} is scanned of an input of the shape {shape_text(shape)}"
+
+
 def _diagonal_faults(node: Node, shapes: Shapes) -> Iterator[str]:
     """The diagonal is one number."""
     diagonal = (*shapes, None)[1]
@@ -246,6 +267,7 @@ SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "InstanceNormalization": _instance_faults,
     "NegativeLogLikelihoodLoss": _loss_faults,
     "RotaryEmbedding": _rotary_faults,
+    "Scan": _scan_faults,
     "SoftmaxCrossEntropyLoss": _loss_faults,
     "Transpose": _transpose_faults,
     "Trilu": _diagonal_faults,
