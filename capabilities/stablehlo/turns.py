@@ -21,16 +21,13 @@ from numpy.typing import NDArray
 
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.search_space.support.errors import JobError
 
 Table = NDArray[Any]
 
-_POINTWISE = (
-    "Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Abs", "Sign", "Less", "LessOrEqual",
-    "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "Where", "Cast", "Clip",
-    "Identity",
-)  # fmt: skip
+_POINTWISE = having("pointwise")
 """Operators that places are computed by, each element for itself."""
 
 _PLACES = 256

@@ -8,18 +8,34 @@ formula reads each of the tensors named beside it, and no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tilesmith.compiler.formulas.typed_formulas import TYPED, clip_by_tensors, whole_number
+from tilesmith.compiler.formulas.typed_formulas import (
+    cast,
+    clip_by_tensors,
+    is_inf,
+    modulo,
+    shift,
+    shrink,
+    swiglu,
+    whole_number,
+)
 from tilesmith.compiler.graph.access import clip_bounds, uniform
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.numerics.quantised import DEQUANTISE, QUANTISE, coding_of
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.expressions.scalar import Scalar, call
-from tilesmith.search_space.operator_parts.formula import number, operand, substituted, uses
+from tilesmith.search_space.operator_parts.formula import (
+    number,
+    operand,
+    operand_count,
+    parse_formula,
+    substituted,
+    uses,
+)
 from tilesmith.search_space.workloads.epilogue import STEPS
 
 Formula = tuple[Scalar, tuple[str, ...]]
@@ -46,7 +62,8 @@ def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
             if name not in operands:
                 operands.append(name)
             terms.append(operand(operands.index(name)))
-    formula = _FORMULAS[node.operator](rewriter, node, terms)
+    writer = _FORMULAS[node.operator]
+    formula = _written(writer, terms) if isinstance(writer, str) else writer(rewriter, node, terms)
     if formula is None:
         return None
     used = tuple(name for i, name in enumerate(operands) if uses(formula, i))
@@ -64,15 +81,15 @@ def numbered(names: Sequence[str], operands: Sequence[str]) -> dict[int, Scalar]
     return {i: operand(operands.index(n)) for i, n in enumerate(names) if n in operands}
 
 
+def _written(text: str, terms: list[Scalar]) -> Scalar | None:
+    """A formula of some operands; None where it has another number of them."""
+    formula = parse_formula(text)
+    if operand_count(formula) != len(terms):
+        return None
+    return substituted(formula, dict(enumerate(terms)))
+
+
 _Writer = Callable[[Rewriter, Node, list[Scalar]], "Scalar | None"]
-
-
-def _function(name: str) -> _Writer:
-    return lambda rewriter, node, terms: call(name, *terms)
-
-
-def _binary(name: str) -> _Writer:
-    return lambda rewriter, node, terms: call(name, *terms) if len(terms) == 2 else None
 
 
 def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
@@ -136,14 +153,13 @@ def _clip(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     return call("clip", terms[0], number(low), number(high))
 
 
-def _with_numbers(name: str, **defaults: float) -> _Writer:
-    """A function of a value and attributes."""
+def _leaky_relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    return call("leaky_relu", terms[0], number(node.attribute("alpha", 0.01)))
 
-    def write(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-        values = (node.attribute(attribute, default) for attribute, default in defaults.items())
-        return call(name, terms[0], *map(number, values))
 
-    return write
+def _hard_sigmoid(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    slope, shift = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
+    return call("hard_sigmoid", terms[0], number(slope), number(shift))
 
 
 def _where_positive(x: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
@@ -163,11 +179,6 @@ def _exp_minus_one(x: Scalar) -> Scalar:
 def _elu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     x, alpha = terms[0], number(node.attribute("alpha", 1.0))
     return _where_positive(x, x, call("multiply", _exp_minus_one(x), alpha))
-
-
-def _prelu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    x, slope = terms
-    return _where_positive(x, x, call("multiply", x, slope))
 
 
 def _selu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
@@ -202,10 +213,6 @@ def _mish(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     return call("multiply", terms[0], call("tanh", _softplus(rewriter, node, terms)))
 
 
-def _softsign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    return call("divide", terms[0], call("add", call("absolute", terms[0]), 1))
-
-
 def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     """x where x > alpha, else 0, NaN too: above a number is from the next one on."""
     above = np.nextafter(np.float32(node.attribute("alpha", 1.0)), np.float32(np.inf))
@@ -227,16 +234,28 @@ def _dequantise(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     return call("multiply", moved, number(coding.scale))
 
 
-_FORMULAS: dict[str, _Writer] = {
-    "Add": _binary("add"), "Sub": _binary("subtract"), "Mul": _binary("multiply"),
-    "Div": _binary("divide"), "Max": _binary("maximum"), "Min": _binary("minimum"),
-    "Neg": _function("negate"), "Abs": _function("absolute"), "Exp": _function("exp"),
-    "Log": _function("log"), "Sqrt": _function("sqrt"), "Reciprocal": _function("reciprocal"),
-    "Tanh": _function("tanh"), "Erf": _function("erf"), "Sigmoid": _function("sigmoid"),
-    "Floor": _function("floor"), "Ceil": _function("ceil"), "Round": _function("round"),
-    "Relu": _relu, "HardSwish": _function("hard_swish"), "Softsign": _softsign,
-    "Pow": _power, "Clip": _clip, "LeakyRelu": _with_numbers("leaky_relu", alpha=0.01),
-    "HardSigmoid": _with_numbers("hard_sigmoid", alpha=0.2, beta=0.5), "Elu": _elu,
-    "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
-    "ThresholdedRelu": _thresholded_relu, QUANTISE: _quantise, DEQUANTISE: _dequantise, **TYPED,
+_FORMULAS: Mapping[str, str | _Writer] = {
+    "Add": "add(x0,x1)", "Sub": "subtract(x0,x1)", "Mul": "multiply(x0,x1)", "Pow": _power,
+    "Div": "divide(x0,x1)", "Mod": modulo, "Max": "maximum(x0,x1)", "Min": "minimum(x0,x1)",
+    "Neg": "negate(x0)", "Abs": "absolute(x0)", "Exp": "exp(x0)", "Log": "log(x0)",
+    "Sqrt": "sqrt(x0)", "Reciprocal": "reciprocal(x0)", "Erf": "erf(x0)", "Tanh": "tanh(x0)",
+    "Floor": "floor(x0)", "Ceil": "ceil(x0)", "Round": "round(x0)", "Clip": _clip, "Relu": _relu,
+    "Sign": "where(greater(x0,0),1,where(less(x0,0),-1,x0))",
+    "Sigmoid": "sigmoid(x0)", "HardSwish": "hard_swish(x0)", "LeakyRelu": _leaky_relu,
+    "HardSigmoid": _hard_sigmoid, "Softsign": "divide(x0,add(absolute(x0),1))",
+    "PRelu": "where(greater_equal(x0,0),x0,multiply(x0,x1))",
+    "Elu": _elu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
+    "ThresholdedRelu": _thresholded_relu, "Shrink": shrink, "SwiGLU": swiglu,
+    "Sin": "sin(x0)", "Cos": "cos(x0)", "Tan": "divide(sin(x0),cos(x0))", "Sinh": "sinh(x0)",
+    "Cosh": "cosh(x0)", "Asin": "asin(x0)", "Acos": "acos(x0)", "Atan": "atan(x0)",
+    "Asinh": "asinh(x0)", "Acosh": "acosh(x0)", "Atanh": "atanh(x0)",
+    "Equal": "equal(x0,x1)", "Less": "less(x0,x1)", "LessOrEqual": "less_equal(x0,x1)",
+    "Greater": "greater(x0,x1)", "GreaterOrEqual": "greater_equal(x0,x1)",
+    "IsNaN": "is_nan(x0)", "IsInf": is_inf, "Where": "where(x0,x1,x2)", "Not": "not(x0)",
+    "And": "and(x0,x1)", "Or": "or(x0,x1)", "Xor": "xor(x0,x1)", "BitwiseNot": "bit_not(x0)",
+    "BitwiseAnd": "bit_and(x0,x1)", "BitwiseOr": "bit_or(x0,x1)", "BitwiseXor": "bit_xor(x0,x1)",
+    "BitShift": shift, "Cast": cast, "CastLike": cast,
+    QUANTISE: _quantise, DEQUANTISE: _dequantise,
 }  # fmt: skip
+"""By operator, its formula of the operands x0, x1, ... or what writes one; a formula with fewer or
+more operands than a node has is not its own."""

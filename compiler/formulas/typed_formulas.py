@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.expressions.scalar import CONVERSIONS, Const, Scalar, call
 from tilesmith.search_space.operator_parts.formula import number
@@ -27,15 +28,8 @@ _WHOLE = (
 DTYPES = ("float32", "float64", *_WHOLE)
 """Element types that elementwise kernels are made for."""
 
-IN_DOUBLE = frozenset(
-    {
-        "Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Neg", "Abs", "Sqrt", "Reciprocal",
-        "Floor", "Ceil", "Round", "Relu", "Sign", "Clip", "Where", "Cast", "CastLike", "IsNaN",
-        "IsInf", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
-    }
-)  # fmt: skip
-"""Operators whose formulas have no more than functions that kernels have in float64, and no numbers
-of single precision."""
+IN_DOUBLE = having("double")
+"""Operators whose formulas float64 has, too."""
 
 
 def whole_number(rewriter: Rewriter, name: str) -> Const | None:
@@ -58,11 +52,7 @@ def cast(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     return terms[0] if source == result else call(f"to_{result}", terms[0])
 
 
-def _function(name: str, count: int) -> Writer:
-    return lambda rewriter, node, terms: call(name, *terms) if len(terms) == count else None
-
-
-def _is_inf(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
+def is_inf(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     infinite = call("is_inf", terms[0])
     above, below = (node.attribute(f"detect_{sign}", 1) for sign in ("positive", "negative"))
     if above and below:
@@ -72,11 +62,7 @@ def _is_inf(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | Non
     return call("and", infinite, call("greater" if above else "less", terms[0], 0))
 
 
-def _where(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    return call("where", *terms)
-
-
-def _modulo(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
+def modulo(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     """Of whole numbers, with the sign of the divisor, or with `fmod` of what is divided."""
     if not node.attribute("fmod", 0):
         return call("modulo", *terms)
@@ -86,7 +72,7 @@ def _modulo(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | Non
     return call("subtract", x, call("multiply", call("divide", x, y), y))
 
 
-def _shift(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+def shift(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     return call(f"shift_{str(node.attribute('direction')).lower()}", *terms)
 
 
@@ -102,17 +88,7 @@ def clip_by_tensors(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scal
     return x
 
 
-def _tan(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    return call("divide", call("sin", terms[0]), call("cos", terms[0]))
-
-
-def _sign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    """Not-a-number stays."""
-    x = terms[0]
-    return call("where", call("greater", x, 0), 1, call("where", call("less", x, 0), -1, x))
-
-
-def _shrink(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
+def shrink(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     if rewriter.info(node.writes[0]).dtype != "float32":
         return None
     x, bias = terms[0], number(node.attribute("bias", 0.0))
@@ -121,26 +97,8 @@ def _shrink(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | Non
     return call("where", call("less", x, number(-limit)), call("add", x, bias), above)
 
 
-def _swiglu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+def swiglu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     gate, value = terms
     alpha = float(node.attribute("alpha", 1.0))
     inner = gate if alpha == 1.0 else call("multiply", gate, number(alpha))
     return call("multiply", call("multiply", gate, call("sigmoid", inner)), value)
-
-
-TYPED: dict[str, Writer] = {
-    "Where": _where, "Cast": cast, "CastLike": cast, "IsNaN": _function("is_nan", 1),
-    "IsInf": _is_inf, "Equal": _function("equal", 2), "Less": _function("less", 2),
-    "LessOrEqual": _function("less_equal", 2), "Greater": _function("greater", 2),
-    "GreaterOrEqual": _function("greater_equal", 2), "And": _function("and", 2),
-    "Or": _function("or", 2), "Xor": _function("xor", 2), "Not": _function("not", 1),
-    "Mod": _modulo, "Sign": _sign, "Sin": _function("sin", 1), "Cos": _function("cos", 1),
-    "Tan": _tan, "Sinh": _function("sinh", 1), "Cosh": _function("cosh", 1),
-    "Asin": _function("asin", 1), "Acos": _function("acos", 1), "Atan": _function("atan", 1),
-    "Asinh": _function("asinh", 1), "Acosh": _function("acosh", 1),
-    "Atanh": _function("atanh", 1), "BitwiseAnd": _function("bit_and", 2),
-    "BitwiseOr": _function("bit_or", 2), "BitwiseXor": _function("bit_xor", 2),
-    "BitwiseNot": _function("bit_not", 1), "BitShift": _shift, "Shrink": _shrink,
-    "SwiGLU": _swiglu,
-}  # fmt: skip
-"""Writers by ONNX operator."""

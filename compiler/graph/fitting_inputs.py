@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.graph import CHECK, Graph, Node, TensorInfo
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.search_space.support.errors import InputError
 
 Array = NDArray[Any]
@@ -135,11 +136,6 @@ def _first(at: _At) -> Any:
     return np.arange(at.count)
 
 
-_REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-    "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare",
-)  # fmt: skip
-
 _OF_AXES = ("Resize", "CenterCropPad")
 
 _WANTED: Mapping[tuple[str, int], Callable[[_At], Any]] = {
@@ -157,14 +153,14 @@ _WANTED: Mapping[tuple[str, int], Callable[[_At], Any]] = {
     ("Trilu", 1): _each(0), ("Loop", 0): _each(3),
     ("HannWindow", 0): _elements, ("HammingWindow", 0): _elements,
     ("BlackmanWindow", 0): _elements, ("NonMaxSuppression", 2): _each(2),
-    **{(name, 1): _first for name in _REDUCTIONS},
+    **{(name, 1): _first for name in having("reduces")},
 }  # fmt: skip
 """By operator and operand: what numbers fit; None where that cannot be told."""
 
 _INDICES = {("Gather", 1): 0, ("RoiAlign", 2): 0}
 """Operands that are indices, by the operand whose axis they are of: zeros, if it has one entry."""
 
-_SAME = ("Cast", "CastLike", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten")
+_SAME = (*having("reshapes"), "Identity", "Cast", "CastLike")
 _UNDONE: Mapping[str, Callable[[Array, Array], Array]] = {
     "Add": np.subtract, "Sub": np.add, "Mul": np.floor_divide, "Div": np.multiply,
 }  # fmt: skip

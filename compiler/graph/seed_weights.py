@@ -18,7 +18,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-_THROUGH = ("Unsqueeze", "Squeeze", "Identity", "Reshape", "Transpose", "Cast")
+from tilesmith.compiler.graph.operator_traits import having
+
+_THROUGH = (*having("reorders"), "Cast")
 """Operators between a weight and the node that gives it its meaning."""
 
 _BATCH_NORM_ROLES = {1: "factor", 2: "shift", 3: "shift", 4: "variance"}

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Node, Subgraph, kernel
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.graph.value_types import texts
 from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
@@ -33,17 +34,8 @@ REFERENCE = "Reference"
 """Internal operator: a kernel computed by its template's reference. Attributes: the `workload` and
 the `shape` of its result."""
 
-NOT_DETERMINISTIC = frozenset(
-    {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-    }
-)
-"""Operators that must not be folded into constants."""
+
+RANDOM = having("random")
 
 
 def node_proto(node: Node, opsets: Mapping[str, int]) -> onnx.NodeProto:
@@ -245,19 +237,19 @@ def _run_reference(proto: onnx.NodeProto, arrays: Mapping[str, Any]) -> NDArray[
 
 
 def draws(node: Node, constants: Mapping[str, Any]) -> bool:
-    """Whether a node draws random numbers: those of `NOT_DETERMINISTIC`, and Dropout in training.
+    """Whether a node draws random numbers: as random operators do, and Dropout in training.
 
     Args:
         constants: of its graph.
     """
     training = constants.get(node.input(2), node.input(2)) if node.is_onnx("Dropout") else False
-    return node.operator in NOT_DETERMINISTIC or bool(np.any(training))
+    return node.operator in RANDOM or bool(np.any(training))
 
 
 def foldable(node: Node) -> bool:
     """Whether a node's outputs depend on its inputs alone."""
     return (
         node.kind == "host"
-        and node.operator not in NOT_DETERMINISTIC
+        and node.operator not in RANDOM
         and not any(isinstance(value, Subgraph) for _, value in node.attributes)
     )

@@ -11,17 +11,12 @@ from collections.abc import Sequence
 
 from tilesmith.compiler.graph.access import axes
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
-_KINDS = {
-    "ReduceSum": "sum",
-    "ReduceMean": "mean",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "ReduceProd": "product",
-}
+_KINDS = {n: n.removeprefix("Reduce").lower().replace("prod", "product") for n in having("folds")}
 
 _NUMBERS = ("int32", "int64", "uint32", "uint64", "float64")
 

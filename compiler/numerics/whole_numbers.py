@@ -8,7 +8,6 @@ value of the tensor; what is not sure is None.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.access import clip_bounds
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.expressions.dtypes import to_numpy
 
@@ -28,14 +28,7 @@ EXACT = float(2**24)
 NARROW = ("uint8", "int8", "uint16", "int16")
 """Element types whose numbers all are float32 numbers."""
 
-MOVES = frozenset(
-    {
-        "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Identity",
-        "Concat", "Split", "Slice", "Gather", "GatherElements", "GatherND", "View", "MaxPool",
-        "Max", "Min", "Relu", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth", "Pad",
-        "GlobalMaxPool", "ReduceMax", "ReduceMin",
-    }
-)  # fmt: skip
+MOVES = frozenset((*having("moves", "picks", "joins", "samples", "bounds"), "Pad", "View"))
 """Operators that give numbers they are given (or 0), whatever these are."""
 
 _DEPTH = 24
@@ -59,8 +52,18 @@ def whole_range(rewriter: Rewriter, name: str, depth: int = _DEPTH) -> Range | N
         return None
     if node.operator in MOVES:
         return _of_move(rewriter, node, depth)
-    rule = _RANGES.get(node.operator)
-    return rule(rewriter, node, depth) if rule is not None else None
+    match node.operator:
+        case "Cast":
+            return _cast(rewriter, node, depth)
+        case "Round":
+            return _round(rewriter, node, depth)
+        case "Clip":
+            return _clip(rewriter, node, depth)
+        case "Add" | "Sub":
+            return _sum(rewriter, node, depth)
+        case "MatMul":
+            return _product(rewriter, node, depth)
+    return None
 
 
 def _of_array(value: NDArray[Any]) -> Range | None:
@@ -74,7 +77,7 @@ def _of_array(value: NDArray[Any]) -> Range | None:
 def _of_move(rewriter: Rewriter, node: Node, depth: int) -> Range | None:
     dtype = rewriter.info(node.writes[0]).dtype
     sources = [n for n in node.inputs if n and rewriter.info(n).dtype == dtype]
-    if node.operator in ("Resize", "Upsample"):
+    if node.operator in having("samples"):
         if node.attribute("mode", "nearest") != "nearest":
             return None
         sources = node.inputs[:1]  # type: ignore[assignment]
@@ -135,9 +138,3 @@ def _sum(rewriter: Rewriter, node: Node, depth: int) -> Range | None:
     if a is None or b is None:
         return None
     return (a[0] + b[0], a[1] + b[1]) if node.operator == "Add" else (a[0] - b[1], a[1] - b[0])
-
-
-_RANGES: dict[str, Callable[[Rewriter, Node, int], Range | None]] = {
-    "Cast": _cast, "Round": _round, "Clip": _clip, "Add": _sum, "Sub": _sum,
-    "MatMul": _product,
-}  # fmt: skip

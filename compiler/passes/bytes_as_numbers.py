@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from onnx import helper
 
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.numerics.quantised import BYTES, is_dequantise, is_quantise
 from tilesmith.compiler.numerics.whole_numbers import MOVES, NARROW, limits, whole_range
 from tilesmith.compiler.passes.views import is_view
@@ -92,7 +93,7 @@ def _kept(graph: Graph) -> set[Node]:
 
 def _has_kernel(node: Node) -> bool:
     """Whether bytes are moved by a view or a kernel."""
-    views = is_view(node) or node.is_onnx("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+    views = is_view(node) or node.is_onnx(*having("reshapes"), "Identity")
     return views or (node.operator in MOVES and node.operator in typed_rules)
 
 
@@ -104,7 +105,7 @@ def _moves_bytes(rewriter: Rewriter, node: Node) -> bool:
     infos = [rewriter.info(name) for name in node.writes]
     if not infos or not rewriter.shapes_known(node) or not all(i.elements for i in infos):
         return False
-    if node.operator in ("Resize", "Upsample") and node.attribute("mode", "nearest") != "nearest":
+    if node.operator in having("samples") and node.attribute("mode", "nearest") != "nearest":
         return False
     if node.operator == "MaxPool" and len(node.writes) > 1:
         return False

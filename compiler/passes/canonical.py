@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.access import integers, permutation, uniform
 from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Node, attributes_of, view
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.numerics.rounding import is_power_of_two
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
+
+_OF_MANY = ("Sum", "Max", "Min", "Mean")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Canonicalise(RulePass):
         if not rewriter.bypass(node, source) and node.is_onnx(*_WITHOUT_KERNEL):
             rewriter.replace(node, Node("Identity", (source,), node.writes, node.name))
 
-    @rule("Sum", "Mean", "Max", "Min")
+    @rule(*_OF_MANY)
     def _make_binary(self, rewriter: Rewriter, node: Node) -> None:
         """Sum(a, b, c) -> Add(Add(a, b), c); a Mean is a scaled sum."""
         operator = "Add" if node.operator in ("Sum", "Mean") else node.operator
@@ -122,9 +125,9 @@ class Canonicalise(RulePass):
         rewriter.replace(node, replace(node, operator=operator, inputs=(node.inputs[0], constant)))
 
 
-_REDUCTIONS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd")
+_REDUCTIONS = having("folds")
 
-_WITHOUT_KERNEL = ("Dropout", "Clip", "Sum", "Max", "Min", "Mean", *_REDUCTIONS)
+_WITHOUT_KERNEL = (*_REDUCTIONS, *_OF_MANY, "Clip", "Dropout")
 """What does nothing between an input and an output is handed on, where no kernel copies it."""
 
 
@@ -151,7 +154,7 @@ def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
     if node.is_onnx("Pad"):
         sides = integers(node, "pads", 1, rewriter.constant)
         return sides is not None and not any(sides)  # as much cut off as added shifts
-    if node.is_onnx("Concat", "Sum", "Max", "Min", "Mean"):
+    if node.is_onnx("Concat", *_OF_MANY):
         return len(node.inputs) == 1
     if node.is_onnx("Mul", "Add"):
         other = _other_constant(rewriter, node)
@@ -188,24 +191,15 @@ def _has_reciprocals(value: NDArray[Any]) -> bool:
     return bool(np.all((sizes <= 1 / float(limits.tiny)) & (sizes * float(limits.max) >= 1)))
 
 
-_STEPS = (
-    "Floor", "Ceil", "Round", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
-)  # fmt: skip
-_SMOOTH = (
-    "Add", "Sub", "Mul", "Neg", "Abs", "Relu", "Clip", "Max", "Min", "Identity", "Reshape",
-    "Unsqueeze", "Squeeze", "Transpose",
-)  # fmt: skip
-
-
 def _reaches_step(rewriter: Rewriter, name: str, depth: int = 4) -> bool:
     """Whether one rounding of a tensor may be a whole number of what is soon made of it."""
     for reader in rewriter.consumers(name):
-        if reader.is_onnx(*_STEPS):
+        if reader.is_onnx(*having("step")):
             return True
         if reader.is_onnx("Cast", "CastLike"):
             if rewriter.info(reader.writes[0]).dtype not in ("float32", "float64"):
                 return True
-        elif not reader.is_onnx(*_SMOOTH):
+        elif not reader.is_onnx(*having("smooth")):
             continue
         if depth and _reaches_step(rewriter, reader.writes[0], depth - 1):
             return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,9 +103,8 @@ def step_of(rewriter: Rewriter, node: Node, source: str, workload: Workload) -> 
         return _quantise(rewriter, node)
     if node.domain == INTERNAL_DOMAIN:
         return (activation_step(node), "") if node.operator in STEPS else None
-    if node.domain == "" and node.operator in _UNARY:
-        step = _UNARY[node.operator](rewriter, node)
-        return (step, "") if step is not None else None
+    if node.domain == "" and (step := _unary(rewriter, node)) is not None:
+        return step, ""
     if node.is_onnx("Add", "Mul") and len(node.inputs) == 2:
         other = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
         return _binary(rewriter, node, other, workload) if other != source else None
@@ -155,28 +153,17 @@ def _runs_along_channels(
     return result[varying[0]] == output[channel] and inner == inner_channel
 
 
-def _clip(rewriter: Rewriter, node: Node) -> EpilogueStep | None:
-    bounds = clip_bounds(node, rewriter.constant)
-    if bounds is None:
-        return None
-    return EpilogueStep("relu") if bounds == (0.0, float("inf")) else EpilogueStep("clip", bounds)
-
-
-def _plain(step: str) -> Callable[[Rewriter, Node], EpilogueStep]:
-    return lambda rewriter, node: EpilogueStep(step)
-
-
-_UNARY: dict[str, Callable[[Rewriter, Node], EpilogueStep | None]] = {
-    "Relu": _plain("relu"),
-    "Sigmoid": _plain("sigmoid"),
-    "Tanh": _plain("tanh"),
-    "Exp": _plain("exp"),
-    "Sqrt": _plain("sqrt"),
-    "Clip": _clip,
-    "LeakyRelu": lambda _, node: EpilogueStep(
-        "leaky_relu", (float(node.attribute("alpha", 0.01)),)
-    ),
-    "HardSigmoid": lambda _, node: EpilogueStep(
-        "hard_sigmoid", (float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
-    ),
-}
+def _unary(rewriter: Rewriter, node: Node) -> EpilogueStep | None:
+    """The step that an operator of one tensor is, None if it is none."""
+    match node.operator:
+        case "Relu" | "Sigmoid" | "Tanh" | "Exp" | "Sqrt":
+            return EpilogueStep(node.operator.lower())
+        case "LeakyRelu":
+            return EpilogueStep("leaky_relu", (float(node.attribute("alpha", 0.01)),))
+        case "HardSigmoid":
+            slope, shift = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
+            return EpilogueStep("hard_sigmoid", (float(slope), float(shift)))
+        case "Clip" if bounds := clip_bounds(node, rewriter.constant):
+            is_relu = bounds == (0.0, float("inf"))
+            return EpilogueStep("relu") if is_relu else EpilogueStep("clip", bounds)
+    return None

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.compiler.graph.access import clip_bounds
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.numerics.quantised import (
     RANGES,
     Coding,
@@ -20,20 +21,10 @@ from tilesmith.compiler.numerics.quantised import (
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
-_MOVES = frozenset(
-    {
-        "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Tile",
-        "Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth",
-    }
-)  # fmt: skip
-"""Operators that give numbers of their first operand, wherever these are put."""
+_GIVES = having("moves", "picks")
+"""Operators that give numbers of their first operand: as bytes these are the same ones."""
 
-_PICKS = frozenset({"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"})
-"""Operators that give the greatest or least of some numbers: of bytes it is the same one."""
-
-_EARLIER = frozenset(
-    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Identity", "Concat"}
-)
+_EARLIER = (*having("reorders"), "MaxPool", "Concat")
 """Operators that numbers become bytes before, rather than behind: no number is quantised twice."""
 
 
@@ -110,12 +101,12 @@ def _later(rewriter: Rewriter, node: Node) -> None:
 
 def _moved_operands(rewriter: Rewriter, node: Node) -> list[str]:
     """The operands whose numbers are given; empty where they are not given as they are."""
-    if node.operator in _MOVES or node.operator in _PICKS:
+    if node.operator in _GIVES:
         single = node.operator != "MaxPool" or len(node.writes) == 1
         return [node.inputs[0]] if single else []
     if node.operator == "Concat":
         return list(dict.fromkeys(node.inputs))
-    if node.operator in ("Resize", "Upsample"):
+    if node.operator in having("samples"):
         nearest = node.attribute("mode", "nearest") == "nearest"
         inside = node.attribute("coordinate_transformation_mode", "") != "tf_crop_and_resize"
         return [node.inputs[0]] if nearest and inside else []

@@ -14,12 +14,13 @@ import numpy as np
 from tilesmith.compiler.formulas.pointwise_formulas import is_map
 from tilesmith.compiler.graph.access import axes, permutation
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, attributes_of, view
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 Order = tuple[int, ...]
 
-_REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
+_REDUCTIONS = having("folds")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from tilesmith.compiler.graph.graph import Graph, Node, attributes_of
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.numerics.quantised import (
     Coding,
     coding_of,
@@ -24,14 +25,10 @@ from tilesmith.compiler.rewriting.rewrite import Rewriter
 _MIDDLE = 128
 """What is added to an int8 and its zero point."""
 
-_MOVES = (
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Tile",
-    "Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth",
-    "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Concat", "Resize", "Upsample",
-)  # fmt: skip
+_MOVES = having("moves", "picks", "joins", "samples")
 """Operators that give what they are given, in the same order whatever is added to all of it."""
 
-_PRODUCTS = ("Conv", "MatMul", "Gemm", "Add", "Sum")
+_PRODUCTS = (*having("products"), "Add", "Sum")
 """Operators on numbers that kernels of unsigned bytes take in: an Add is a residual of theirs."""
 
 _INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, VIEW, Node, view
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
@@ -29,7 +30,7 @@ class MakeViews(RulePass):
 
     name = "make-views"
 
-    @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Transpose")
+    @rule(*having("reshapes"), "Expand", "Transpose")
     def _view(self, rewriter: Rewriter, node: Node) -> None:
         if not node.input(0):
             return

@@ -20,17 +20,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilesmith.capabilities.planning.architecture import Layer, PointwiseOperator
+from tilesmith.compiler.graph.operator_traits import having
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-_LINEAR = ("Add", "Sub", "Mul", "Div", "BatchNormalization")
-_CURVED = (
-    "Relu", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Erf", "Tanh", "Sigmoid", "Swish",
-    "HardSwish", "HardSigmoid", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Softplus",
-    "Softsign", "Mish", "Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Neg", "Abs", "Where", "Min",
-    "Max", "Sin", "Cos",
-)  # fmt: skip
+_LINEAR = having("affine")
+_CURVED = having("curved")
 _REDUCED = ("ReduceMean", "ReduceSum")
 _ALIASES = ("Identity", "Cast", "Dropout")
 _ELEMENTWISE = (*_LINEAR, *_CURVED)

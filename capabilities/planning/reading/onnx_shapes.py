@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.search_space.support.errors import ModelError
 
 if TYPE_CHECKING:
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
 _SHORT = 64
 _ROUNDS = 8
 """Inferences at most: one for each time that a computed shape makes another one known."""
-_COMPUTED = (
-    "Shape", "Constant", "ConstantOfShape", "Equal", "Where", "Mul", "Add", "Sub", "Div", "Concat",
-    "Slice", "Gather", "Unsqueeze", "Squeeze", "Cast", "Identity", "Reshape", "Min", "Max",
-)  # fmt: skip
+_COMPUTED = ("Shape", "Constant", "ConstantOfShape", *having("pointwise", "moves", "joins"))
 
 
 def with_shapes(model: ModelProto, name: str) -> ModelProto:

@@ -26,6 +26,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tilesmith.capabilities.quantisation.preparation.affine import with_affine_folded
 from tilesmith.capabilities.quantisation.preparation.plain_gemm import with_plain_gemms
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.onnx.files.arrays import ArrayReader
 from tilesmith.compiler.onnx.files.file import ModelFile, at_opset, opset_of
 from tilesmith.search_space.support.errors import ModelError
@@ -36,14 +37,8 @@ OPSET = 13
 _IR_VERSION = 7
 """Of opset 13; the first in which weights need not be inputs is 4."""
 
-_MOVED = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Constant")
+_MOVED = (*having("reorders"), "Cast", "Constant")
 """Operators that a weight may lie behind."""
-
-_QUANTISED = (
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger",
-    "QLinearConv", "QLinearMatMul", "MatMulNBits", "MatMulIntegerToFloat", "QGemm",
-    "DynamicQuantizeMatMul",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -143,7 +138,9 @@ def with_constants(proto: onnx.ModelProto, constants: Mapping[str, NDArray[Any]]
 def quantised_by(proto: onnx.ModelProto) -> onnx.NodeProto | None:
     """The first node that is of quantisation; None in a float32 model."""
     nodes: Iterable[onnx.NodeProto] = proto.graph.node
-    matches = (n for n in nodes if n.op_type in _QUANTISED or n.op_type.startswith("QLinear"))
+    matches = (
+        n for n in nodes if n.op_type in having("quantised") or n.op_type.startswith("QLinear")
+    )
     return next(matches, None)
 
 

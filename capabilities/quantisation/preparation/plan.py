@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel, attribute
+from tilesmith.compiler.graph.operator_traits import having
 
 PRODUCTS = ("Conv", "MatMul", "Gemm")
 """Operators with weights: the layers."""
@@ -34,10 +35,11 @@ SUMS = ("Add", "AveragePool", "GlobalAveragePool")
 """Operators that compute on bytes of one scale and give bytes of another."""
 
 MOVES: Mapping[str, int] = {
-    "Concat": -1, "DepthToSpace": 1, "Expand": 1, "Flatten": 1, "Identity": 1, "MaxPool": 1,
-    "Reshape": 1, "Slice": 1, "SpaceToDepth": 1, "Split": 1, "Squeeze": 1, "Transpose": 1,
-    "Unsqueeze": 1,
-}  # fmt: skip
+    **dict.fromkeys((*having("reorders"), "MaxPool", "Expand", "Slice", "Split"), 1),
+    "DepthToSpace": 1,
+    "SpaceToDepth": 1,
+    "Concat": -1,
+}
 """Operators that move numbers, and how many inputs they move (-1: all)."""
 
 OPERATORS = (*PRODUCTS, *SUMS, "MaxPool", "Concat")

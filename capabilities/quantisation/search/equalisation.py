@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel, attribute
 from tilesmith.capabilities.quantisation.preparation.plan import WeightedLayer, layers_of
 from tilesmith.capabilities.quantisation.search.emulation import Arrays, Floats
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.search_space.hardware.target import Target
 
-_HOMOGENEOUS = ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool")
+_HOMOGENEOUS = having("homogeneous")
 """Operators that a positive factor of a channel passes through."""
 
 _LEAST = 2.0**-40

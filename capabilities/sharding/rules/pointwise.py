@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap, Maker, rules
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.search_space.workloads.epilogue import STEPS
 
 _ALL = ("Add", "Sub", "Sum")
@@ -14,15 +15,7 @@ _UNARY_LINEAR = ("Identity", "Neg")
 _ONE_AT_A_TIME = {"Mul": ((0,), (1,)), "Div": ((0,),), "Where": ((1, 2),)}
 """Linear in these operands while the others stay as they are."""
 
-OPERATORS = (
-    *_ALL, *_UNARY_LINEAR, *_ONE_AT_A_TIME, "Abs", "Acos", "Acosh", "And", "Asin", "Asinh", "Atan",
-    "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike",
-    "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater",
-    "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Less",
-    "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Not", "Or", "PRelu", "Pow",
-    "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
-    "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Xor",
-)  # fmt: skip
+OPERATORS = having("pointwise")
 
 
 def pointwise(maker: Maker) -> DimensionMap | None:

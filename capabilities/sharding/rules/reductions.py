@@ -14,6 +14,7 @@ from tilesmith.capabilities.sharding.layouts.dimension_maps import (
     rules,
 )
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.search_space.expressions.dtypes import to_numpy
 
 
@@ -88,9 +89,9 @@ def _other(maker: Maker) -> DimensionMap | None:
     return _reduction(maker, "whole")
 
 
-for _name in ("ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-              "ReduceLogSumExp", "ReduceSumSquare"):  # fmt: skip
-    rules.register(_name)(_other)
+for _name in having("reduces"):
+    if _name not in rules:
+        rules.register(_name)(_other)
 
 
 def _along_axis(maker: Maker) -> DimensionMap | None:

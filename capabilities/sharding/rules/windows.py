@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap, Local, Maker, rules
 from tilesmith.compiler.graph.graph import Node, attributes_of
+from tilesmith.compiler.graph.operator_traits import having
 
 
 @rules.register("Conv")
@@ -56,6 +57,5 @@ def _pooled(maker: Maker) -> DimensionMap | None:
     return maker.map((given,), (results, *(None,) * (len(maker.node.outputs) - 1)))
 
 
-for _name in ("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool",
-              "GlobalLpPool"):  # fmt: skip
+for _name in having("pools"):
     rules.register(_name)(_pooled)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, Subgraph, TensorInfo
+from tilesmith.compiler.graph.operator_traits import numbers
 from tilesmith.compiler.graph.value_types import STRING, onnx_type, value_type
 from tilesmith.compiler.host.nodes import HostFunction, foldable, node_proto
 from tilesmith.compiler.numerics.block_quantised import OPERATOR as BLOCK_QUANTISED
@@ -29,15 +30,6 @@ from tilesmith.search_space.workloads.workload import shape_text
 
 _SMALL = 4096
 """Elements up to which a value computed during import is kept (shapes are short)."""
-
-_RIGHT_FROM = {
-    "AveragePool": 22, "LpPool": 22, "MaxPool": 22, "GreaterOrEqual": 16, "LessOrEqual": 16,
-    "Squeeze": 11, "Unsqueeze": 11, "QuantizeLinear": 13, "DequantizeLinear": 13,
-}  # fmt: skip
-"""Opsets whose inference is taken for models of earlier ones, too.
-
-Before them ONNX counts pooling windows that start behind the input (with `ceil_mode`), passes over
-negative axes, infers nothing, or does not know the axis that ONNX Runtime's quantiser writes."""
 
 _LIKE_INPUT = ("GroupNormalization", "Inverse", "MeanVarianceNormalization")
 """Operators that ONNX infers nothing for, defined by functions or not its own: they keep shape and
@@ -109,7 +101,7 @@ def infer_outputs(
     domain, opsets = ("", {"": onnx.defs.onnx_opset_version()}) if own else (node.domain, opsets)
     version = opsets.get(domain, 1)
     if not domain:
-        version = max(version, _RIGHT_FROM.get(node.operator, 1))
+        version = max(version, *numbers("inferred").get(node.operator, (1,)))
     if not onnx.defs.has(node.operator, version, domain):
         return {}
     schema = onnx.defs.get_schema(node.operator, version, domain)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilesmith.compiler.graph.access import pads
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.search_space.workloads.workload import shape_text
 
 Shapes = list[tuple[int, ...] | None]
@@ -258,9 +259,7 @@ def _diagonal_faults(node: Node, shapes: Shapes) -> Iterator[str]:
 
 SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "Attention": _attention_faults,
-    **dict.fromkeys(
-        ("Conv", "ConvInteger", "QLinearConv", "AveragePool", "LpPool", "MaxPool"), _windows_faults
-    ),
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", *having("pools")), _windows_faults),
     "ConvTranspose": _convolution_faults,
     "Gemm": _gemm_faults,
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _coding_faults),

@@ -16,7 +16,7 @@ model computes is the same as `import_model` gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,25 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.graph.operator_traits import numbers
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.onnx.files.file import ModelFile
 from tilesmith.compiler.onnx.importer import Imported, import_file
 from tilesmith.compiler.varying.sizes.declared import Declared
 from tilesmith.compiler.varying.sizes.fitting import Point, text_of
 from tilesmith.search_space.support.errors import JobError, ModelError
-
-_STRUCTURE: Mapping[str, tuple[int, ...]] = {
-    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,), "ConstantOfShape": (0,),
-    "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Pad": (1, 3), "Resize": (1, 2, 3),
-    "Upsample": (1,), "TopK": (1,), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,),
-    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,),
-    "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
-    "ReduceSumSquare": (1,), "MaxUnpool": (2,), "CenterCropPad": (1,), "AffineGrid": (1,),
-    "Col2Im": (1, 2),
-}  # fmt: skip
-"""Inputs that say what shape a result has, which the compiler has to know, by operator.
-
-Whatever is missing here is computed right all the same, on the host."""
 
 _COMPARED = 1 << 20
 """Elements up to which values are computed to see whether they vary with the sizes."""
@@ -140,7 +128,7 @@ def is_structure(node: Node, position: int, snapshot: Snapshot) -> bool:
     """Whether an input of a node decides about shapes, so that the compiler has to know it."""
     if node.is_onnx("Gather") and position == 1:
         return snapshot.shape(node.inputs[1]) in ((), (1,))
-    return node.domain == "" and position in _STRUCTURE.get(node.operator, ())
+    return node.domain == "" and position in numbers("sizes").get(node.operator, ())
 
 
 def varying(snapshots: tuple[Snapshot, ...]) -> frozenset[str]:
