@@ -158,7 +158,7 @@ def compile(
         CodegenError: a schedule could not be turned into code.
     """
     from tilesmith.jobs.compilation.compiling import build_executable
-    from tilesmith.jobs.subjects.origins import remember
+    from tilesmith.jobs.subjects.subject import remember
 
     request = Request(model, target, here(database), **asked)
     executable = build_executable(request.resolved(), require_tuned)

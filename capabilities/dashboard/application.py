@@ -20,19 +20,18 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from tilesmith.capabilities.dashboard.data.access import DatabaseAccess
-from tilesmith.capabilities.dashboard.data.sharing import Shared
+from tilesmith.capabilities.dashboard.data.access import DatabaseAccess, Shared
 from tilesmith.capabilities.dashboard.data.tally import Tallies
 from tilesmith.capabilities.dashboard.guard import POLICY
 from tilesmith.capabilities.dashboard.pages.comparison import compare
 from tilesmith.capabilities.dashboard.pages.job_pages import SECTIONS, STATES, JobsWatch
 from tilesmith.capabilities.dashboard.pages.rendering import STATIC, render, static
-from tilesmith.capabilities.dashboard.pages.report_pages import report_of
 from tilesmith.capabilities.dashboard.pages.schedule_pages import (
     LISTINGS,
     Code,
     ScheduleFilter,
     record,
+    report_of,
     schedules,
 )
 from tilesmith.capabilities.dashboard.pages.trial_pages import AskedTrials, knobs, trials

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilesmith.capabilities.exploration.confirming import confirmed
 from tilesmith.capabilities.exploration.findings import Findings, Model
 from tilesmith.capabilities.exploration.mapping import mapped_over
 from tilesmith.capabilities.exploration.report import Exploration
 from tilesmith.capabilities.exploration.request import ExploreRequest
-from tilesmith.capabilities.exploration.search import OperatorDesigns, explored, extremes
+from tilesmith.capabilities.exploration.search import OperatorDesigns, confirmed, explored, extremes
 from tilesmith.capabilities.exploration.variation import Designs, Variation, designs
 from tilesmith.jobs.compilation.compiling import parts_of
 from tilesmith.jobs.requests.request import Request

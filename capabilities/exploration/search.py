@@ -1,4 +1,4 @@
-"""One operator on many designs: where the search is done anew, and what designs share.
+"""What workers do for a search: one operator on many designs, and whole models on one of them.
 
 Schedules are searched for where a design is at its extremes (the target as it is, each varied
 number at its least and its greatest); the best of each become a pool, and every design takes the
@@ -6,6 +6,10 @@ best of the pool that is legal there. Where little of the pool is legal, the sea
 and what it finds joins the pool. Numbers that an operator's latency and features do not depend on
 are found by changing them alone and together with the others; designs that differ in nothing else
 share one judgement.
+
+A design is confirmed when whole models are compiled for it with these schedules, and played. What
+the search adds up operator by operator is what `simulate --fidelity analytical` adds up; the
+timeline plays one program, in which kernels overlap and tensors stay on chip.
 
 Plain data in and out, so that workers anywhere do it: a function of its arguments, one operator a
 call, since designs of one operator share its lowered programs.
@@ -16,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +31,11 @@ from tilesmith.search_space.support.errors import ConfigError, TilesmithError, W
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import Judgement, judge
 from tilesmith.simulator.dispatch import simulators
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.graph.graph import Graph
+    from tilesmith.simulator import SimulationResult
+
 
 SAMPLED = 64
 """Schedules drawn where a search is done."""
@@ -233,3 +242,54 @@ class _Search:
         except TilesmithError as error:
             return str(error)
         return f"no schedule of '{self.workload}' fits"
+
+
+def confirmed(
+    model: str,
+    precision: str,
+    shapes: Mapping[str, Sequence[int]],
+    target: str,
+    schedules: Mapping[str, str],
+) -> dict[str, Any]:
+    """A model, or an operator if its text is one, on a design, most faithfully.
+
+    Args:
+        model: path of a model; or the key of a workload.
+        target: of the design, as JSON.
+        schedules: by workload's key.
+
+    Returns:
+        `latency_us`, `bound` and `engines` (the share each is busy); or `reason` where the model
+        cannot be compiled for the design.
+    """
+    from tilesmith.jobs.requests.graphs import graph_of
+    from tilesmith.simulator import simulate
+
+    described = Target.from_json(target)
+    chosen = {Workload.parse(key): Config.from_json(text) for key, text in schedules.items()}
+    try:
+        if model in schedules:
+            workload = Workload.parse(model)
+            result = simulate(workload, described, chosen[workload], "timeline")
+        else:
+            fixed = {name: tuple(shape) for name, shape in shapes.items()}
+            result = _played(graph_of(model, fixed), precision, described, chosen)
+    except TilesmithError as error:
+        return {"reason": str(error)}
+    engines = {name: float(busy) for name, busy in result.engines.items()}
+    return {"latency_us": result.latency_us, "bound": result.bound, "engines": engines}
+
+
+def _played(
+    graph: Graph, precision: str, target: Target, chosen: Mapping[Workload, Config]
+) -> SimulationResult:
+    from tilesmith.compiler.backends.backend import backend_of
+    from tilesmith.compiler.driver.build import BuildOptions, build
+
+    def pins(kernels: Graph) -> Mapping[Workload, Config]:
+        workloads = {node.workload for node in kernels.nodes}
+        return {workload: config for workload, config in chosen.items() if workload in workloads}
+
+    options = BuildOptions(precision=precision)
+    executable = build(graph, target, None, options, pins)
+    return backend_of(target).simulate(executable.recipe)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilesmith.jobs.requests.quantisers import Quantiser, quantisers
+from tilesmith.jobs.requests.integers import Quantiser, quantisers
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.requests.quantisers import Shapes
+    from tilesmith.jobs.requests.integers import Shapes
     from tilesmith.jobs.subjects.calibration_data import Data
     from tilesmith.jobs.subjects.subject import Model
 

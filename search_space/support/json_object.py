@@ -16,8 +16,8 @@ A declaration lists keys in the order in which they are printed:
 - `...` stands for all fields that the declaration does not name otherwise.
 
 Invariants: values are plain, so that `json` takes them: what has a `to_json` of its own becomes
-what that gives, other dataclasses and mappings become objects, sequences lists. A number that is
-not finite becomes None, as standard JSON has none.
+what that gives, other dataclasses and mappings become objects, sequences lists, moments texts. A
+number that is not finite becomes None, as standard JSON has none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from typing import Any, ClassVar
 
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -68,6 +69,8 @@ def plain(value: Any) -> Any:
         return plain(value.to_json())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -11,8 +11,7 @@ import click
 import pytest
 
 from tests.end_to_end.command import invoke
-from tilesmith.cli.examples import EXAMPLES
-from tilesmith.cli.help import CommandOption, Explained, group_of
+from tilesmith.cli.help import EXAMPLES, CommandOption, Explained, group_of
 from tilesmith.command_line import command_line
 
 

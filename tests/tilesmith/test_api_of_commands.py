@@ -64,7 +64,7 @@ def test_an_executable_is_benched_and_simulated(executable: ts.Executable) -> No
 
 
 def executable_source(executable: ts.Executable) -> Path:
-    from tilesmith.jobs.subjects.origins import model_of
+    from tilesmith.jobs.subjects.subject import model_of
 
     found = model_of(executable)
     assert found is not None

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from tilesmith.cli.failures import explain
-from tilesmith.display.columns import aligned
-from tilesmith.display.output import duration, print_json, table
+from tilesmith.display.output import aligned, duration, print_json, table
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.support.printable import printable
 

@@ -17,8 +17,7 @@ from tilesmith.capabilities.dashboard.report.job_whole import shares, wholes
 from tilesmith.capabilities.dashboard.report.page import page
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.command_line import command_line
-from tilesmith.display.html.charts import ChartAxis, number, staircase
-from tilesmith.display.html.labels import Box, Labels
+from tilesmith.display.html.charts import Box, ChartAxis, Labels, number, staircase
 from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.results.measure import MeasureResult, Status

@@ -1,4 +1,5 @@
-"""What the pages about schedules show: the best of every workload, one record with its code."""
+"""What the pages about results show: the best of every workload, one record with its code, and the
+report of a job, made when it is asked for."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.capabilities.dashboard.data.sharing import Shared
+from tilesmith.capabilities.dashboard.data.access import Shared
 from tilesmith.capabilities.dashboard.data.watching import (
+    count_rows,
     operators,
     target_identities,
     workload_keys,
 )
+from tilesmith.capabilities.dashboard.report.job_report import gather
+from tilesmith.capabilities.dashboard.report.page import page
 from tilesmith.jobs.inspection.record_code import (
     assembly_text,
     instructions_text,
@@ -20,12 +24,12 @@ from tilesmith.jobs.inspection.record_code import (
     program_text,
     target_of,
 )
-from tilesmith.records import Database, TuningRecord
+from tilesmith.records import Database, Job, TuningRecord
 from tilesmith.records.questions.bests import Scope, candidates, pick
 from tilesmith.records.questions.queries import Filter
 from tilesmith.records.trials.record import Best
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.support.errors import JobError, TilesmithError
 
 WORKLOADS_SHOWN = 40
 
@@ -125,3 +129,27 @@ def _listing(database: Database, number: int, name: str) -> tuple[str, str]:
     if len(text) > _CODE_LENGTH:
         return text[:_CODE_LENGTH] + f"\n... {len(text) - _CODE_LENGTH} more characters", ""
     return text, ""
+
+
+MOST_TRIALS = 50_000
+"""A report reads every trial of its job; of larger jobs the command makes it."""
+
+_one_at_a_time = threading.Lock()
+
+
+def report_of(database: Database, job: Job) -> str:
+    """The page.
+
+    Raises:
+        InputError: the job has no trials.
+        JobError: it has too many for a page that somebody waits for.
+    """
+    with database.reading() as connection:
+        rows = count_rows(connection, job.id).rows
+    if rows > MOST_TRIALS:
+        raise JobError(
+            f"job {job.id} has {rows:,} measurements, too many to gather while you wait; "
+            f"'tilesmith report --job {job.id}' writes its report to a file"
+        )
+    with _one_at_a_time:
+        return page(gather(database, job.id))

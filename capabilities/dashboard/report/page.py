@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from tilesmith.capabilities.dashboard.report.job_curves import TaskCurve
 from tilesmith.capabilities.dashboard.report.job_report import JobReport
 from tilesmith.capabilities.dashboard.report.job_whole import Against, sentence, shares, wholes
-from tilesmith.display.html.charts import ChartAxis, Tick, number, path, staircase
-from tilesmith.display.html.labels import Box, Labels
+from tilesmith.display.html.charts import Box, ChartAxis, Labels, Tick, number, path, staircase
 from tilesmith.display.html.pages import rendered
 
 _CURVES = 24

@@ -231,7 +231,7 @@ def test_unchanged_pages_are_not_sent_again(client: TestClient) -> None:
 def test_a_report_that_cannot_be_made_says_why(
     serve: Serve, tmp_path: Path, cpu: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilesmith.capabilities.dashboard.pages import report_pages
+    from tilesmith.capabilities.dashboard.pages import schedule_pages
 
     place = tmp_path / "own.db"
     with Database.open(str(place)) as database:
@@ -239,7 +239,7 @@ def test_a_report_that_cannot_be_made_says_why(
         client = serve(place)
         reply = client.get("/jobs/1/report")
         assert reply.status_code == 422 and "no trials to report on" in reply.text
-        monkeypatch.setattr(report_pages, "MOST_TRIALS", 1)
+        monkeypatch.setattr(schedule_pages, "MOST_TRIALS", 1)
         tried = configs(cpu, PRODUCT, 2)
         database.add([trial(cpu, PRODUCT, config, 5.0) for config in tried], job=1)
         reply = serve(place).get("/jobs/1/report")

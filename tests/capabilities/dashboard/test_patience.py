@@ -16,8 +16,7 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 
 from tilesmith.capabilities.dashboard.guard import AccessRules, Guard, known_hosts
-from tilesmith.capabilities.dashboard.patience import MOST_CONNECTIONS, Patient
-from tilesmith.capabilities.dashboard.server import configuration
+from tilesmith.capabilities.dashboard.server import MOST_CONNECTIONS, Patient, configuration
 
 ASKED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WAIT_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilesmith.capabilities.exploration.correction import corrected
+from tilesmith.capabilities.exploration.findings import corrected
 
 
 def test_slopes_below_and_above_the_base_are_found() -> None:

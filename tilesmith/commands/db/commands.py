@@ -13,10 +13,8 @@ import click
 from tilesmith.cli.help import ExplainedGroup
 from tilesmith.cli.options import database_option, json_option
 from tilesmith.cli.values import Quantity
-from tilesmith.commands.db.compaction import compact
 from tilesmith.commands.db.exchange import export_trials, import_trials
-from tilesmith.commands.db.jobs import jobs
-from tilesmith.commands.db.machines import machines
+from tilesmith.commands.db.jobs import jobs, machines
 from tilesmith.commands.db.options import (
     filter_of,
     limit_option,
@@ -24,9 +22,8 @@ from tilesmith.commands.db.options import (
     subject_options,
     with_database_and_json,
 )
-from tilesmith.commands.db.prune import prune
 from tilesmith.commands.db.top import top
-from tilesmith.commands.db.upkeep import merge, verify
+from tilesmith.commands.db.upkeep import compact, merge, prune, verify
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.results.measure import STATUSES
 

@@ -1,4 +1,7 @@
-"""`tilesmith db jobs`: who tunes what, where and how fast; what died can be told from what runs."""
+"""`tilesmith db jobs` and `machines`: who tunes what, where and how fast, and who measured.
+
+What died can be told from what runs.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import click
 from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import limit_option, opened_at, with_database_and_json
 from tilesmith.display.output import note, print_json
+from tilesmith.search_space.support.json_object import plain
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from tilesmith.records import Database, Job
+
 
 STATES = ("running", "dead", "interrupted", "failed", "finished")
 
@@ -109,3 +114,32 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+@click.command(cls=Explained)
+@with_database_and_json
+def machines(database: str, as_json: bool) -> None:
+    """Machines that measured: what they are, trials, pace, state (why one was set aside)."""
+    from tilesmith.commands.db.tables import table
+
+    with opened_at(database) as opened:
+        reports = opened.machines()
+    if as_json:
+        print_json({"machines": plain(reports)})
+        return
+    rows = [
+        (
+            machine.name,
+            machine.target,
+            machine.facts.get("model", ""),
+            machine.facts.get("cores", ""),
+            machine.trials,
+            machine.failures,
+            None if machine.pace is None else f"{machine.pace:.3f}",
+            machine.state,
+            machine.message,
+        )
+        for machine in reports
+    ]
+    header = "machine|target|processor|cores|trials|failed|pace|state|message"
+    table(header.split("|"), rows, "no machine measured anything for this database yet")

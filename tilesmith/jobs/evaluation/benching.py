@@ -1,4 +1,8 @@
-"""Timing a model, alone or in turns with other runtimes: what `tilesmith bench` and `bench` do."""
+"""Timing a model, alone or in turns with other runtimes: what `tilesmith bench` and `bench` do.
+
+In a lower precision its outputs are compared with those of the same model in fp32, too: what the
+precision costs in accuracy.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,35 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tilesmith.jobs.compilation.compiling import at_one_size, executable_of
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.jobs.compilation.compiling import at_one_size, executable_of, random_inputs
 from tilesmith.jobs.compilation.seeded_inputs import FILLS, given_or_filled
 from tilesmith.jobs.databases import BY_DEFAULT, Named, here
-from tilesmith.jobs.evaluation.accuracy import beside_fp32
 from tilesmith.jobs.evaluation.comparison import Pace, source_of
 from tilesmith.jobs.evaluation.comparison import compare as compared
 from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.measures.peers import PEERS
 from tilesmith.jobs.requests.request import Asked, Request
-from tilesmith.jobs.subjects.origins import model_of
-from tilesmith.jobs.subjects.subject import executable_words, is_compiled, is_model
+from tilesmith.jobs.subjects.calibration_data import Data, ExpectedInput, samples_of
+from tilesmith.jobs.subjects.subject import (
+    executable_words,
+    is_artifact,
+    is_compiled,
+    is_model,
+    model_of,
+)
+from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import HOST, Target
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.runtime.executable import Executable
     from tilesmith.jobs.compilation.reports import Comparison
+    from tilesmith.jobs.measures.output_errors import Accuracy
+    from tilesmith.jobs.requests.request import Request
     from tilesmith.jobs.subjects.subject import Compiled, Model
 
 
@@ -140,3 +156,37 @@ def _check(request: Request, options: BenchOptions) -> None:
     ):  # fmt: skip
         if number is not None and number < least:
             raise InputError(f"--{name} = {number} is out of range; at least {least}")
+
+
+_SAMPLES = 16
+"""Samples that are compared: of the data, or random."""
+
+
+def beside_fp32(request: Request, executable: Executable) -> Accuracy | None:
+    """How far an executable's outputs are from those of the request in fp32.
+
+    They are compared on the data that int8 is calibrated with, where it is given, else on seeded
+    random inputs. None where there is no model in fp32: an artifact, or a quantised model.
+    """
+    if request.precision == "fp32" or is_artifact(request.subject):
+        return None
+    if request.precision == "int8" and request.calibration is None:
+        return None
+    from tilesmith.jobs.measures.output_errors import accuracy
+
+    in_fp32 = replace(request, precision="fp32", calibration=None)
+    plain = at_one_size(executable_of(in_fp32), request.shapes or {})
+    samples = _samples(executable, request.calibration)
+    return accuracy(executable.run, samples, [plain.run(sample) for sample in samples])
+
+
+def _samples(executable: Executable, data: Data | None) -> Sequence[Mapping[str, NDArray[Any]]]:
+    if data is None:
+        return [random_inputs(executable, seed) for seed in range(_SAMPLES)]
+    expected = [
+        ExpectedInput(info.name, info.dims, np.dtype(to_numpy(info.dtype)))
+        for info in executable.inputs
+    ]
+    samples = samples_of(expected, data)
+    chosen = np.random.default_rng(0).permutation(len(samples))[:_SAMPLES]
+    return [samples[number] for number in sorted(chosen)]

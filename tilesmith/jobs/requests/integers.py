@@ -2,24 +2,67 @@
 
 Integer kernels follow from the Q/DQ pairs in a model, so that "int8" is a property of the model and
 not of how its kernels are compiled: what is asked for here becomes another model, of precision
-"fp32" from there on (docs/decisions/0045-post-training-quantisation.md). Nobody else runs that
-model, so that what a layer adds to a residual is not rounded first
-(docs/decisions/0076-sums-that-stay-unrounded.md).
+"fp32" from there on (docs/decisions/0045-post-training-quantisation.md). A `Quantiser`, which a
+capability registers, makes it. Nobody else runs that model, so that what a layer adds to a residual
+is not rounded first (docs/decisions/0076-sums-that-stay-unrounded.md).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilesmith.search_space.support.errors import InputError, WorkloadError
+from tilesmith.search_space.support.extensions import absent
+from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from tilesmith.jobs.subjects.calibration_data import Data
+    from tilesmith.jobs.subjects.subject import Model
+
+    Shapes = Mapping[str, tuple[int | tuple[int, int], ...]]
     from collections.abc import Callable, Mapping
 
-    from tilesmith.jobs.subjects.calibration_data import Data
-    from tilesmith.jobs.subjects.subject import Model, Subject
+    from tilesmith.jobs.subjects.subject import Subject
+
+
+class Quantiser(ABC):
+    """Makes quantised models."""
+
+    @abstractmethod
+    def is_quantised(self, model: Model) -> bool:
+        """Whether a model is one of bytes already.
+
+        Raises:
+            ModelError: it cannot be read, or is none of ONNX.
+        """
+
+    @abstractmethod
+    def quantised(self, model: Model, data: Data, shapes: Shapes) -> Model:
+        """A model of float32 as one of bytes, for nobody but our own kernels.
+
+        Args:
+            data: to calibrate with.
+            shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
+
+        Raises:
+            ModelError: the model cannot be read, or has nothing to quantise.
+            InputError: the data are not of this model.
+        """
+
+
+quantisers: Registry[type[Quantiser]] = Registry("quantiser", "", room="quantiser")
+
+
+def quantiser() -> Quantiser:
+    """The one that is installed; `DependencyError` if there is none."""
+    for name in quantisers:
+        return quantisers[name]()
+    raise absent("quantisation", "the precision int8")
+
 
 INT8 = "int8"
 
@@ -105,7 +148,6 @@ def _of_bytes(workload: Workload) -> Workload:
 def _quantised(
     model: Model, data: Data | None, shapes: Mapping[str, tuple[int | tuple[int, int], ...]]
 ) -> Model:
-    from tilesmith.jobs.requests.quantisers import quantiser
 
     known = quantiser()
     if known.is_quantised(model):

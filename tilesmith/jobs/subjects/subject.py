@@ -1,4 +1,8 @@
-"""What a job is about: a model (of ONNX or of a front end), or operators given as workloads."""
+"""What a job is about: a model (of ONNX or of a front end), or operators given as workloads.
+
+Whoever compares an executable in memory needs its model, so the file that it was compiled from is
+remembered. Invariant: executables are not kept alive by that, and models in memory are not kept.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
+from weakref import WeakKeyDictionary
 
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     Model = str | Path | onnx.ModelProto | FrontEndModel
     Compiled = Executable | VaryingExecutable
     Subject = Model | Compiled | Workload | Sequence[Workload]
+
 
 _ARTIFACT_SUFFIX = ".tsm"
 
@@ -100,3 +106,17 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
         return (subject.name or "model",)
     named = subject if isinstance(subject, FrontEndModel) else subject.graph  # type: ignore[union-attr]
     return (named.name or "model",)
+
+
+_MODELS: WeakKeyDictionary[Compiled, Path] = WeakKeyDictionary()
+
+
+def remember(executable: Compiled, model: Model) -> None:
+    """Keep in mind the file of an executable that was made of one."""
+    if isinstance(model, str | Path):
+        _MODELS[executable] = Path(model)
+
+
+def model_of(executable: Compiled) -> Path | None:
+    """The file that `remember` was told."""
+    return _MODELS.get(executable)

@@ -26,9 +26,8 @@ from tilesmith.jobs.tuning.ending import JobStopped, ended_in_order
 from tilesmith.jobs.tuning.heartbeat import Observer, beating
 from tilesmith.jobs.tuning.known import starting_point
 from tilesmith.jobs.tuning.machines import can_measure_here, check_measurable_here, noting
-from tilesmith.jobs.tuning.replay import Recorded, recorded_results
-from tilesmith.jobs.tuning.schedule_origins import with_origins
-from tilesmith.jobs.tuning.summaries import in_model_of, report_of
+from tilesmith.jobs.tuning.replaying import Recorded, recorded_results
+from tilesmith.jobs.tuning.summaries import in_model_of, report_of, with_origins
 from tilesmith.jobs.tuning.tune_reports import TuneReport
 from tilesmith.records.database import Database
 from tilesmith.search_space.hardware.target import Target

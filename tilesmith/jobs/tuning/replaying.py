@@ -1,14 +1,26 @@
-"""A search in a recorded space: nothing is compiled or measured, and nothing is written."""
+"""Searches whose results are looked up, not measured: in a recorded space, or in the database.
+
+`tilesmith tune --space` searches a file that others measured in full: nothing is compiled or
+measured, and nothing is written. `tilesmith tune --measure replay` looks results up among the
+database's own records.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilesmith.jobs.tuning.ending import JobStopped
 from tilesmith.jobs.tuning.recorded_file import read_recorded
 from tilesmith.jobs.tuning.summaries import report_of
+from tilesmith.records.database import Database
+from tilesmith.records.questions.queries import Filter
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.runner import RunnerOptions, runners
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
@@ -18,6 +30,7 @@ from tilesmith.tuner.tasks.options import TuneOptions
 if TYPE_CHECKING:
     from tilesmith.jobs.tuning.heartbeat import Observer
     from tilesmith.jobs.tuning.tune_reports import TuneReport
+
 
 NOWHERE = Target("recorded", "recorded", ())
 """Where the results of a recorded space are from is not asked: nothing here runs for it."""
@@ -53,3 +66,36 @@ def replayed(
         message = f"stopped by {token.reason} after {summary.trials} trials; a replay keeps nothing"
         raise JobStopped(report, message, token.reason)
     return report
+
+
+Recorded = dict[str, dict[Config, MeasureResult]]
+"""The last result of each configuration, by workload key."""
+
+
+def recorded_results(
+    database: Database, workloads: Sequence[Workload], target: Target, threads: int
+) -> Recorded:
+    """What the database holds of the workloads: the hardware's word where all have it.
+
+    Raises:
+        InputError: a workload has no results.
+    """
+    keys = [workload.key for workload in workloads]
+    labels: tuple[MeasuredBy, ...] = ("hardware", "simulator")
+    for label in labels:
+        results = {key: _results(database, key, target, threads, label) for key in keys}
+        if all(results.values()):
+            return results
+    raise InputError(
+        f"database '{database.name}' cannot be replayed: it lacks results of "
+        f"'{next(key for key in keys if not results[key])}' for target '{target.identity}' and "
+        f"threads {threads}, or not all workloads were measured in the same way"
+    )
+
+
+def _results(
+    database: Database, key: str, target: Target, threads: int, label: MeasuredBy
+) -> dict[Config, MeasureResult]:
+    where = Filter(key, target=target.identity, threads=threads, measured_by=label, latest=True)
+    records = database.query(where, sort="oldest", limit=None)
+    return {record.config: record.result for record in records if record.workload_key == key}

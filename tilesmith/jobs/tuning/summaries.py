@@ -1,13 +1,25 @@
-"""What a search came to, as jobs report it."""
+"""What a search came to, as jobs report it; schedules have the origins that compiling will name."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.jobs.tuning.tune_reports import InModelReport, Pinned, TuneReport, WorkloadReport
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.origin import Origin
+from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.tuner.confirmation.publish import NEAR_TIE
 from tilesmith.tuner.ledgers.recorded_space import NamedWorkload
 from tilesmith.tuner.tasks.options import InPlace, TuningSummary
 from tilesmith.tuner.tasks.options import TaskReport as TunedTask
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.tuning.tune_reports import WorkloadReport
+    from tilesmith.records import Database
 
 
 def report_of(summary: TuningSummary) -> TuneReport:
@@ -73,3 +85,21 @@ def pinned_of(task: TunedTask, in_place: InPlace) -> Pinned | None:
     if config is None or config == task.config:
         return None
     return Pinned("default" if config == task.default else "other", config)
+
+
+def with_origins(
+    tasks: Sequence[WorkloadReport], database: Database, target: Target, threads: int
+) -> tuple[WorkloadReport, ...]:
+    """Reports of tasks with the origin of what is on record of each, or stands in for it."""
+    chooser = ScheduleChooser(target, database, threads)
+    reports = []
+    for task in tasks:
+        origin = None
+        if task.best_us is not None:
+            origin = database.origin(task.workload, target, threads, task.measured_by)
+        try:
+            origin = origin or chooser.best(task.workload).origin
+        except TilesmithError:  # no schedule at all
+            origin = Origin(task.schedule)
+        reports.append(replace(task, schedule=origin))
+    return tuple(reports)
