@@ -65,7 +65,8 @@ def assemble(
     """
     backend = backend_of(target)
     store = RecipeStore(Constants(backend.lends_weights))
-    updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
+    in_place = bool(settled.graph.updates) and backend.updates_in_place
+    updated = written_over(settled.graph, settled.layouts) if in_place else {}
     placing = arrange if backend.reuses_memory else side_by_side
     assembler = _Assembler(settled, kernels, placing, store, updated=updated)
     recipe = assembler.recipe(target, threads)

@@ -133,7 +133,9 @@ def recipe_of(
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
     backend.check_chips(target, options.chips)
-    lowered = scheduled(with_updates(graph, options.updates), target, options.precision)
+    if options.updates:
+        graph = with_updates(graph, options.updates)
+    lowered = scheduled(graph, target, options.precision)
     if backend.falls_back:
         _check_size(lowered, target, options.chips)
     choices = pinned(lowered) if pinned is not None else {}
@@ -161,7 +163,7 @@ def fastest_recipe(
     if backend.falls_back and not chooser.measured_only:
         chooser = chooser.preferring(between_kernels(lowered, chooser))
         others = assignments(lowered, chooser, backend)
-    return fastest([{}, *others], assembled, backend)
+    return fastest([{}, *others], assembled, backend) if others else assembled({})
 
 
 def scheduled(

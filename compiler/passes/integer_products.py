@@ -26,8 +26,11 @@ from tilesmith.compiler.numerics.integer_products import (
 from tilesmith.compiler.numerics.quantised import Coding, coding_of, is_dequantise, is_quantise
 from tilesmith.compiler.numerics.quantised_products import SUMS, product_of
 from tilesmith.compiler.passes.affine import constant_operand, per_channel
+from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.fallback import has_schedule
-from tilesmith.compiler.passes.moved_bytes import bounds_of
+from tilesmith.compiler.passes.moved_bytes import MoveBytes, bounds_of
+from tilesmith.compiler.passes.quantised_spellings import SpellQuantised
+from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.rewriting.graph_pass import Observer, Pass
 from tilesmith.compiler.rewriting.lower import make_kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
@@ -320,3 +323,15 @@ def _frame(rewriter: Rewriter, product: QuantisedProduct, before: list[Node]) ->
     frame = rewriter.add_tensor(product.zero, "uint8", (1,))
     before.append(view(product.zero, frame))
     return frame
+
+
+def integer_products(target: Target) -> tuple[Pass, ...]:
+    """The passes of families that multiply bytes, by which quantised products become their kernels,
+    in their order, before constants are folded (`PassPipeline.before_folding`)."""
+    return (
+        FoldConstants(leaving="DequantizeLinear"),
+        SpellQuantised(),
+        MoveBytes(),
+        UnsignBytes(),
+        FoldIntegerProducts(target),
+    )

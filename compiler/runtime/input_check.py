@@ -7,7 +7,7 @@ comes after knows one kind. Invariant: an array keeps alive what it was made of.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,10 @@ class InputCheck:
         given = inputs
         try:
             complete = inputs.keys() == self._keys
-        except AttributeError as error:
-            raise unnamed(self._name, inputs, self._known) from error
+        except AttributeError:
+            complete = False
         if not complete:
-            self._check_names(inputs)
+            check_names(self._name, inputs, self._keys)
         for name, shape, dtype in self._usual:
             value = inputs[name]
             if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype:
@@ -54,15 +54,6 @@ class InputCheck:
         for name in self._updated:
             self._check_updated(name, given[name])
         return given
-
-    def _check_names(self, inputs: Mapping[str, Any]) -> None:
-        names = ", ".join(self._known)
-        for name in inputs:
-            if name not in self._known:
-                raise ModelError(f"'{self._name}' has no input '{name}'; its inputs are {names}")
-        for name in self._known:
-            if name not in inputs:
-                raise ModelError(f"input '{name}' of '{self._name}' is missing; it takes {names}")
 
     def _check(self, name: str, value: Any) -> None:
         info = self._known[name]
@@ -86,12 +77,19 @@ class InputCheck:
             )
 
 
-def unnamed(model: str, inputs: object, known: Iterable[str]) -> ModelError:
-    """The error for inputs that are given without their names."""
-    form = ", ".join(f'"{name}": ...' for name in known)
-    return ModelError(
-        f"inputs of '{model}' are given by name, {{{form}}}, and not as {type(inputs).__name__}"
-    )
+def check_names(model: str, inputs: Any, known: Collection[str]) -> None:
+    """Refuse inputs that are given without their names, or of other names (`ModelError`)."""
+    if not hasattr(inputs, "keys"):
+        form = ", ".join(f'"{name}": ...' for name in known)
+        kind = type(inputs).__name__
+        raise ModelError(f"inputs of '{model}' are given by name, {{{form}}}, and not as {kind}")
+    names = ", ".join(known)
+    for name in inputs:
+        if name not in known:
+            raise ModelError(f"'{model}' has no input '{name}'; its inputs are {names}")
+    for name in known:
+        if name not in inputs:
+            raise ModelError(f"input '{name}' of '{model}' is missing; it takes {names}")
 
 
 def is_foreign(value: Any) -> bool:

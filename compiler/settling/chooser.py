@@ -153,22 +153,19 @@ class ScheduleChooser:
             origin = self._derived(workload, chosen)
             if bests:
                 origin = self._origin(min(bests.values(), key=lambda best: best.latency))
-            users = self._parallel.users(workload, chosen)
             untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
                 seconds = self.estimated(workload, chosen)
-            schedules[self.layouts(workload, chosen)] = KnownSchedule(
-                chosen, origin, seconds, users
-            )
+            known = self._known_as(workload, chosen, origin, seconds)
+            schedules[self.layouts(workload, chosen)] = known
             if untuned:  # in every layout it has, as in a model that was never tuned
                 self._add_variants(workload, space, schedules)
             return schedules
         for best in bests.values():
             if best.record.config in space:
-                origin = self._origin(best)
-                users = self._parallel.users(workload, best.record.config)
-                schedule = KnownSchedule(best.record.config, origin, best.latency, users)
-                schedules[self.layouts(workload, schedule.config)] = schedule
+                config, origin = best.record.config, self._origin(best)
+                known = self._known_as(workload, config, origin, best.latency)
+                schedules[self.layouts(workload, config)] = known
         self._add_others(workload, space, schedules, others, bool(bests))
         if bests and not schedules:
             self._add_next_best(workload, space, schedules)
@@ -268,9 +265,13 @@ class ScheduleChooser:
                 if config is not None:
                     return self._earned(workload, config, None, seconds)
         usual = default_of(workload, self.target)
-        return KnownSchedule(
-            usual, Origin.UNMEASURED, seconds, self._parallel.users(workload, usual)
-        )
+        return self._known_as(workload, usual, Origin.UNMEASURED, seconds)
+
+    def _known_as(
+        self, workload: Workload, config: Config, origin: Origin, seconds: float
+    ) -> KnownSchedule:
+        """A schedule on as many threads as should run it."""
+        return KnownSchedule(config, origin, seconds, self._parallel.users(workload, config))
 
     def _from_elsewhere(self, workload: Workload) -> Iterator[BestRecord]:
         """What searches on other machines found, the most alike first."""
@@ -297,11 +298,9 @@ class ScheduleChooser:
         usual = default_of(workload, self.target)
         if threads != self.threads:
             config = self._parallel.faster(workload, [config, usual])
-        users = self._parallel.users(workload, config)
         origin = Origin.ELSEWHERE if threads is None else Origin.NEIGHBOUR
-        return KnownSchedule(
-            config, Origin.UNMEASURED if config == usual else origin, seconds, users
-        )
+        origin = Origin.UNMEASURED if config == usual else origin
+        return self._known_as(workload, config, origin, seconds)
 
     def _add_variants(
         self,
@@ -326,8 +325,7 @@ class ScheduleChooser:
                 if derived is not Origin.NEIGHBOUR:
                     foretold = self.told(workload, config)
                     seconds = seconds if foretold is None else foretold
-                users = self._parallel.users(workload, config)
-                schedules[pair] = KnownSchedule(config, derived, seconds, users)
+                schedules[pair] = self._known_as(workload, config, derived, seconds)
 
 
 def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:

@@ -7,15 +7,14 @@ for every operand, and the output's.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
-from tilesmith.compiler.recipe.layouts import PLAIN, block, physical_shape
-from tilesmith.compiler.settling.channels_last import channels_last, moves_images
+from tilesmith.compiler.passes.elementwise import is_elementwise
+from tilesmith.compiler.recipe.layouts import PLAIN, block
 from tilesmith.compiler.settling.chooser import KnownSchedule, ScheduleChooser
+from tilesmith.compiler.settling.image_layouts import blocked_elementwise, channels_last
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.origin import Origin
@@ -44,6 +43,14 @@ class Option:
     config: Config | None = None
     threads: int = 0
 
+    @classmethod
+    def of(
+        cls, workload: Workload, schedule: KnownSchedule, operands: tuple[str, ...], output: str
+    ) -> Option:
+        """A workload run by a schedule, in these layouts."""
+        seconds, origin = schedule.seconds, schedule.origin
+        return cls(operands, output, seconds, origin, workload, schedule.config, schedule.threads)
+
 
 def options_of(graph: Graph, node: Node, chooser: ScheduleChooser) -> list[Option]:
     """Every way to run a kernel, or to lay a join or view out."""
@@ -60,6 +67,11 @@ def options_of(graph: Graph, node: Node, chooser: ScheduleChooser) -> list[Optio
         for pair, schedule in known.items()
         if _fits(graph, node, pair)
     ]
+
+
+def moves_images(node: Node) -> bool:
+    """Whether a node puts tensors one behind the other, as a kernel, or repeats pixels."""
+    return node.workload is not None and node.workload.operator in ("concat", "resize")
 
 
 def _fits(graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
@@ -79,10 +91,7 @@ def _option(workload: Workload, pair: tuple[str, str], schedule: KnownSchedule) 
     for operand in template.operands(workload)[1:]:
         like_output = operand.role == "epilogue" and operand.shape == full
         layouts.append(pair[1] if like_output else PLAIN)
-    return Option(
-        tuple(layouts), pair[1], schedule.seconds, schedule.origin, workload, schedule.config,
-        schedule.threads,
-    )  # fmt: skip
+    return Option.of(workload, schedule, tuple(layouts), pair[1])
 
 
 def _elementwise_options(graph: Graph, node: Node, chooser: ScheduleChooser) -> list[Option]:
@@ -101,18 +110,7 @@ def _elementwise_options(graph: Graph, node: Node, chooser: ScheduleChooser) -> 
         if inner is None:
             continue
         changed, operands = inner
-        schedule = chooser.best(changed)
-        options.append(
-            Option(
-                operands,
-                layout,
-                schedule.seconds,
-                schedule.origin,
-                changed,
-                schedule.config,
-                schedule.threads,
-            )
-        )
+        options.append(Option.of(changed, chooser.best(changed), operands, layout))
     return options
 
 
@@ -142,39 +140,3 @@ def is_channel_range(shapes: list[tuple[int, ...]], offset: int, size: int) -> b
         return False
     pixels = first[2] * first[3]
     return offset % (size * pixels) == 0 and all(shape[1] % size == 0 for shape in shapes)
-
-
-def blocked_elementwise(
-    graph: Graph, node: Node, layout: str
-) -> tuple[Workload, tuple[str, ...]] | None:
-    """An elementwise kernel's workload where its full operands are in `layout`, and all layouts.
-
-    None where it cannot be said: operands that broadcast otherwise than along whole channels.
-    """
-    workload = node.workload
-    assert workload is not None
-    dims = graph.info(node.writes[0]).dims
-    size = block(layout)
-    if len(dims) != 4 or dims[1] % size:
-        return None
-    shapes: list[tuple[int, ...]] = []
-    layouts: list[str] = []
-    for name in node.inputs:
-        shape = graph.info(name).dims
-        padded = (1,) * (4 - len(shape)) + shape
-        if padded == dims:
-            shapes.append(physical_shape(layout, dims))
-            layouts.append(layout)
-        elif padded in ((1, dims[1], 1, 1), (dims[0], dims[1], 1, 1)):
-            shapes.append((padded[0], dims[1] // size, 1, 1, size))
-            layouts.append(PLAIN)
-        elif math.prod(padded) == 1:
-            shapes.append((1,))
-            layouts.append(PLAIN)
-        else:
-            return None
-    operands = template_of(workload.operator).operands(workload)
-    dtypes = (workload.dtype, *(operand.dtype for operand in operands))
-    physical = physical_shape(layout, dims)
-    changed = elementwise_workload(formula_in(workload), shapes, physical, dtypes)
-    return replace(changed, constants=workload.constants), tuple(layouts)

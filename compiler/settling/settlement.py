@@ -332,9 +332,7 @@ class _Conversions:
         node = kernel(workload, (source,), result, f"{source} to {layout or 'plain'}")
         best = self.settlement.chooser.best(workload)
         self.nodes.append(node)
-        self.options[node] = Option(
-            (present,), layout, best.seconds, best.origin, workload, best.config, best.threads
-        )
+        self.options[node] = Option.of(workload, best, (present,), layout)
         if normal(layout) != PLAIN:
             self.layouts[result] = layout
 

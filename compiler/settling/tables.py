@@ -152,7 +152,4 @@ def _packed(
         return None
     best = chooser.best(workload)
     reader = replace(node, workload=workload, inputs=(name, *node.inputs[1:]))
-    return reader, Option(
-        (PLAIN,) * len(option.operands), PLAIN, best.seconds, best.origin, workload, best.config,
-        best.threads,
-    )  # fmt: skip
+    return reader, Option.of(workload, best, (PLAIN,) * len(option.operands), PLAIN)

@@ -27,7 +27,7 @@ from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.recipe.variants import VaryingInfo, VaryingRecipe
 from tilesmith.compiler.runtime.compiled_model import CompiledModel
 from tilesmith.compiler.runtime.executable import BoundRun, Executable, HostNode
-from tilesmith.compiler.runtime.input_check import unnamed
+from tilesmith.compiler.runtime.input_check import check_names
 from tilesmith.compiler.runtime.pool import Pool
 from tilesmith.compiler.runtime.workspace import Arrays
 from tilesmith.compiler.varying.binding import bound, info_at
@@ -154,18 +154,10 @@ class VaryingExecutable(CompiledModel):
 
     def _sizes_of(self, inputs: Arrays) -> tuple[int, ...]:
         """The sizes that the inputs' shapes say."""
-        names = ", ".join(self._names)
-        if not isinstance(inputs, Mapping):
-            raise unnamed(self.name, inputs, self._names)
-        if unknown := [name for name in inputs if name not in self._names]:
-            raise ModelError(f"'{self.title}' has no input '{unknown[0]}'; its inputs are {names}")
+        check_names(self.title, inputs, self._names)
         extents: dict[str, tuple[int, str]] = {}
         rest: list[tuple[str, int, Expr, int]] = []
         for info in self.inputs:
-            if info.name not in inputs:
-                raise ModelError(
-                    f"input '{info.name}' of '{self.title}' is missing; it takes {names}"
-                )
             shape = np.shape(inputs[info.name])
             if info.shape is not None:
                 self._check_rank(info, shape)

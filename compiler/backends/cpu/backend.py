@@ -35,13 +35,13 @@ from tilesmith.codegen.programs.structures import lowered
 from tilesmith.codegen.programs.varying import lowered_varying
 from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.cpu.linking import linked
-from tilesmith.compiler.backends.integer_kernels import integer_products
 from tilesmith.compiler.backends.recorded import Records
 from tilesmith.compiler.backends.timed import TimedSteps
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.numerics.precision import check_precision
 from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.integer_products import integer_products
 from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
 from tilesmith.compiler.passes.wide_floats import WidenFloats

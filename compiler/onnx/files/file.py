@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import helper, inliner, version_converter
 
 from tilesmith.compiler.onnx.files.arrays import ArrayReader, one_line
 from tilesmith.compiler.onnx.files.functions import check_functions
 from tilesmith.compiler.onnx.files.mapped import read_mapped
-from tilesmith.compiler.onnx.files.texts import check_texts
 from tilesmith.compiler.rewriting.expansion import OPTIMISERS, expansion_of
 from tilesmith.search_space.support.errors import ModelError
 
@@ -232,3 +233,46 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
             kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             graph.input.append(helper.make_value_info(tensor.name, kind))
     return bare
+
+
+_BYTES = frozenset({"raw_data", "float_data", "int64_data", "int32_data", "double_data"})
+
+
+def check_texts(message: Message, model: str) -> None:
+    """Refuse a file with a text that is not UTF-8.
+
+    Protocol buffers read a text whatever its bytes are, and each place that looks at it fails in a
+    way of its own, or never. So every text of a file is looked at once, right after it was read.
+    Weights are passed over: their bytes are no texts, and there may be gigabytes of them.
+
+    Raises:
+        ModelError: it has one; the sentence names the field.
+    """
+    field = _not_utf8(message)
+    if field is not None:
+        raise ModelError(
+            f"'{model}' has a {field} that is not UTF-8; the file may be damaged: export it anew"
+        )
+
+
+def _not_utf8(message: Message) -> str | None:
+    try:
+        fields = message.ListFields()
+    except UnicodeDecodeError:
+        return "text"
+    for kind, value in fields:
+        if kind.name in _BYTES:
+            continue
+        several = not isinstance(value, Message | str | bytes | int | float)
+        if kind.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in value if several else (value,):
+                if (wrong := _not_utf8(inner)) is not None:
+                    return wrong
+        elif kind.type == FieldDescriptor.TYPE_STRING:
+            try:
+                texts = list(value) if several else [value]
+            except UnicodeDecodeError:
+                return str(kind.name)
+            if any(isinstance(text, bytes) for text in texts):
+                return str(kind.name)
+    return None

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
-from tilesmith.compiler.backends.integer_kernels import integer_products
 from tilesmith.compiler.backends.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.passes.attention.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.integer_products import integer_products
 from tilesmith.compiler.passes.pixels import SpreadPixels, WeightPixels
 from tilesmith.compiler.passes.unrolling import UnrollLoops
 from tilesmith.compiler.recipe.areas import RunMemory

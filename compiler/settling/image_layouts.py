@@ -1,5 +1,6 @@
-"""Elementwise kernels, concatenations and resizing of images whose channels lie last in memory.
+"""Kernels of images in other layouts than plain: their workloads there.
 
+    elementwise shape=1x64x56x56          NCHW    -->  shape=1x4x56x56x16         NCHW16c
     elementwise shape=64x56x56            NCHW    -->  shape=3136x64              NHWC
     concat shape=1x96x56x56 axis=1        NCHW    -->  shape=56x56x96 axis=2      NHWC
     resize shape=1x96x28x28               NCHW    -->  shape=1x28x28x96           NHWC
@@ -11,21 +12,17 @@ channels of several pixels one behind the other, which is all the same to what i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
-from tilesmith.compiler.recipe.layouts import PLAIN
+from tilesmith.compiler.recipe.layouts import PLAIN, block, physical_shape
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 Shape = tuple[int, ...]
-
-
-def moves_images(node: Node) -> bool:
-    """Whether a node puts tensors one behind the other, as a kernel, or repeats pixels."""
-    return node.workload is not None and node.workload.operator in ("concat", "resize")
 
 
 def channels_last(graph: Graph, node: Node, layout: str) -> tuple[Workload, tuple[str, ...]] | None:
@@ -80,10 +77,17 @@ def _elementwise(
         else:
             return None
         layouts.append(PLAIN)
+    return _with_shapes(workload, shapes, physical, rows=True), tuple(layouts)
+
+
+def _with_shapes(
+    workload: Workload, shapes: Sequence[Shape], physical: Shape, *, rows: bool
+) -> Workload:
+    """An elementwise workload of operands as they lie in memory."""
     operands = template_of(workload.operator).operands(workload)
     dtypes = (workload.dtype, *(operand.dtype for operand in operands))
-    changed = elementwise_workload(formula_in(workload), shapes, physical, dtypes, rows=True)
-    return replace(changed, constants=workload.constants), tuple(layouts)
+    changed = elementwise_workload(formula_in(workload), shapes, physical, dtypes, rows=rows)
+    return replace(changed, constants=workload.constants)
 
 
 def _resizing(workload: Workload, layout: str) -> tuple[Workload, tuple[str, ...]] | None:
@@ -112,3 +116,36 @@ def _concatenation(
     parameters: dict[str, int | str] = {"shape": shape_text(pixels), "axis": 3, "parts": parts}
     changed = Workload.of("concat", parameters, dtype=workload.dtype)
     return replace(changed, constants=workload.constants), (layout,) * len(node.inputs)
+
+
+def blocked_elementwise(
+    graph: Graph, node: Node, layout: str
+) -> tuple[Workload, tuple[str, ...]] | None:
+    """An elementwise kernel's workload where its full operands are in `layout`, and all layouts.
+
+    None where it cannot be said: operands that broadcast otherwise than along whole channels.
+    """
+    workload = node.workload
+    assert workload is not None
+    dims = graph.info(node.writes[0]).dims
+    size = block(layout)
+    if len(dims) != 4 or dims[1] % size:
+        return None
+    shapes: list[tuple[int, ...]] = []
+    layouts: list[str] = []
+    for name in node.inputs:
+        shape = graph.info(name).dims
+        padded = (1,) * (4 - len(shape)) + shape
+        if padded == dims:
+            shapes.append(physical_shape(layout, dims))
+            layouts.append(layout)
+        elif padded in ((1, dims[1], 1, 1), (dims[0], dims[1], 1, 1)):
+            shapes.append((padded[0], dims[1] // size, 1, 1, size))
+            layouts.append(PLAIN)
+        elif math.prod(padded) == 1:
+            shapes.append((1,))
+            layouts.append(PLAIN)
+        else:
+            return None
+    physical = physical_shape(layout, dims)
+    return _with_shapes(workload, shapes, physical, rows=False), tuple(layouts)
