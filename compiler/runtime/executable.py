@@ -173,7 +173,7 @@ class Executable(CompiledModel):
         """The workspace that an area is for this model."""
         workspace: Workspace | None = area.models.get(self._key)
         if workspace is None:
-            area.reserve(self.recipe.name, self.recipe.arena_bytes)
+            area.reserve(self.recipe.title, self.recipe.arena_bytes)
             workspace = Workspace(self.recipe, self._hosts, replace(self._memory, arena=area.arena))
             area.add(self._key, workspace)
         return workspace
