@@ -46,8 +46,8 @@ try:
     from tilesmith.simulator import judge
     from tilesmith.tuner.learning.learning import Judging
     from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
-    from tilesmith.tuner.ledgers.sharing import SharedMeasuring
     from tilesmith.tuner.measurement.runner import Candidate
+    from tilesmith.tuner.measurement.sharing import SharedMeasuring
     from tilesmith.tuner.search.search import Search
     from tilesmith.tuner.session.session import _Job, tune
     from tilesmith.tuner.tasks.cancel import CancelToken

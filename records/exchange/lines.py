@@ -17,27 +17,15 @@ from sqlalchemy import Connection, select
 from tilesmith.records.questions.queries import Filter, conditions
 from tilesmith.records.schema.models import MACHINES, TARGETS, TRIALS
 from tilesmith.records.trials.incoming import SeriesKey
-from tilesmith.records.trials.reading import select_series, to_toolchain
+from tilesmith.records.trials.reading import MACHINE, TRIAL_COLUMNS, select_series, to_series
 from tilesmith.records.trials.writing import BATCH
 
 FORMAT = "tilesmith-records"
 VERSION = 1
 
-_TRIAL_COLUMNS = (
-    TRIALS.c.config,
-    TRIALS.c.config_digest,
-    TRIALS.c.status,
-    TRIALS.c.message,
-    TRIALS.c.latency_s,
-    TRIALS.c.samples,
-    TRIALS.c.warm_samples,
-    TRIALS.c.bound,
-    TRIALS.c.elapsed_s,
-    TRIALS.c.job_id,
-    TRIALS.c.host,
-    TRIALS.c.created_at,
-    MACHINES.c.name.label("machine"),
-)
+_NUMBER, *_OTHERS = TRIAL_COLUMNS
+_TRIAL_COLUMNS = (*_OTHERS, TRIALS.c.config_digest, TRIALS.c.latency_s, MACHINE)
+"""Those of an incoming trial: its number is this database's own."""
 
 
 def export_lines(connection: Connection, where: Filter) -> Iterator[str]:
@@ -112,22 +100,7 @@ def series_of(connection: Connection, where: Filter) -> list[tuple[SeriesKey, in
     """Every series that may hold trials of `where`, with its number, sorted."""
     about_series, _ = conditions(where)
     rows = connection.execute(select_series().where(*about_series)).mappings()
-    numbered = [
-        (
-            SeriesKey(
-                row["key"],
-                row["identity"],
-                row["threads"],
-                row["measured_by"],
-                row["input_layout"],
-                row["output_layout"],
-                to_toolchain(row),
-                row["calibration"],
-            ),
-            int(row["id"]),
-        )
-        for row in rows
-    ]
+    numbered = [(to_series(row), int(row["series_id"])) for row in rows]
     return sorted(numbered, key=lambda item: series_order(item[0]))
 
 

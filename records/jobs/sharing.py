@@ -52,7 +52,7 @@ def series(
         "measured_by": measured_by,
     }
     rows = connection.execute(_SERIES, asked).mappings()
-    return [(row["id"], to_toolchain(row), row["calibration"]) for row in rows]
+    return [(row["series_id"], to_toolchain(row), row["calibration"]) for row in rows]
 
 
 def since(
@@ -70,17 +70,10 @@ def report(connection: Connection, job: int, reports: Sequence[WorkerReport]) ->
     query = select(WORKERS.c.name, WORKERS.c.id).where(WORKERS.c.job_id == job)
     known = {row.name: row.id for row in connection.execute(query)}
     for one in reports:
-        values: dict[str, Any] = {
-            "host": storable(one.host),
-            "machine": one.machine,
-            "state": one.state,
-            "message": storable(one.message),
-            "trials": one.trials,
-            "failures": one.failures,
-            "pace": one.pace,
-            "seen_at": UtcNow(),
-        }
-        name = storable(one.name)
+        texts = {"host": storable(one.host), "message": storable(one.message)}
+        values: dict[str, Any] = {**vars(one), **texts, "seen_at": UtcNow()}
+        del values["started_at"]
+        name = storable(values.pop("name"))
         if name in known:
             connection.execute(update(WORKERS).where(WORKERS.c.id == known[name]).values(values))
         else:

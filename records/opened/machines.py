@@ -87,33 +87,15 @@ def _listed(connection: Connection) -> list[MachineReport]:
             .group_by(TRIALS.c.machine_id)
         )
     }
+    newest = select(WORKERS.c.machine, WORKERS.c.state, WORKERS.c.message, WORKERS.c.pace)
+    newest = newest.where(WORKERS.c.machine != "").order_by(WORKERS.c.seen_at)
     reports = {
-        row.machine: row
-        for row in connection.execute(
-            select(WORKERS.c.machine, WORKERS.c.state, WORKERS.c.message, WORKERS.c.pace)
-            .where(WORKERS.c.machine != "")
-            .order_by(WORKERS.c.seen_at)
-        )
+        row.machine: (row.state, row.message, row.pace) for row in connection.execute(newest)
     }
     machines = []
     for row in connection.execute(select(MACHINES).order_by(MACHINES.c.name)):
-        trials, failures = counts.get(row.id, (0, 0))
-        last = reports.get(row.name)
-        state, message, pace = (last.state, last.message, last.pace) if last else ("", "", None)
-        facts, calibration = json.loads(row.facts or "{}"), json.loads(row.calibration or "{}")
-        machines.append(
-            MachineReport(
-                row.name,
-                row.host,
-                row.target,
-                facts,
-                calibration,
-                trials,
-                failures,
-                state,
-                message,
-                pace,
-                row.seen_at,
-            )
-        )
+        facts, calibration = (json.loads(text or "{}") for text in (row.facts, row.calibration))
+        known = (row.name, row.host, row.target, facts, calibration)
+        counted, told = counts.get(row.id, (0, 0)), reports.get(row.name, ("", "", None))
+        machines.append(MachineReport(*known, *counted, *told, row.seen_at))
     return machines

@@ -31,15 +31,16 @@ from sqlalchemy import (
 )
 
 from tilesmith.records.schema.models import MACHINES, SERIES, TARGETS, TRIALS, WORKLOADS
+from tilesmith.records.trials.incoming import SeriesKey
 from tilesmith.records.trials.reading import (
+    MACHINE,
     TRIAL_COLUMNS,
     Rows,
     first_of_each_series,
     select_series,
-    to_config,
-    to_result,
+    to_record,
 )
-from tilesmith.records.trials.record import Best, TuningRecord
+from tilesmith.records.trials.record import Best
 from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.results.measure import MeasuredBy
 
@@ -83,21 +84,14 @@ class Candidate(NamedTuple):
     """A series in scope; `fastest` is None where no trial of it works."""
 
     series: int
-    workload: str
-    target: str
-    threads: int
-    measured_by: MeasuredBy
-    input_layout: str
-    output_layout: str
-    calibration: str
-    toolchain: Toolchain
+    of: SeriesKey
     stale_because: tuple[str, ...]
     fastest: float | None
 
     @property
-    def subject(self) -> tuple[str, str, int, str]:
+    def subject(self) -> tuple[str, str, int, MeasuredBy]:
         """What stays the same when versions and calibration change."""
-        return self.workload, self.target, self.threads, self.measured_by
+        return self.of[:4]
 
 
 Group = tuple[Any, ...]
@@ -130,9 +124,9 @@ def candidates(
             if by == "simulator" and calibration is not None and calibrated != calibration:
                 because = (*because, "the target was calibrated anew")
             judged[versions] = toolchain, because
-        number, key, identity, threads, _, given, measured, _ = row[:8]
-        subject = (number, key, identity, threads, by, given, measured)
-        series.append(Candidate(*subject, calibrated, *judged[versions], row[-1]))
+        toolchain, because = judged[versions]
+        key = SeriesKey._make((*row[1:7], toolchain, calibrated))
+        series.append(Candidate(row[0], key, because, row[-1]))
     return series
 
 
@@ -157,7 +151,7 @@ def _seek(connection: Connection, members: Sequence[Candidate]) -> list[Candidat
 def pick(
     connection: Connection, offered: Sequence[Candidate], by: Sequence[str]
 ) -> dict[Group, Best]:
-    """The best of each group of candidates, groups told apart by the `Candidate` fields `by`."""
+    """The best of each group of candidates; the fields `by` of their series tell groups apart."""
     groups = _grouped([c for c in offered if c.fastest is not None], by)
     fresh = [c for c in offered if not c.stale_because]
     winners: dict[Group, Best] = {}
@@ -172,7 +166,7 @@ def pick(
 
 
 def _grouped(members: Sequence[Candidate], by: Sequence[str]) -> dict[Group, list[Candidate]]:
-    wanted = attrgetter("series", *by)
+    wanted = attrgetter("series", *(f"of.{name}" for name in by))
     groups: dict[Group, list[Candidate]] = {}
     for candidate in members:
         groups.setdefault(wanted(candidate)[1:], []).append(candidate)
@@ -187,7 +181,7 @@ def _overruling(groups: dict[Group, list[Candidate]], fresh: list[Candidate]) ->
 
 def _level(candidate: Candidate) -> int:
     """How little it is believed: 0 fresh hardware, 1 stale hardware, 2 and 3 the simulator's."""
-    return 2 * (candidate.measured_by != "hardware") + bool(candidate.stale_because)
+    return 2 * (candidate.of.measured_by != "hardware") + bool(candidate.stale_because)
 
 
 def _winners(
@@ -214,7 +208,7 @@ def _winners(
         rows.setdefault(by_series[series][0], []).append((latency, config, number))
     chosen: dict[int, Group] = {}
     for group, trials in rows.items():
-        tolerance = NEAR_TIE[groups[group][0].measured_by]
+        tolerance = NEAR_TIE[groups[group][0].of.measured_by]
         bound = min(trials)[0] * (1 + tolerance)
         chosen[
             min((config, latency, i) for latency, config, i in trials if latency <= bound)[2]
@@ -224,38 +218,21 @@ def _winners(
 
 
 _TRIALS = (
-    select(TRIALS.c.series_id, MACHINES.c.name.label("machine"), *TRIAL_COLUMNS)
+    select(TRIALS.c.series_id, MACHINE, *TRIAL_COLUMNS)
     .select_from(TRIALS)
     .outerjoin(MACHINES, MACHINES.c.id == TRIALS.c.machine_id)
     .where(TRIALS.c.id.in_(bindparam("numbers", expanding=True)))
 )
 
 
-def _best(row: RowMapping, series: Candidate) -> Best:
-    return Best(
-        TuningRecord(
-            series.workload,
-            series.target,
-            to_config(row),
-            to_result(row, series.measured_by),
-            series.threads,
-            series.input_layout,
-            series.output_layout,
-            series.calibration,
-            series.toolchain,
-            row["job_id"],
-            row["host"],
-            row["created_at"],
-            row["id"],
-        ),
-        series.stale_because,
-    )
+def _best(row: RowMapping, candidate: Candidate) -> Best:
+    return Best(to_record(row, candidate.of), candidate.stale_because)
 
 
 def _near(members: Sequence[Candidate]) -> list[Candidate]:
     """Those that can win: the fastest of each other one is further off than a near-tie."""
     lowest = min(c.fastest for c in members if c.fastest is not None)
-    bound = lowest * (1 + NEAR_TIE[members[0].measured_by])
+    bound = lowest * (1 + NEAR_TIE[members[0].of.measured_by])
     return [c for c in members if c.fastest is not None and c.fastest <= bound]
 
 

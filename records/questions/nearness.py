@@ -98,10 +98,10 @@ def bests_elsewhere(
         scope = Scope([workload.key], None, threads, measured_by=measured_by)
         members = candidates(connection, scope, store.toolchain, None)
         others = {
-            c.target for c in members if c.target != target.identity and c.fastest is not None
+            c.of.target for c in members if c.of.target != target.identity and c.fastest is not None
         }
         alike = _most_alike(connection, others, target)
-        picked = pick(connection, [c for c in members if c.target in alike], ("target",))
+        picked = pick(connection, [c for c in members if c.of.target in alike], ("target",))
     return [picked[(name,)] for name in alike if (name,) in picked]
 
 

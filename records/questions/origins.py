@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
-from tilesmith.records.questions.bests import Candidate, Scope, candidates
+from tilesmith.records.questions.bests import Scope, candidates
 from tilesmith.records.schema.models import SERIES, TRIALS
 from tilesmith.records.trials.reading import first_of_each_series
 from tilesmith.records.trials.toolchain import Toolchain
@@ -61,7 +61,7 @@ def tried_of(
     for start in range(0, len(keys), _AT_ONCE):
         scope = Scope(keys[start : start + _AT_ONCE])
         members = candidates(connection, scope, toolchain, None, sought=False)
-        series |= {c.series: _searched(c) for c in members if _searched(c) in wanted}
+        series |= {c.series: Searched(*c.subject) for c in members if c.subject in wanted}
     digests: dict[Searched, set[str]] = {subject: set() for subject in wanted}
     trial = TRIALS.alias()
     some_of_each = (
@@ -99,7 +99,3 @@ def origins(
 
         of_bests.append(origin_of(tried.get(subject, 0), is_all, best.stale))
     return of_bests
-
-
-def _searched(candidate: Candidate) -> Searched:
-    return Searched(candidate.workload, candidate.target, candidate.threads, candidate.measured_by)

@@ -188,7 +188,7 @@ class Questions(Store):
         with self.reading() as connection:
             for scope in _in_parts(connection, asked, limit):
                 members = candidates(connection, scope, self.toolchain, None, sought=False)
-                members = [c for c in members if target in (None, c.target, _name(c.target))]
+                members = [c for c in members if target in (None, c.of.target, _name(c.of.target))]
                 bests = pick(connection, members, ("workload", "target", "threads"))
                 result += [bests[group] for group in sorted(bests)]
                 if limit is not None and len(result) >= limit:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, select, true
 
 from tilesmith.records.schema.models import MACHINES, SERIES, TARGETS, TOOLCHAINS, TRIALS, WORKLOADS
+from tilesmith.records.trials.incoming import SeriesKey
 from tilesmith.records.trials.record import TuningRecord
 from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.results.measure import STATUSES, MeasuredBy, MeasureResult
@@ -40,10 +41,8 @@ TRIAL_COLUMNS = (
     TRIALS.c.created_at,
 )
 
-RECORD_COLUMNS = (
-    *TRIAL_COLUMNS,
-    TRIALS.c.series_id,
-    MACHINES.c.name.label("machine"),
+SERIES_COLUMNS = (
+    SERIES.c.id.label("series_id"),
     WORKLOADS.c.key.label("workload"),
     TARGETS.c.identity.label("target"),
     SERIES.c.threads,
@@ -54,18 +53,7 @@ RECORD_COLUMNS = (
     *TOOLCHAIN_COLUMNS,
 )
 
-
-SERIES_COLUMNS = (
-    SERIES.c.id,
-    WORKLOADS.c.key,
-    TARGETS.c.identity,
-    SERIES.c.threads,
-    SERIES.c.measured_by,
-    SERIES.c.input_layout,
-    SERIES.c.output_layout,
-    SERIES.c.calibration,
-    *TOOLCHAIN_COLUMNS,
-)
+MACHINE = MACHINES.c.name.label("machine")
 
 
 def select_series(*more: ColumnElement[Any]) -> Rows:
@@ -75,7 +63,7 @@ def select_series(*more: ColumnElement[Any]) -> Rows:
 
 def select_records() -> Rows:
     """Every trial with all it points to; narrow it with `where`."""
-    trials = select(*RECORD_COLUMNS).select_from(TRIALS)
+    trials = select(*TRIAL_COLUMNS, MACHINE, *SERIES_COLUMNS).select_from(TRIALS)
     return _with_subjects(
         trials.join(SERIES, SERIES.c.id == TRIALS.c.series_id).outerjoin(
             MACHINES, MACHINES.c.id == TRIALS.c.machine_id
@@ -122,22 +110,29 @@ def to_toolchain(row: RowMapping) -> Toolchain:
     return Toolchain(*(row[column.name] for column in TOOLCHAIN_COLUMNS))
 
 
-def to_record(row: RowMapping) -> TuningRecord:
-    """The value of a row of `select_records`.
+def to_series(row: RowMapping) -> SeriesKey:
+    """What the series of a row with `SERIES_COLUMNS` has in common."""
+    subject = (row[name] for name in SeriesKey._fields[:6])
+    return SeriesKey._make((*subject, to_toolchain(row), row["calibration"]))
+
+
+def to_record(row: RowMapping, series: SeriesKey | None = None) -> TuningRecord:
+    """The value of a row of `select_records`, or of a trial's own columns and its series.
 
     Raises:
         DatabaseError: the row is damaged, or of a status that only a newer Tilesmith knows.
     """
+    series = series or to_series(row)
     return TuningRecord(
-        row["workload"],
-        row["target"],
-        to_config(row),
-        to_result(row, row["measured_by"]),
-        row["threads"],
-        row["input_layout"],
-        row["output_layout"],
-        row["calibration"],
-        to_toolchain(row),
+        series.workload,
+        series.target,
+        _to_config(row),
+        _to_result(row, series.measured_by),
+        series.threads,
+        series.input_layout,
+        series.output_layout,
+        series.calibration,
+        series.toolchain,
         row["job_id"],
         row["host"],
         row["created_at"],
@@ -167,7 +162,7 @@ def by_number(
     return [records[number] for number in numbers if number in records]
 
 
-def to_config(row: RowMapping) -> Config:
+def _to_config(row: RowMapping) -> Config:
     """The configuration of a row with `TRIAL_COLUMNS`; `DatabaseError` if it is none."""
     try:
         return Config.from_json(row["config"])
@@ -175,7 +170,7 @@ def to_config(row: RowMapping) -> Config:
         raise _damaged(row, str(error)) from error
 
 
-def to_result(row: RowMapping, measured_by: MeasuredBy) -> MeasureResult:
+def _to_result(row: RowMapping, measured_by: MeasuredBy) -> MeasureResult:
     """What came of the trial of a row with `TRIAL_COLUMNS`; errors as of `to_record`."""
     if row["status"] not in STATUSES:
         raise DatabaseError(

@@ -20,6 +20,23 @@ LIMIT = 20_000
 """Lines of the kernel, those of docstrings included: what one person reads in two weeks."""
 
 APART = ("tilesmith.capabilities", "tilesmith.families")
+EDGES = {
+    "codegen.llvm.functions.inverses": "how elementary functions are computed",
+    "codegen.llvm.functions.vector_math": "how elementary functions are computed",
+    "codegen.llvm.intrinsics.ahead": "instructions beyond loads, stores and arithmetic",
+    "codegen.llvm.intrinsics.dot_products": "instructions beyond loads, stores and arithmetic",
+    "codegen.llvm.intrinsics.selection": "instructions beyond loads, stores and arithmetic",
+    "codegen.llvm.intrinsics.tiles": "instructions beyond loads, stores and arithmetic",
+    "codegen.llvm.intrinsics.transposes": "instructions beyond loads, stores and arithmetic",
+    "codegen.native.programs.driver": "the native call of a kernel that a trial times",
+    "tuner.learning.learning": "which cost model a search learns, from which features",
+    "tuner.learning.pace": "corrects latencies where the machine changed its pace",
+    "tuner.learning.predictor": "a cost model trained on a search's own trials",
+    "tuner.surrogates.cost_model": "the contract of cost models",
+    "tuner.surrogates.knob_features": "a configuration as numbers",
+}
+"""Modules outside that the kernel imports, and what a reader has to know of each."""
+
 FRONT_DOOR = {"tilesmith", "tilesmith.command_line", "tilesmith.torch_backend"}
 """Modules of the core that may name a capability: the Python API, the command line, and what
 PyTorch knows us by."""
@@ -68,6 +85,14 @@ def test_no_module_of_the_kernel_imports_a_capability_or_a_family() -> None:
     kernel = {name for name, path in modules().items() if path.resolve().parent in rooms}
     assert len(kernel) > len(rooms)
     assert _reaches_apart(imports(), kernel) == set()
+
+
+def test_what_else_the_kernel_imports_is_listed() -> None:
+    rooms, files = {ROOT / room for room in _rooms()}, modules()
+    kernel = {name for name, path in files.items() if path.resolve().parent in rooms}
+    code = {name for name, path in files.items() if path.name != "__init__.py"}
+    outside = {other for name in kernel for other in imports()[name] if other in code - kernel}
+    assert outside == {f"tilesmith.{name}" for name in EDGES}
 
 
 def test_the_core_names_no_module_of_a_capability_or_a_family_in_a_text() -> None:

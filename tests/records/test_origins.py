@@ -7,9 +7,9 @@ import pytest
 from tilesmith.codegen.programs import structures
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.questions.gains import gain_of, times_of
 from tilesmith.records.trials.counting import MEASURED_AGAIN, TIMED_IN_MODEL, TrialCounts, count
 from tilesmith.search_space.hardware.target import load_target
+from tilesmith.search_space.results.gain import gain_of, times_of
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.results.origin import SEARCH, Origin, counted, origin_named, origin_of
 from tilesmith.search_space.spaces.knobs import tile

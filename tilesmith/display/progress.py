@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilesmith.display.notebook import NotebookTable, in_notebook
 from tilesmith.display.output import duration
-from tilesmith.records.questions.gains import times_of
+from tilesmith.search_space.results.gain import times_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.simulator.dispatch import Judgement
 from tilesmith.tuner.measurement.runner import (
     Candidate,
     DeterministicRunner,

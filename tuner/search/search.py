@@ -27,8 +27,8 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.learning.learning import Learning
 from tilesmith.tuner.learning.pace import PaceLog
 from tilesmith.tuner.learning.predictor import Predictor
-from tilesmith.tuner.ledgers.sharing import SharedMeasuring
 from tilesmith.tuner.measurement.runner import Runner
+from tilesmith.tuner.measurement.sharing import SharedMeasuring
 from tilesmith.tuner.search.opening import flops_of, opened_state, parts_of, starting_points
 from tilesmith.tuner.search.rounds import ProposesElsewhere, Round, RoundQueue
 from tilesmith.tuner.search.strata import propose_batch

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.simulator.dispatch import Judgement
 from tilesmith.tuner.surrogates.cost_model import Floats
 from tilesmith.tuner.surrogates.knob_features import BareKnobs
 from tilesmith.tuner.tasks.task import TuningState

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilesmith.records.questions.gains import Gain, gain_of
 from tilesmith.records.trials.counting import TrialCounts
 from tilesmith.records.trials.record import WorkerReport
+from tilesmith.search_space.results.gain import Gain, gain_of
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config

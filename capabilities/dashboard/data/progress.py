@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilesmith.records.questions.gains import gain_of
+from tilesmith.search_space.results.gain import gain_of
 
 
 @dataclass(frozen=True)

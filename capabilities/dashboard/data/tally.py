@@ -31,10 +31,10 @@ from tilesmith.capabilities.dashboard.data.watching import (
 )
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import Database
-from tilesmith.records.questions.gains import gain_of, times_of
 from tilesmith.records.trials.counting import MEASURED_AGAIN, TrialCounts, is_trial, way_of
 from tilesmith.records.trials.record import MODEL, config_digest
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.gain import gain_of, times_of
 from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
 

@@ -66,7 +66,9 @@ def schedules(database: Database, asked: ScheduleFilter) -> dict[str, Any]:
         keys = workload_keys(connection, asked.where, WORKLOADS_SHOWN + 1, offset)
         scope = Scope(keys[:WORKLOADS_SHOWN], operator=asked.operator or None)
         series = candidates(connection, scope, database.toolchain, None) if keys else []
-        series = [c for c in series if asked.target in ("", c.target, c.target.rpartition("-")[0])]
+        series = [
+            c for c in series if asked.target in ("", c.of.target, c.of.target.rpartition("-")[0])
+        ]
         picked = pick(connection, series, ("workload", "target", "threads"))
         known = {"operators": operators(connection), "targets": target_identities(connection)}
     bests = [picked[group] for group in sorted(picked)]

@@ -10,9 +10,9 @@ from statistics import median
 
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import TuningRecord
-from tilesmith.records.questions.gains import times_of
 from tilesmith.records.trials.counting import is_trial
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.gain import times_of
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TilesmithError

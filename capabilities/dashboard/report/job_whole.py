@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.capabilities.dashboard.report.job_curves import TaskCurve
 from tilesmith.capabilities.dashboard.report.job_report import JobReport, WorkloadProgress
 from tilesmith.display.output import duration
-from tilesmith.records.questions.gains import gain_of, times_of
+from tilesmith.search_space.results.gain import gain_of, times_of
 from tilesmith.search_space.results.origin import counted
 from tilesmith.search_space.support.json_object import JsonObject
 

@@ -38,6 +38,7 @@ from tilesmith.families.lpu.simulator.shares import issues, shares
 from tilesmith.families.lpu.simulator.tensor_parallel import best_split
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.meshes.mesh import CollectiveKind, Mesh
+from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import (
@@ -52,7 +53,6 @@ from tilesmith.simulator.designs.hardware_cost import HardwareCost
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
-    Judgement,
     OperatorCost,
     SimulationResult,
     simulators,

@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import template_of
@@ -45,7 +46,6 @@ from tilesmith.simulator.designs.hardware_cost import (
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
-    Judgement,
     OperatorCost,
     SimulationResult,
     simulators,

@@ -47,6 +47,7 @@ from tilesmith.search_space.hardware.target import FactValue, Target
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -64,7 +65,6 @@ from tilesmith.simulator.designs.hardware_cost import HardwareCost
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
-    Judgement,
     OperatorCost,
     SimulationResult,
     simulators,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import CodegenError, VerificationError
@@ -24,7 +25,6 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
-    Judgement,
     OperatorCost,
     SimulationResult,
     simulators,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilesmith.records.questions.gains import Gain, Part, gain_of, times_of
 from tilesmith.records.trials.counting import TrialCounts
+from tilesmith.search_space.results.gain import Gain, Part, gain_of, times_of
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
