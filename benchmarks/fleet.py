@@ -36,9 +36,8 @@ try:
     from benchmarks.subjects.pretended import Fate, PretendedPool, RayPretendedPool
     from tilesmith.capabilities.fleet.cluster import Cluster
     from tilesmith.capabilities.fleet.fleet import RayFleet
-    from tilesmith.capabilities.fleet.places import WorkerPlace
     from tilesmith.capabilities.fleet.runner import FleetRunner
-    from tilesmith.capabilities.fleet.settings import set_up_for
+    from tilesmith.capabilities.fleet.settings import WorkerPlace, set_up_for
     from tilesmith.codegen.host.machine import cpu_target
     from tilesmith.records.database import Database
     from tilesmith.search_space.results.measure import MeasureResult

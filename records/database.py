@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tilesmith.records.exchange import json_lines as exchange
-    from tilesmith.records.upkeep import compaction, maintenance, standing
+    from tilesmith.records.upkeep import compaction, maintenance, merging
 
 _SERIES_AT_ONCE = 64
 
@@ -129,25 +129,25 @@ class Database(Questions, JobStore, MachineStore):
         with self.writing() as connection:
             return exchange.import_lines(connection, lines, name, skip_bad, processes)
 
-    def merge(self, *others: Database) -> standing.MergeReport:
+    def merge(self, *others: Database) -> merging.MergeReport:
         """Bring other databases' trials, jobs, machines and targets into this one.
 
         One transaction: all of it or nothing. The order of the others changes nothing.
         """
-        from tilesmith.records.upkeep import merging, standing
+        from tilesmith.records.upkeep import merging
 
         sources = {other.name: other for other in others}
         before, theirs = self.overview(), {n: other.overview() for n, other in sources.items()}
         with ExitStack() as stack:
             opened = {n: stack.enter_context(other.reading()) for n, other in sources.items()}
             reports = merging.merge(stack.enter_context(self.writing()), opened, self.toolchain)
-        return standing.MergeReport(reports, standing.standings(self.overview(), before, theirs))
+        return merging.MergeReport(reports, merging.standings(self.overview(), before, theirs))
 
-    def diff(self, other: Database) -> list[standing.Difference]:
+    def diff(self, other: Database) -> list[merging.Difference]:
         """What this and another database hold best, the most different first."""
-        from tilesmith.records.upkeep import standing
+        from tilesmith.records.upkeep import merging
 
-        return standing.diff(self.overview(), other.overview())
+        return merging.diff(self.overview(), other.overview())
 
     # -- maintenance ------------------------------------------------------------------------------
     def verify(

@@ -38,8 +38,8 @@ from tilesmith.simulator import judge
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.pretrained.pretrained import pretrained
-from tilesmith.tuner.search.opening import starting_points
 from tilesmith.tuner.search.strata import propose_batch, strata
+from tilesmith.tuner.search.task_search import starting_points
 from tilesmith.tuner.strategies.evolutionary import Evolutionary
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
 from tilesmith.tuner.tasks.options import TuneOptions

@@ -26,8 +26,7 @@ from tilesmith.simulator import simulators
 from tilesmith.tuner.machine_trust.control import control_kernel
 from tilesmith.tuner.machines.clocks import boot, since_boot
 from tilesmith.tuner.machines.cores import CoreClaim, claim
-from tilesmith.tuner.machines.fitness import unfit
-from tilesmith.tuner.machines.identity import machine_name, this_machine
+from tilesmith.tuner.machines.identity import machine_name, this_machine, unfit
 from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, runners
 from tilesmith.tuner.runners.hardware import HardwareRunner
 from tilesmith.tuner.workers.messages import result_to_json

@@ -24,8 +24,13 @@ from typing import Any
 import ray
 
 from tilesmith.capabilities.fleet.keeper import end_without_keeper
-from tilesmith.capabilities.fleet.places import ClusterLost, WorkerPlace, known_address
-from tilesmith.capabilities.fleet.settings import for_children, start_seconds
+from tilesmith.capabilities.fleet.settings import (
+    ClusterLost,
+    WorkerPlace,
+    for_children,
+    known_address,
+    start_seconds,
+)
 from tilesmith.search_space.support.errors import InputError, JobError
 
 _OBJECT_STORE_BYTES = 80_000_000

@@ -17,8 +17,7 @@ from tilesmith.records.trials.record import WorkerReport
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machine_trust.watch import ResultNotes, Watch
-from tilesmith.tuner.measurement.costs import TrialCosts
-from tilesmith.tuner.measurement.runner import Begun, Candidate, Runner
+from tilesmith.tuner.measurement.runner import Begun, Candidate, Runner, TrialCosts
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.choosing import Choosers
 from tilesmith.tuner.workers.messages import result_from_json

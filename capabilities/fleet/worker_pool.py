@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tilesmith.capabilities.fleet.places import ClusterLost, place_of
-from tilesmith.capabilities.fleet.settings import set_up_for
+from tilesmith.capabilities.fleet.settings import ClusterLost, place_of, set_up_for
 from tilesmith.jobs.extras import required
 from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.pools import Fleet as AnyFleet

@@ -2,10 +2,22 @@
 
 What the processor can do comes from LLVM, the caches from the operating system. Measured constants
 (clock, bandwidths, latencies) are calibratable facts with sane defaults; `simulator.cpu` fits them.
-A file may say otherwise (`described.py`).
+A file may say otherwise.
 `cpu_target` also describes CPUs we do not sit on, for cross-compilation. Invariants: a processor is
 given an instruction set that it has; one that has none we know is called by its own name; what
 describes another CPU is the same on every machine.
+
+`TILESMITH_CPU=file.toml` names a description that stands in for what this machine says of itself.
+Hypervisors and containers often tell caches and processors that are not there, and a test has to
+see other machines than the one that it runs on. Such a file says what the machine is taken for:
+
+    processor = "znver4"                     # LLVM's name of it; default: what LLVM says
+    without = ["amx-*", "avx512fp16"]        # features of LLVM that it is taken to lack
+    threads = 8                              # any fact of a CPU but isa.* and vector.*
+    [l2]
+    kib = 1024
+
+Invariant: features are only taken away, so that code made here runs here.
 """
 
 from __future__ import annotations
@@ -13,19 +25,21 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from tilesmith.codegen.host.described import description
 from tilesmith.search_space.hardware.instruction_set import (
     InstructionSet,
     instruction_set,
     instruction_set_files,
 )
-from tilesmith.search_space.hardware.target import Fact, Target
+from tilesmith.search_space.hardware.target import Fact, Target, parse_facts
 from tilesmith.search_space.support.errors import TargetError
+from tilesmith.search_space.support.suggestions import did_you_mean
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _ASSUMED_THREADS, _ASSUMED_KIB, _ASSUMED_WAYS = 2, {1: 32, 2: 512, 3: 8192}, 8
@@ -211,3 +225,68 @@ def narrowed(target: Target, isa: str) -> Target:
     kept = {name: fact for name, fact in target.facts if name in plain and not fact.calibratable
             and not name.startswith(("isa.", "vector."))}  # fmt: skip
     return Target.of(plain.name, plain.family, dict(plain.facts) | kept, plain.doc)
+
+
+ENVIRONMENT = "TILESMITH_CPU"
+
+
+@dataclass(frozen=True)
+class HostDescription:
+    """What a file says; without one nothing."""
+
+    file: str = ""
+    processor: str = ""
+    without: tuple[str, ...] = ()
+    stated: tuple[tuple[str, Fact], ...] = ()
+
+    def features(self, known: Mapping[str, bool]) -> dict[str, bool]:
+        """What LLVM says of the host, without what the file takes away."""
+        return {name: had and not self._lacks(name) for name, had in known.items()}
+
+    def _lacks(self, feature: str) -> bool:
+        return any(fnmatchcase(feature, pattern) for pattern in self.without)
+
+    def facts(self, known: Mapping[str, Fact]) -> dict[str, Fact]:
+        """The facts of a CPU, those that the file states in place of what was read.
+
+        Raises:
+            TargetError: it states a fact that CPUs do not have, or that follows from the features.
+        """
+        allowed = [name for name in known if not name.startswith(("isa.", "vector."))]
+        changed = dict(known)
+        for name, fact in self.stated:
+            if name not in allowed:
+                raise TargetError(
+                    f"{ENVIRONMENT}: '{self.file}' states '{name}'; 'processor', 'without' and "
+                    f"{', '.join(allowed)} are allowed{did_you_mean(name, allowed)}"
+                )
+            if type(fact.value) is not type(known[name].value):
+                raise TargetError(
+                    f"{ENVIRONMENT}: '{self.file}': {name} = {fact.value!r} is not of type "
+                    f"{type(known[name].value).__name__}"
+                )
+            changed[name] = replace(known[name], value=fact.value, source=self.file)
+        return changed
+
+
+def description() -> HostDescription:
+    """What the environment's file says; `TargetError` if it cannot be read."""
+    return _description(os.environ.get(ENVIRONMENT, ""))
+
+
+@cache
+def _description(file: str) -> HostDescription:
+    if not file:
+        return HostDescription()
+    try:
+        table = tomllib.loads(Path(file).read_text())
+    except OSError as error:
+        raise TargetError(f"{ENVIRONMENT}: '{file}' cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise TargetError(f"{ENVIRONMENT}: '{file}' is not valid TOML: {error}") from error
+    processor, without = table.pop("processor", ""), table.pop("without", [])
+    if not isinstance(processor, str):
+        raise TargetError(f"{ENVIRONMENT}: '{file}': processor = {processor!r} is no text")
+    if not isinstance(without, list) or not all(isinstance(one, str) for one in without):
+        raise TargetError(f"{ENVIRONMENT}: '{file}': without = {without!r} is no list of texts")
+    return HostDescription(file, processor, tuple(without), tuple(parse_facts(file, table).items()))

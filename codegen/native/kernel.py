@@ -6,11 +6,15 @@
 
 Arrays are in the configuration's physical layouts, contiguous, on cache lines. The object file is
 kept on disk by content; the JIT memory is freed with the kernel.
+
+For the cache on disk, and from one process to another, a kernel's code is bytes (`encoded`): one
+line of JSON (buffers, workspaces, what is never read), then the objects.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -24,9 +28,9 @@ from tilesmith.codegen.host import object_cache
 from tilesmith.codegen.host.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.programs.structures import lowered
-from tilesmith.codegen.programs.varying import lowered_varying, own_name, verify_sizes
+from tilesmith.codegen.programs.structures import lowered, lowered_varying, own_name, verify_sizes
 from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.expressions.expression import const
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Buffer, Program
@@ -275,3 +279,34 @@ def _host() -> Target:
     from tilesmith.codegen.host.machine import host_target
 
     return host_target()
+
+
+def encoded(code: KernelCode, unread: frozenset[str] = frozenset()) -> bytes:
+    """Code of fixed sizes, and the operands that it never reads."""
+    head = {
+        "buffers": [
+            [b.name, list(concrete_shape(b)), b.dtype, b.scope, b.role] for b in code.parameters
+        ],
+        "shared": code.shared_bytes,
+        "local": code.local_bytes,
+        "unread": sorted(unread),
+        "bytes": len(code.object),
+        "prologue": None if code.prologue is None else len(code.prologue),
+    }
+    return json.dumps(head).encode() + b"\n" + code.object + (code.prologue or b"")
+
+
+def decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
+    """What `encoded` made; ValueError, KeyError or TypeError if it is something else."""
+    line, _, binary = content.partition(b"\n")
+    head = json.loads(line)
+    body, prologue = binary[: head["bytes"]], binary[head["bytes"] :]
+    if len(binary) != head["bytes"] + (head["prologue"] or 0):
+        raise ValueError("a truncated cache entry")
+    buffers = tuple(
+        Buffer(name, tuple(const(e) for e in shape), dtype, scope, role)
+        for name, shape, dtype, scope, role in head["buffers"]
+    )
+    first = None if head["prologue"] is None else prologue
+    code = KernelCode(buffers, body, first, head["shared"], head["local"])
+    return code, frozenset(head["unread"])

@@ -11,8 +11,14 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilesmith.codegen.host import machine as host
-from tilesmith.codegen.host.described import ENVIRONMENT, HostDescription, description
-from tilesmith.codegen.host.machine import cpu_target, host_target, narrowed
+from tilesmith.codegen.host.machine import (
+    ENVIRONMENT,
+    HostDescription,
+    cpu_target,
+    description,
+    host_target,
+    narrowed,
+)
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.programs.structures import default_of, lowered

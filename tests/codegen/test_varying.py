@@ -11,8 +11,7 @@ from tests.conformance.template_checks import expected, random_inputs
 from tilesmith.codegen.host import object_cache
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel, compile_varying
-from tilesmith.codegen.programs.structures import default_of
-from tilesmith.codegen.programs.varying import lowered_varying, verify_sizes
+from tilesmith.codegen.programs.structures import default_of, lowered_varying, verify_sizes
 from tilesmith.search_space.expressions.expression import minimum
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.spaces.config import Config

@@ -10,7 +10,7 @@ import pytest
 from tests.search_space.programs import check, inputs_of, lowered, result
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.scalar import call, load
-from tilesmith.search_space.ir.printer import print_program
+from tilesmith.search_space.ir.program import print_program
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule

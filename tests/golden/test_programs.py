@@ -18,8 +18,7 @@ from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.codegen.programs.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.printer import print_program
-from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.program import Program, print_program
 from tilesmith.search_space.ir.transforms.simplification import simplify
 from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify

@@ -14,7 +14,7 @@ from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.families.trainium.codegen.isa.text import to_text
 from tilesmith.families.trainium.simulator.family import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
-from tilesmith.search_space.ir.printer import print_program
+from tilesmith.search_space.ir.program import print_program
 from tilesmith.search_space.ir.transforms.simplification import simplify
 from tilesmith.search_space.workloads.workload import Workload
 

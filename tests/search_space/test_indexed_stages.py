@@ -11,8 +11,7 @@ from tests.search_space.programs import lowered
 from tilesmith.search_space.expressions.expression import as_expr, element, var
 from tilesmith.search_space.expressions.scalar import Index, call, load
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.printer import print_program
-from tilesmith.search_space.ir.program import blocks
+from tilesmith.search_space.ir.program import blocks, print_program
 from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.operator_parts.indexing import copied
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis

@@ -14,8 +14,16 @@ from tilesmith.search_space.expressions.expression import as_expr, ceildiv, cons
 from tilesmith.search_space.expressions.scalar import Const, call, load
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.ir.lanes import most_of, settle_lanes
-from tilesmith.search_space.ir.printer import print_program
-from tilesmith.search_space.ir.program import Allocate, Block, Buffer, If, Loop, Program, walk
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Block,
+    Buffer,
+    If,
+    Loop,
+    Program,
+    print_program,
+    walk,
+)
 from tilesmith.search_space.ir.transforms.ragged import cut, roll, within_ranges
 from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify

@@ -11,7 +11,7 @@ from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.scalar import REDUCERS, load
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.intrinsics import computes
-from tilesmith.search_space.ir.printer import print_program
+from tilesmith.search_space.ir.program import print_program
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule

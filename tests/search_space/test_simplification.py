@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from tests.search_space.programs import check, inputs_of, lowered, result
 from tilesmith.search_space.expressions.expression import const, element, minimum, var
 from tilesmith.search_space.expressions.scalar import Const, Select, call, load
-from tilesmith.search_space.ir.printer import print_program
-from tilesmith.search_space.ir.program import Allocate, Block, Buffer, Loop, Program, Sequence, walk
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Block,
+    Buffer,
+    Loop,
+    Program,
+    Sequence,
+    print_program,
+    walk,
+)
 from tilesmith.search_space.ir.transforms.simplification import peel_tails, resolve, simplify
 from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify

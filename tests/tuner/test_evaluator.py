@@ -14,9 +14,8 @@ from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.results.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.confirmation.evaluator import reranked
 from tilesmith.tuner.confirmation.publish import contenders
-from tilesmith.tuner.confirmation.whole_model import WholeModel
+from tilesmith.tuner.confirmation.whole_model import WholeModel, reranked
 from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.cancel import CancelToken

@@ -35,8 +35,7 @@ from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement import trial
 from tilesmith.tuner.measurement.checking import random_inputs
-from tilesmith.tuner.measurement.costs import PARTS
-from tilesmith.tuner.measurement.runner import RunnerOptions
+from tilesmith.tuner.measurement.runner import PARTS, RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.workers.builders import Builders

@@ -11,8 +11,7 @@ from tilesmith.search_space.hardware.instruction_set import instruction_set
 from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.simulator.cpu.microbenchmarks.calibration import with_calibration
 from tilesmith.tuner.machines import identity
-from tilesmith.tuner.machines.fitness import unfit
-from tilesmith.tuner.machines.identity import Machine, host_facts, this_machine
+from tilesmith.tuner.machines.identity import Machine, host_facts, this_machine, unfit
 
 FEATURES = ",".join(
     part

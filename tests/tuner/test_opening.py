@@ -13,7 +13,7 @@ from tilesmith.codegen.programs.structures import space_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.search.opening import starting_points
+from tilesmith.tuner.search.task_search import starting_points
 from tilesmith.tuner.tasks.task import TuningState
 
 

@@ -79,7 +79,7 @@ def test_a_proposal_knows_what_was_joined_and_what_is_under_way(
 
     monkeypatch.setattr(RandomSearch, "propose", watched)
     options = TuneOptions(trials=100, strategy="random", in_flight=distance, layout_trials=0)
-    monkeypatch.setattr("tilesmith.tuner.search.opening.strata", lambda *_: [])
+    monkeypatch.setattr("tilesmith.tuner.search.task_search.strata", lambda *_: [])
     ledger = MemoryLedger()
     tune(TASKS[:1], TARGET, ledger, [Scattered(4)], options, JUDGED)
     assert len(rounds) > 8

@@ -17,9 +17,10 @@ from tilesmith.codegen.native.kernel import (
     NativeKernel,
     compile_program,
     concrete_shape,
+    decoded,
+    encoded,
 )
 from tilesmith.codegen.native.programs.driver import KernelCall, NativeProgram
-from tilesmith.codegen.native.stored_code import decoded, encoded
 from tilesmith.codegen.programs.structures import lowered
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import Target

@@ -23,7 +23,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.arena import BumpAllocator
 from tilesmith.tuner.measurement.checking import Expected, expected, random_inputs
-from tilesmith.tuner.measurement.costs import Stopwatch
+from tilesmith.tuner.measurement.runner import Stopwatch
 from tilesmith.tuner.measurement.timing import Loaded, flushing, in_turns, once, samples, within
 
 ABORT_FACTOR = 3.0

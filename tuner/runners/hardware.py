@@ -31,8 +31,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines.identity import machine_name
-from tilesmith.tuner.measurement.costs import TrialCosts
-from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, TrialCosts, runners
 from tilesmith.tuner.measurement.timing import UNSTEADY, spread
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.options import DRIFT_LIMIT

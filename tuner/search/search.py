@@ -29,10 +29,16 @@ from tilesmith.tuner.learning.pace import PaceLog
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.measurement.runner import Runner
 from tilesmith.tuner.measurement.sharing import SharedMeasuring
-from tilesmith.tuner.search.opening import flops_of, opened_state, parts_of, starting_points
 from tilesmith.tuner.search.rounds import ProposesElsewhere, Round, RoundQueue
 from tilesmith.tuner.search.strata import propose_batch
-from tilesmith.tuner.search.task_search import TaskSearch, told_of_round
+from tilesmith.tuner.search.task_search import (
+    TaskSearch,
+    flops_of,
+    opened_state,
+    parts_of,
+    starting_points,
+    told_of_round,
+)
 from tilesmith.tuner.surrogates.cost_model import cost_models
 from tilesmith.tuner.tasks.cancel import Cancelled, CancelToken
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures

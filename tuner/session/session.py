@@ -28,8 +28,7 @@ from tilesmith.search_space.support.errors import InputError, TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.choosers.elsewhere import choose_elsewhere, resume_rounds
 from tilesmith.tuner.choosers.threads import one_thread
-from tilesmith.tuner.confirmation.drift import DriftWatch
-from tilesmith.tuner.confirmation.publish import confirm
+from tilesmith.tuner.confirmation.publish import DriftWatch, confirm
 from tilesmith.tuner.confirmation.whole_model import WholeModel
 from tilesmith.tuner.learning.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.measurement.runner import Runner

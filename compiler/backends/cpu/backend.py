@@ -28,11 +28,11 @@ from tilesmith.codegen.native.kernel import (
     NativeKernel,
     compile_program,
     concrete_shape,
+    decoded,
+    encoded,
 )
 from tilesmith.codegen.native.programs.driver import NativeProgram
-from tilesmith.codegen.native.stored_code import decoded, encoded
-from tilesmith.codegen.programs.structures import lowered
-from tilesmith.codegen.programs.varying import lowered_varying
+from tilesmith.codegen.programs.structures import lowered, lowered_varying
 from tilesmith.compiler.backends.backend import Backend, Compiled, Listing, backends
 from tilesmith.compiler.backends.cpu.linking import linked
 from tilesmith.compiler.backends.recorded import Records

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilesmith.capabilities.fleet.places import WorkerPlace
-from tilesmith.capabilities.fleet.settings import set_up_for
+from tilesmith.capabilities.fleet.settings import WorkerPlace, set_up_for
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -19,8 +19,7 @@ import pytest
 import tilesmith as ts
 from tilesmith.capabilities.fleet import worker_pool
 from tilesmith.capabilities.fleet.keeper import descendants, end_without_keeper
-from tilesmith.capabilities.fleet.places import ClusterLost
-from tilesmith.capabilities.fleet.settings import start_seconds
+from tilesmith.capabilities.fleet.settings import ClusterLost, start_seconds
 from tilesmith.search_space.support.errors import InputError, JobError
 
 TARGET: Any = None
@@ -124,7 +123,7 @@ def test_a_ray_that_does_not_start_in_time_says_what_it_waits_for(
 ) -> None:
     pytest.importorskip("ray", reason="it is Ray that is started")
     from tilesmith.capabilities.fleet.cluster import Cluster
-    from tilesmith.capabilities.fleet.places import WorkerPlace
+    from tilesmith.capabilities.fleet.settings import WorkerPlace
 
     monkeypatch.setenv("TILESMITH_RAY_START_SECONDS", "0.05")
     said = r"within 0\.05 s; .*said.*TILESMITH_RAY_START_SECONDS gives it more time"

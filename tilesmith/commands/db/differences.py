@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilesmith.commands.db import tables
 
 if TYPE_CHECKING:
-    from tilesmith.records.upkeep.standing import Difference
+    from tilesmith.records.upkeep.merging import Difference
 
 _KINDS = {
     "only_first": "only in '{first}'",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tilesmith.commands.db.tables import best_values, in_us, report_text, report_values, table
-from tilesmith.records.upkeep.standing import MergeReport, MergeStanding
+from tilesmith.records.upkeep.merging import MergeReport, MergeStanding
 
 
 def values(report: MergeReport) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def target_of(database: Database, identity: str) -> Target:
 
 def program_text(record: TuningRecord, target: Target) -> str:
     """The lowered, bound program (loop IR) of a record."""
-    from tilesmith.search_space.ir.printer import print_program
+    from tilesmith.search_space.ir.program import print_program
 
     return print_program(_program(record, target))
 

@@ -10,8 +10,7 @@ from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records.database import Database
 from tilesmith.search_space.hardware.target import HOST, Target
 from tilesmith.search_space.support.errors import TargetError
-from tilesmith.tuner.machines.fitness import lacks_instructions, unfit
-from tilesmith.tuner.machines.identity import Machine, this_machine
+from tilesmith.tuner.machines.identity import Machine, lacks_instructions, this_machine, unfit
 
 if TYPE_CHECKING:
     from tilesmith.jobs.pools import Fleet

@@ -22,7 +22,7 @@ from tilesmith.jobs.tuning.tune_reports import TuneReport
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.ending import exit_code
 from tilesmith.search_space.support.errors import InputError, JobError, TargetError
-from tilesmith.tuner.machines.fitness import unfit
+from tilesmith.tuner.machines.identity import unfit
 from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.tasks.options import Progress
 
