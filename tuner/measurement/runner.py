@@ -18,8 +18,10 @@ output, messages, a renewed worker.
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,11 +37,6 @@ from tilesmith.tuner.tasks.cancel import CancelToken
 if TYPE_CHECKING:
     from tilesmith.tuner.tasks.choosing import Choosers
     from tilesmith.tuner.tasks.feature_source import Judge
-
-
-import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 PARTS = ("compile", "reference", "inputs", "flush", "run")
 """What a worker tells apart."""

@@ -107,6 +107,7 @@ _REFERENCE_S, _REFERENCE_AFTER = 0.5e-3, 8
 """The reference is the first kernel that takes less, or the fastest of so many trials."""
 
 
+@runners.register("hardware")
 class HardwareRunner(Runner):
     """See the module's docstring."""
 
@@ -283,8 +284,3 @@ class HardwareRunner(Runner):
 def _named(workload: Workload, config: Config) -> dict[str, Any]:
     """A candidate as the worker is told it."""
     return {"workload": workload.key, "config": dict(config)}
-
-
-@runners.register("hardware")
-def _hardware(options: RunnerOptions) -> Runner:
-    return HardwareRunner(options)

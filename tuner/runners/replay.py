@@ -14,13 +14,13 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.runner import (
     Candidate,
     DeterministicRunner,
-    Runner,
     RunnerOptions,
     runners,
 )
 from tilesmith.tuner.tasks.cancel import CancelToken
 
 
+@runners.register("replay")
 class ReplayRunner(DeterministicRunner):
     """Looks results up in `RunnerOptions.recorded`, all of one way of measuring.
 
@@ -47,8 +47,3 @@ class ReplayRunner(DeterministicRunner):
         if known is None:
             return MeasureResult("constraint", self.measured_by, message="never recorded")
         return known
-
-
-@runners.register("replay")
-def _replay(options: RunnerOptions) -> Runner:
-    return ReplayRunner(options)

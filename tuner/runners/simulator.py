@@ -14,7 +14,6 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.runner import (
     Candidate,
     DeterministicRunner,
-    Runner,
     RunnerOptions,
     runners,
 )
@@ -22,6 +21,7 @@ from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.feature_source import Judge
 
 
+@runners.register("simulator")
 class SimulatorRunner(DeterministicRunner):
     """Calls the judge once for each workload of a batch."""
 
@@ -67,8 +67,3 @@ def simulator_judge() -> Judge:
     from tilesmith.simulator import measure
 
     return measure
-
-
-@runners.register("simulator")
-def _simulator(options: RunnerOptions) -> Runner:
-    return SimulatorRunner(options)

@@ -22,7 +22,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, first_untried, schedulers
+from tilesmith.tuner.tasks.scheduler import (
+    TaskProgress,
+    TaskScheduler,
+    best_speed,
+    first_untried,
+    schedulers,
+)
 
 _LEAST_HEADROOM = 0.05
 _MOST_HEADROOM = 1.0
@@ -63,12 +69,8 @@ def _cost(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
 
 
 def _headroom(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
-    speeds = [
-        other.flops / other.best
-        for other in tasks
-        if other.operator == task.operator and other.best and other.flops
-    ]
-    if not speeds or not task.flops or task.best is None:
+    speed = best_speed(task, tasks)
+    if not speed or not task.flops or task.best is None:
         return _MOST_HEADROOM
-    room = math.log(task.best * max(speeds) / task.flops)
+    room = math.log(task.best * speed / task.flops)
     return min(_MOST_HEADROOM, max(_LEAST_HEADROOM, room))

@@ -14,7 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, first_untried, schedulers
+from tilesmith.tuner.tasks.scheduler import (
+    TaskProgress,
+    TaskScheduler,
+    best_speed,
+    first_untried,
+    schedulers,
+)
 
 _ALPHA = 0.2
 _BETA = 2.0
@@ -40,11 +46,7 @@ def _gradient(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     window = len(task.recent) - 1
     past = (best - task.recent[0]) / window if window else 0.0
     optimistic = -best / batches
-    speeds = [
-        other.flops / other.best
-        for other in tasks
-        if other.operator == task.operator and other.best and other.flops
-    ]
-    if speeds and task.flops:
-        optimistic = min(optimistic, _BETA * task.flops / max(speeds) - best)
+    speed = best_speed(task, tasks)
+    if speed and task.flops:
+        optimistic = min(optimistic, _BETA * task.flops / speed - best)
     return abs(task.weight * (_ALPHA * past + (1 - _ALPHA) * optimistic))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.support.errors import InputError
+from tilesmith.tuner.surrogates.cost_model import CostModel, Floats, Samples
 
 _COMMON: Mapping[str, Any] = {"nthread": 1, "seed": 0, "verbosity": 0, "tree_method": "hist"}
 
@@ -63,6 +64,27 @@ class Booster:
         except (json.JSONDecodeError, xgboost.core.XGBoostError) as error:
             raise InputError(f"not a saved xgboost model: {text[:40]!r}") from error
         self._booster = booster
+
+
+class BoostedTrees(CostModel):
+    """A cost model that is trees of fixed parameters, 100 of them."""
+
+    parameters: ClassVar[Mapping[str, Any]]
+
+    def __init__(self) -> None:
+        self._trees = Booster(self.parameters, 100)
+
+    def predict(self, samples: Samples) -> Floats:
+        return self._trees.predict(samples.features)
+
+    def save(self) -> str:
+        return self._trees.save()
+
+    @classmethod
+    def load(cls, text: str) -> Self:
+        model = cls()
+        model._trees.restore(text)
+        return model
 
 
 def _finite(features: NDArray[np.float32]) -> NDArray[np.float32]:

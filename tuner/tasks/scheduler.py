@@ -91,3 +91,9 @@ def first_untried(tasks: Sequence[TaskProgress]) -> int | None:
         return seconds, task.flops, -number
 
     return max(waiting, key=need)
+
+
+def best_speed(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
+    """Operations per second that the fastest task of the same operator reached; 0 if none did."""
+    alike = (t for t in tasks if t.operator == task.operator and t.best and t.flops)
+    return max((t.flops / t.best for t in alike if t.best), default=0.0)
