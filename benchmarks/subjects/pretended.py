@@ -32,9 +32,8 @@ from tilesmith.capabilities.fleet.pool import (
     WorkerJoined,
     WorkerLoss,
 )
-from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult, result_to_json
 from tilesmith.tuner.machines.clocks import boot, since_boot
-from tilesmith.tuner.workers.messages import result_to_json
 
 DIED = "it died, as pretended"
 

@@ -1,8 +1,8 @@
 """What an actor of the fleet does: the same runners as without a fleet, in a process elsewhere.
 
 Plain data in, plain data out: workloads and targets as the texts they are stored as, configurations
-and results as JSON values (see `tuner.workers.messages`). Knows no Ray: the pool makes an actor of
-it.
+and results as JSON values (see `search_space.results.measure`). Knows no Ray: the pool makes an
+actor of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilesmith.codegen.host.machine import host_target
 from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results import versions
-from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult, result_to_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError, TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
@@ -29,7 +29,6 @@ from tilesmith.tuner.machines.cores import CoreClaim, claim
 from tilesmith.tuner.machines.identity import machine_name, this_machine, unfit
 from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, runners
 from tilesmith.tuner.runners.hardware import HardwareRunner
-from tilesmith.tuner.workers.messages import result_to_json
 
 Request = dict[str, Any]
 """{"do": "measure" | "compare", "runner", "asked": [[workload's key, configuration's values], ...],

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from tilesmith.capabilities.fleet.actor import Request
 from tilesmith.capabilities.fleet.dispatch import LONE_TRIAL, TRIAL, Kind
 from tilesmith.records.trials.record import WorkerReport
-from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult, result_from_json
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machine_trust.watch import ResultNotes, Watch
 from tilesmith.tuner.measurement.runner import Begun, Candidate, Runner, TrialCosts
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.choosing import Choosers
-from tilesmith.tuner.workers.messages import result_from_json
 
 if TYPE_CHECKING:  # what runs imports Ray; this knows none of it
     from tilesmith.capabilities.fleet.fleet import Answer, RayFleet

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tilesmith.search_space.support.errors import (
     CodegenError,
@@ -75,6 +75,17 @@ class MeasureResult:
     def latency(self) -> float | None:
         """Median of the samples in seconds, or None for a failure."""
         return statistics.median(self.samples) if self.ok else None
+
+
+def result_to_json(result: MeasureResult) -> dict[str, Any]:
+    """A result as JSON values, as processes send it to each other."""
+    return vars(result).copy()
+
+
+def result_from_json(values: dict[str, Any]) -> MeasureResult:
+    """Undo `result_to_json`."""
+    lists = {name: tuple(values[name]) for name in ("samples", "warm_samples")}
+    return MeasureResult(**{**values, **lists})
 
 
 def _kind(error: Exception) -> Status:

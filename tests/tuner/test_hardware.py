@@ -29,7 +29,7 @@ from problems import TARGET
 
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.programs.structures import space_of
-from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult, result_to_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
@@ -39,7 +39,6 @@ from tilesmith.tuner.measurement.runner import PARTS, RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.workers.builders import Builders
-from tilesmith.tuner.workers.messages import result_to_json
 from tilesmith.tuner.workers.worker import _look
 from tilesmith.tuner.workers.worker_process import WorkerProcess
 

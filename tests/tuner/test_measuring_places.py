@@ -12,7 +12,7 @@ from problems import TARGET
 
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.search_space.hardware.target import load_target
-from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult, result_to_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
@@ -21,7 +21,6 @@ from tilesmith.tuner.machines.clocks import ClockJump
 from tilesmith.tuner.machines.identity import machine_name
 from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
-from tilesmith.tuner.workers.messages import result_to_json
 from tilesmith.tuner.workers.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")

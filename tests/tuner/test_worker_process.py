@@ -15,7 +15,7 @@ import pytest
 from fake_backend import HANG
 from problems import TARGET
 
-from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult, result_to_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
@@ -23,7 +23,6 @@ from tilesmith.tuner.machines.clocks import step_of, unreadable
 from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
 from tilesmith.tuner.workers import worker_process
-from tilesmith.tuner.workers.messages import result_to_json
 from tilesmith.tuner.workers.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")

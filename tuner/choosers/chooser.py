@@ -15,12 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult, result_from_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.learning.learning import SHIPPED, Known, Learning
 from tilesmith.tuner.measurement.runner import Candidate, DeterministicRunner
 from tilesmith.tuner.pretrained.pretrained import Pretrained, pretrained
+from tilesmith.tuner.search.elsewhere import Elsewhere, message
 from tilesmith.tuner.search.search import Search, SearchJob
 from tilesmith.tuner.search.strata import propose_batch
 from tilesmith.tuner.search.task_search import TaskSearch
@@ -30,7 +31,6 @@ from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
 from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial, TuningTask
-from tilesmith.tuner.workers.messages import result_from_json, result_to_json
 
 
 class _Absent(DeterministicRunner):
@@ -156,16 +156,6 @@ def _told(search: Search, task: TaskSearch) -> Json:
     }
 
 
-def message(trial: Trial) -> list[Json]:
-    """A trial as JSON values: configuration, result."""
-    return [dict(trial.config), result_to_json(trial.result)]
-
-
-def entry_message(entry: Entry, pace: float) -> list[Json]:
-    """A joined trial as `Chooser.follow` takes it."""
-    return [entry.workload.key, *message(entry.trial), pace]
-
-
 def _trial(config: Json, result: Json) -> Trial:
     return Trial(Config.of(config), result_from_json(result))
 
@@ -218,3 +208,31 @@ class ChoosersHere:
 
     def close(self) -> None:
         self._chooser = None
+
+
+def choose_elsewhere(search: Search, cancel: CancelToken) -> None:
+    """Let a search that has begun be chosen for elsewhere, if its job is of that kind."""
+    if not search.chooses:
+        search.elsewhere = Elsewhere(
+            setup_of(search),
+            search.rounds,
+            search.tasks,
+            search.pace,
+            search.options.choosing,
+            search.runner.choosers() or ChoosersHere(),
+            cancel,
+        )
+
+
+def resume_rounds(
+    search: Search, saved: Json, entries: Sequence[Entry], cancel: CancelToken
+) -> None:
+    """Load the rounds of a search that was resumed up to `entries`, if it is not over."""
+    if not saved["tasks"]:
+        return
+    choose_elsewhere(search, cancel)
+    if search.elsewhere is not None:
+        search.elsewhere.load(saved["elsewhere"], saved["rounds"], entries)
+    else:
+        tasks = {task.state.task.workload.key: task for task in search.tasks}
+        search.rounds.load(saved["rounds"], tasks)

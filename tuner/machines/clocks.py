@@ -138,7 +138,7 @@ def unreadable(results: Sequence[Mapping[str, Any]], step: float) -> ClockJump |
     """What is wrong with a clock by which a kernel takes no time, or less than it can tell.
 
     Args:
-        results: of trials (`tuner.workers.messages`).
+        results: of trials (`search_space.results.measure`).
         step: see `step_of`.
     """
     taken = [statistics.median(result["samples"]) for result in results if result["status"] == "ok"]

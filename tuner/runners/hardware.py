@@ -26,7 +26,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult, Status
+from tilesmith.search_space.results.measure import (
+    MeasuredBy,
+    MeasureResult,
+    Status,
+    result_from_json,
+)
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
@@ -36,7 +41,6 @@ from tilesmith.tuner.measurement.timing import UNSTEADY, spread
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.options import DRIFT_LIMIT
 from tilesmith.tuner.workers.builders import Builders
-from tilesmith.tuner.workers.messages import result_from_json
 from tilesmith.tuner.workers.worker_process import WorkerError, WorkerProcess
 
 EVERY = 20

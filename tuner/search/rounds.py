@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.measurement.runner import Begun
 from tilesmith.tuner.search.task_search import TaskSearch
-from tilesmith.tuner.tasks.ledger import Entry
 from tilesmith.tuner.tasks.strategy import Json
 
 
@@ -132,37 +130,3 @@ class RoundQueue:
         self._queue.append(one)
         one.task.rounds += 1
         one.task.under_way += one.planned
-
-
-class ProposesElsewhere(Protocol):
-    """What a search needs of whoever has its rounds chosen elsewhere; see
-    `tuner.choosers.elsewhere`.
-    """
-
-    def propose(self, task: TaskSearch, count: int) -> None:
-        """Put a round under way that is being chosen."""
-        ...
-
-    def settle_ready(self) -> None:
-        """Settle rounds that need not be waited for, in order."""
-        ...
-
-    def settle(self, one: Round) -> None:
-        """Wait for what a round comes to."""
-        ...
-
-    def follow(self, entries: Sequence[Entry]) -> None:
-        """Trials that were joined."""
-        ...
-
-    def save(self) -> Json:
-        """What is to be kept beside the rounds."""
-        ...
-
-    def load(self, saved: Json, rounds: Json, entries: Sequence[Entry]) -> None:
-        """Undo `save`, and load the saved rounds of a search that has joined `entries`."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more is asked."""
-        ...

@@ -29,7 +29,8 @@ from tilesmith.tuner.learning.pace import PaceLog
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.measurement.runner import Runner
 from tilesmith.tuner.measurement.sharing import SharedMeasuring
-from tilesmith.tuner.search.rounds import ProposesElsewhere, Round, RoundQueue
+from tilesmith.tuner.search.elsewhere import Elsewhere
+from tilesmith.tuner.search.rounds import Round, RoundQueue
 from tilesmith.tuner.search.strata import propose_batch
 from tilesmith.tuner.search.task_search import (
     TaskSearch,
@@ -89,7 +90,7 @@ class Search:
     def __init__(self, job: SearchJob, runner: Runner, learning: Learning) -> None:
         self.source, self.model = source, model = learning.source, learning.model
         self.target, self.options = job.target, job.options
-        self.elsewhere: ProposesElsewhere | None = None
+        self.elsewhere: Elsewhere | None = None
         self.runner = runner
         self.trials = self.measured_again = 0
         self.rounds = RoundQueue()

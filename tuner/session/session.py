@@ -26,7 +26,7 @@ from tilesmith.search_space.results.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError, TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.choosers.elsewhere import choose_elsewhere, resume_rounds
+from tilesmith.tuner.choosers.chooser import choose_elsewhere, resume_rounds
 from tilesmith.tuner.choosers.threads import one_thread
 from tilesmith.tuner.confirmation.publish import DriftWatch, confirm
 from tilesmith.tuner.confirmation.whole_model import WholeModel

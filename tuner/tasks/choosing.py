@@ -9,7 +9,7 @@ is the same wherever it was; a chooser that is lost is replaced by one that foll
     ticket = choosers.ask({"workload", "number", "count", "pending"})      # knows what was followed
     choosers.answer(ticket)                                                # configurations
 
-All values are JSON's: configurations as dictionaries, results as `tuner.workers.messages` has
+All values are JSON's: configurations as dictionaries, results as `search_space.results.measure` has
 them. See `tuner.choosers.chooser` for their meaning.
 """
 

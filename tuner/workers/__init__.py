@@ -1,1 +1,1 @@
-"""Worker processes: the loop inside, the parent's end, and the messages between them."""
+"""Worker processes: the loop inside, and the parent's end."""

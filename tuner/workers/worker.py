@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.results.measure import result_to_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines.clocks import ClockWatch, step_of, unreadable
 from tilesmith.tuner.measurement.trial import Bench
-from tilesmith.tuner.workers.messages import line, result_to_json
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def _look(bench: Bench, reference: dict[str, Any] | None) -> float | None:
 
 
 def _say(replies: BinaryIO, message: dict[str, Any]) -> None:
-    replies.write(line(message))
+    replies.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
     replies.flush()
 
 

@@ -1,9 +1,11 @@
 """The parent's end of a worker process: start, ask with a time limit, renew, kill.
 
-The worker is a fresh interpreter started by `subprocess` (nothing is forked, nothing pickled). A
-reply that does not come in time, or a worker that dies of what it is asked, costs the request at
-hand: `ask` raises `WorkerError` with its kind, and the next request starts a new worker. A worker
-that somebody else killed or stopped says nothing of its request, which a fresh one is asked again.
+The worker is a fresh interpreter started by `subprocess` (nothing is forked, nothing pickled). Both
+say one JSON object a line: a request names an operation and its arguments, a reply carries results;
+configurations, workloads and targets travel as the texts they are stored as. A reply that does not
+come in time, or a worker that dies of what it is asked, costs the request at hand: `ask` raises
+`WorkerError` with its kind, and the next request starts a new worker. A worker that somebody else
+killed or stopped says nothing of its request, which a fresh one is asked again.
 
 Invariant: no worker outlives its parent. The first thing that its interpreter does, before it looks
 for packages, is to have itself killed by the operating system then (Linux), whether it is starting,
@@ -27,7 +29,6 @@ from typing import Any, Literal
 
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.tuner.tasks.cancel import CancelToken
-from tilesmith.tuner.workers.messages import line
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -182,7 +183,7 @@ class WorkerProcess:
     ) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(line(request))
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         reply = self._read_line(time.monotonic() + timeout_s, timeout_s, cancel)
         parsed = json.loads(reply)

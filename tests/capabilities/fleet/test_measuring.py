@@ -16,12 +16,11 @@ from tilesmith.capabilities.fleet.runner import FleetRunner
 from tilesmith.codegen.host.machine import host_target, narrowed
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.results.measure import MeasureResult, result_to_json
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines import cores
 from tilesmith.tuner.machines.cores import claim, free_cores
 from tilesmith.tuner.machines.identity import Machine, machine_name
-from tilesmith.tuner.workers.messages import result_to_json
 
 WORKLOAD = Workload.parse("matmul m=16 n=16 k=16")
 

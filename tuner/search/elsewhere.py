@@ -14,44 +14,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.search_space.results.measure import result_to_json
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.choosers.chooser import ChoosersHere, entry_message, setup_of
-from tilesmith.tuner.search.rounds import ProposesElsewhere, Round
-from tilesmith.tuner.search.search import Search
+from tilesmith.tuner.learning.pace import PaceLog
+from tilesmith.tuner.search.rounds import Round, RoundQueue
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.choosing import Choosers
 from tilesmith.tuner.tasks.ledger import Entry
 from tilesmith.tuner.tasks.strategy import Json
+from tilesmith.tuner.tasks.task import Trial
 
 _SLACK = 2
 """What is asked for beyond a round, at most, in rounds."""
 
 
-class Elsewhere(ProposesElsewhere):
+class Elsewhere:
     """See the module's docstring.
 
     Args:
-        search: has begun, or was resumed up to its rounds.
+        setup: of the search, which has begun, or was resumed up to its rounds.
+        rounds, tasks, pace: its own.
+        width: how many proposals are made at once.
         choosers: for this search alone.
     """
 
-    def __init__(self, search: Search, choosers: Choosers, cancel: CancelToken) -> None:
-        self._search = search
-        self._choosers = choosers
-        self._cancel = cancel
-        self._number = 0
-        self._followed = 0
-        choosers.open(setup_of(search))
+    def __init__(
+        self,
+        setup: Json,
+        rounds: RoundQueue,
+        tasks: Sequence[TaskSearch],
+        pace: PaceLog,
+        width: int,
+        choosers: Choosers,
+        cancel: CancelToken,
+    ) -> None:
+        self._rounds, self._pace, self._width = rounds, pace, width
+        self._tasks = {task.state.task.workload.key: task for task in tasks}
+        self._choosers, self._cancel = choosers, cancel
+        self._number = self._followed = 0
+        choosers.open(setup)
 
     def propose(self, task: TaskSearch, count: int) -> None:
         """Ask for a round of a task."""
-        search, width = self._search, self._search.options.choosing
-        open_rounds = [one for one in search.rounds if one.is_open]
+        rounds, width = self._rounds, self._width
+        open_rounds = [one for one in rounds if one.is_open]
         for one in open_rounds[: max(0, len(open_rounds) - width + 1)]:
             self.settle(one)
         number, self._number = self._number, self._number + 1
-        mine = [one for one in search.rounds if one.task is task]
+        mine = [one for one in rounds if one.task is task]
         known = [one for one in mine if one.number < number - width]
         unknown = sum(one.planned for one in mine if one.number >= number - width)
         asked = {
@@ -61,11 +72,11 @@ class Elsewhere(ProposesElsewhere):
             "pending": [dict(config) for one in known for config in one.configs],
             "known": self._followed,
         }
-        search.rounds.ask(task, count, asked, self._choosers.ask(asked))
+        rounds.ask(task, count, asked, self._choosers.ask(asked))
 
     def settle_ready(self) -> None:
         """Settle rounds that need not be waited for, in order."""
-        for one in self._search.rounds:
+        for one in self._rounds:
             if one.is_open:
                 if not self._choosers.is_ready(one.ticket):
                     break
@@ -83,12 +94,12 @@ class Elsewhere(ProposesElsewhere):
         if len(new) > one.planned:
             new = [new[place * len(new) // one.planned] for place in range(one.planned)]
         first = [c for c in (state.default, *task.placed) if task.placed and c not in state.pending]
-        self._search.rounds.settle(one, list(dict.fromkeys([*first, *new])))
+        self._rounds.settle(one, list(dict.fromkeys([*first, *new])))
 
     def follow(self, entries: Sequence[Entry]) -> None:
         """Trials that were joined."""
-        pace = self._search.pace.now
-        self._choosers.follow([entry_message(entry, pace) for entry in entries])
+        pace = self._pace.now
+        self._choosers.follow([[one.workload.key, *message(one.trial), pace] for one in entries])
         self._followed += len(entries)
 
     def save(self) -> Json:
@@ -97,15 +108,14 @@ class Elsewhere(ProposesElsewhere):
     def load(self, saved: Json, rounds: Json, entries: Sequence[Entry]) -> None:
         """Ask again for the saved rounds that were open, each when it was asked for."""
         self._number = saved["number"]
-        tasks = {task.state.task.workload.key: task for task in self._search.tasks}
         for one in rounds:
             asked = one["asked"]
             if asked is None:
-                self._search.rounds.load([one], tasks)
+                self._rounds.load([one], self._tasks)
                 continue
             self.follow(entries[self._followed : asked["known"]])
             ticket = self._choosers.ask(asked)
-            self._search.rounds.ask(tasks[asked["workload"]], one["planned"], asked, ticket)
+            self._rounds.ask(self._tasks[asked["workload"]], one["planned"], asked, ticket)
         self.follow(entries[self._followed :])
 
     def close(self) -> None:
@@ -113,21 +123,6 @@ class Elsewhere(ProposesElsewhere):
         self._choosers.close()
 
 
-def choose_elsewhere(search: Search, cancel: CancelToken) -> None:
-    """Let a search that has begun be chosen for elsewhere, if its job is of that kind."""
-    if not search.chooses:
-        search.elsewhere = Elsewhere(search, search.runner.choosers() or ChoosersHere(), cancel)
-
-
-def resume_rounds(
-    search: Search, saved: Json, entries: Sequence[Entry], cancel: CancelToken
-) -> None:
-    """Load the rounds of a search that was resumed up to `entries`, if it is not over."""
-    if not saved["tasks"]:
-        return
-    choose_elsewhere(search, cancel)
-    if search.elsewhere is not None:
-        search.elsewhere.load(saved["elsewhere"], saved["rounds"], entries)
-    else:
-        tasks = {task.state.task.workload.key: task for task in search.tasks}
-        search.rounds.load(saved["rounds"], tasks)
+def message(trial: Trial) -> list[Json]:
+    """A trial as JSON values: configuration, result."""
+    return [dict(trial.config), result_to_json(trial.result)]
