@@ -27,7 +27,7 @@ class MachineReport:
         facts: what else could be read of it, by name (processor model, cores, kernel, ...).
         calibration: its own microbenchmarks, by name.
         trials, failures: measured there, and failed among them.
-        state, message, pace: what the newest worker there told last (see `WorkerReport`); "" and
+        state, message, pace: what the newest worker there reported last (see `WorkerReport`); "" and
             None if none ever did.
         seen_at: when it was last heard of, by the database server's clock.
     """
@@ -96,6 +96,6 @@ def _listed(connection: Connection) -> list[MachineReport]:
     for row in connection.execute(select(MACHINES).order_by(MACHINES.c.name)):
         facts, calibration = (json.loads(text or "{}") for text in (row.facts, row.calibration))
         known = (row.name, row.host, row.target, facts, calibration)
-        counted, told = counts.get(row.id, (0, 0)), reports.get(row.name, ("", "", None))
-        machines.append(MachineReport(*known, *counted, *told, row.seen_at))
+        counted, reported = counts.get(row.id, (0, 0)), reports.get(row.name, ("", "", None))
+        machines.append(MachineReport(*known, *counted, *reported, row.seen_at))
     return machines

@@ -19,8 +19,8 @@ from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.hardware.matrix_registers import tile_product, tiles_of
 from tilesmith.search_space.hardware.target import FactValue, Target
-from tilesmith.search_space.results.judging import judges
 from tilesmith.search_space.results.judgement import Judgement
+from tilesmith.search_space.results.judging import judges
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TargetError
