@@ -27,7 +27,7 @@ class MachineReport:
         facts: what else could be read of it, by name (processor model, cores, kernel, ...).
         calibration: its own microbenchmarks, by name.
         trials, failures: measured there, and failed among them.
-        state, message, pace: what the newest worker there reported last (see `WorkerReport`); "" and
+        state, message, pace: what the newest worker there last told (see `WorkerReport`); "" and
             None if none ever did.
         seen_at: when it was last heard of, by the database server's clock.
     """
