@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.numerics.block_quantised import OPERATOR, parameters
-from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.lower import Parameters, is_computable, make_kernel, rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 
@@ -16,8 +16,7 @@ def lower_block_quantised(rewriter: Rewriter, node: Node) -> Sequence[Node] | No
     info = rewriter.info(node.inputs[0])
     if not is_computable(info):
         return None
-    stated = parameters(node, math.prod(info.dims[:-1]))
+    stated: Parameters = parameters(node, math.prod(info.dims[:-1]))
     stated["scales"] = rewriter.info(node.inputs[2]).dtype
-    names = ("", "q", "scale", "zero")
-    kernel = "block_quantised_matmul"
-    return [make_kernel(rewriter, kernel, stated, node.inputs, node, names=names)]
+    names, kernel = ("", "q", "scale", "zero"), "block_quantised_matmul"
+    return [make_kernel(rewriter, node, kernel, node.inputs, names=names, **stated)]

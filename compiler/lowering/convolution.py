@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tilesmith.compiler.graph.access import pads, spatial
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.lower import (
+    Parameters,
     as_image,
     from_image,
     is_computable,
@@ -54,7 +55,7 @@ def convolution(
     geometry = window(node, shape[2:], kernel_shape[2:])
     channels, out_channels = shape[1], kernel_shape[0]
     groups = int(node.attribute("group", 1))
-    parameters: dict[str, ParameterValue] = {"n": shape[0], "c": channels, **geometry, **stated}
+    parameters: Parameters = {"n": shape[0], "c": channels, **geometry, **stated}
     operator = "conv2d"
     if groups > 1 and groups == channels == out_channels:
         operator = "depthwise_conv2d"
@@ -63,15 +64,13 @@ def convolution(
     before, source = as_image(rewriter, data)
     after, result = from_image(rewriter, node.writes[0])
     kernel_node = make_kernel(
-        rewriter, operator, parameters, (source, weight, *rest), node, output=result,
-        names=("", "weight"), epilogue=epilogue,
+        rewriter, node, operator, (source, weight, *rest), output=result,
+        names=("", "weight"), epilogue=epilogue, **parameters,
     )  # fmt: skip
     return [*before, kernel_node, *after]
 
 
-def window(
-    node: Node, extents: tuple[int, ...], kernel: tuple[int, ...]
-) -> dict[str, ParameterValue]:
+def window(node: Node, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Parameters:
     """Parameters h, w, kh, kw, stride, pad and dilation of a sliding window over 1 or 2 axes."""
     rank = len(extents)
     sides = pads(node, extents, kernel)
@@ -79,15 +78,9 @@ def window(
     if rank == 1:
         extents, kernel, strides = (1, *extents), (1, *kernel), (1, *strides)
         sides, dilations = ((0, 0), *sides), (1, *dilations)
-    return {
-        "h": extents[0],
-        "w": extents[1],
-        "kh": kernel[0],
-        "kw": kernel[1],
-        "stride": pair_text(strides),
-        "pad": pad_text(sides),
-        "dilation": pair_text(dilations),
-    }
+    steps = {"stride": pair_text(strides), "dilation": pair_text(dilations)}
+    sizes = dict(zip(("h", "w", "kh", "kw"), (*extents, *kernel), strict=True))
+    return {**sizes, **steps, "pad": pad_text(sides)}
 
 
 def pair_text(values: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import Node
-from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.lower import Parameters, is_computable, make_kernel, rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
 
@@ -34,14 +34,14 @@ def lower_matmul(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     rows, depth = shape_a[-2:][::-1] if ta else shape_a[-2:]
     columns = shape_b[-2] if tb else shape_b[-1]
     lead_a, lead_b = shape_a[:-2], shape_b[:-2]
-    parameters = {"m": rows, "n": columns, "k": depth, "ta": ta, "tb": tb}
+    parameters: Parameters = {"m": rows, "n": columns, "k": depth, "ta": ta, "tb": tb}
     if math.prod(lead_b) == 1 and not ta:
         parameters["m"] = math.prod(lead_a) * rows
     elif lead_a == lead_b:
         parameters["batch"] = math.prod(lead_a)
     elif math.prod(lead_a) != 1 or math.prod(lead_b) != 1:
         return None
-    return [make_kernel(rewriter, "matmul", parameters, (a, b), node, names=("a", "b"))]
+    return [make_kernel(rewriter, node, "matmul", (a, b), names=("a", "b"), **parameters)]
 
 
 def _untransposed(rewriter: Rewriter, name: str) -> tuple[str, int]:
@@ -75,12 +75,11 @@ def lower_gemm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         if addend is None:
             return None
         epilogue.append(addend)
-    parameters = {"m": rows, "n": columns, "k": depth, "ta": ta, "tb": tb}
-    return [
-        make_kernel(
-            rewriter, "matmul", parameters, (a, b), node, names=("a", "b"), epilogue=epilogue
-        )
-    ]
+    product = make_kernel(
+        rewriter, node, "matmul", (a, b), names=("a", "b"), epilogue=epilogue,
+        m=rows, n=columns, k=depth, ta=ta, tb=tb,
+    )  # fmt: skip
+    return [product]
 
 
 def _addend(

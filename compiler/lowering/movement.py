@@ -14,6 +14,7 @@ import numpy as np
 from tilesmith.compiler.graph.access import integers, scalar
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.lower import (
+    Parameters,
     is_computable,
     is_movable,
     make_kernel,
@@ -21,7 +22,6 @@ from tilesmith.compiler.rewriting.lower import (
     typed_rules,
 )
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 Dims = tuple[int, ...]
 
@@ -57,13 +57,11 @@ def _whole(rewriter: Rewriter, parts: Sequence[str], axis: int) -> str:
 def _joined(rewriter: Rewriter, node: Node, parts: Sequence[str], axis: int, output: str) -> Node:
     dims = rewriter.info(output).dims
     before, after = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
-    sizes = (rewriter.info(name).dims[axis] * after for name in parts)
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text((before, dims[axis] * after)),
-        "axis": 1,
-        "parts": shape_text(sizes),
-    }
-    return make_kernel(rewriter, "concat", parameters, parts, node, output=output)
+    sizes = tuple(rewriter.info(name).dims[axis] * after for name in parts)
+    shape = (before, dims[axis] * after)
+    return make_kernel(
+        rewriter, node, "concat", parts, output=output, shape=shape, axis=1, parts=sizes
+    )
 
 
 @typed_rules.register("Split")
@@ -87,14 +85,10 @@ def _slice(
     rewriter: Rewriter, node: Node, shape: Dims, box: tuple[Dims, Dims, Dims], output: str
 ) -> Node:
     starts, sizes, steps = box
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(shape),
-        "starts": shape_text(starts),
-        "sizes": shape_text(sizes),
-    }
+    stated: Parameters = {"shape": shape, "starts": starts, "sizes": sizes}
     if any(step != 1 for step in steps):
-        parameters["steps"] = shape_text(steps)
-    return make_kernel(rewriter, "slice", parameters, (node.inputs[0],), node, output=output)
+        stated["steps"] = steps
+    return make_kernel(rewriter, node, "slice", (node.inputs[0],), output=output, **stated)
 
 
 @typed_rules.register("Slice")
@@ -139,16 +133,12 @@ def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if min(kept, default=1) < 1:
         return None
     cut = _cut(rewriter, node, kept, before) if kept != source.dims else node
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(kept),
-        "before": shape_text(max(0, b) for b in before),
-        "after": shape_text(max(0, a) for a in after),
-        "mode": mode,
-        "value": f"{value:.9g}" if mode == "constant" else "0",
-    }
-    if cut is node:
-        return [make_kernel(rewriter, "pad", parameters, (source.name,), node)]
-    return [cut, make_kernel(rewriter, "pad", parameters, cut.outputs, node)]
+    padded = make_kernel(
+        rewriter, node, "pad", (source.name,) if cut is node else cut.outputs,
+        shape=kept, before=tuple(max(0, b) for b in before), after=tuple(max(0, a) for a in after),
+        mode=mode, value=f"{value:.9g}" if mode == "constant" else "0",
+    )  # fmt: skip
+    return [padded] if cut is node else [cut, padded]
 
 
 def _filling(rewriter: Rewriter, node: Node) -> float | None:
@@ -202,10 +192,8 @@ def _nearest(
         pairs = zip(source.dims, result.dims, scales, strict=len(scales) > 0)
         if any(size != extent * float(scale) for extent, size, scale in pairs):
             return None
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(source.dims),
-        "sizes": shape_text(result.dims),
-        "coordinates": coordinates,
-        "rounding": rounding,
-    }
-    return [make_kernel(rewriter, "resize", parameters, (node.inputs[0],), node)]
+    resized = make_kernel(
+        rewriter, node, "resize", (source.name,), shape=source.dims, sizes=result.dims,
+        coordinates=coordinates, rounding=rounding,
+    )  # fmt: skip
+    return [resized]

@@ -7,29 +7,26 @@ rows, followed by a scale and a shift for each channel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.compiler.graph.graph import Node, view
-from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewriting.lower import Parameters, is_computable, make_kernel, rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 
 @rules.register("LayerNormalization")
 def lower_layer_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     scale, bias = (int(bool(node.input(position))) for position in (1, 2))
-    return _rows(rewriter, node, "layer_norm", {"scale": scale, "bias": bias})
+    return _rows(rewriter, node, "layer_norm", scale=scale, bias=bias)
 
 
 @rules.register("RMSNormalization")
 def lower_rms_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    return _rows(rewriter, node, "rms_norm", {"scale": 1})
+    return _rows(rewriter, node, "rms_norm", scale=1)
 
 
-def _rows(
-    rewriter: Rewriter, node: Node, operator: str, given: Mapping[str, ParameterValue]
-) -> Sequence[Node] | None:
+def _rows(rewriter: Rewriter, node: Node, operator: str, **given: int) -> Sequence[Node] | None:
     """The kernel of `operator` with the operands `given`."""
     infos = [rewriter.info(name) for name in node.reads]
     if len(node.writes) != 1 or not all(is_computable(info) for info in infos):
@@ -39,19 +36,18 @@ def _rows(
     length = math.prod(dims[axis:])
     if any(info.elements != length for info in infos[1:]):
         return None
-    parameters = {**_parameters(math.prod(dims[:axis]), length, node), **given}
-    return [make_kernel(rewriter, operator, parameters, node.reads, node)]
+    stated: Parameters = {
+        "shape": (math.prod(dims[:axis]), length),
+        "epsilon": _epsilon(node),
+        **given,
+    }
+    return [make_kernel(rewriter, node, operator, node.reads, **stated)]
 
 
-def _parameters(rows: int, length: int, node: Node) -> dict[str, ParameterValue]:
-    epsilon = f"{node.attribute('epsilon', 1e-5):.6g}"
-    return {"shape": shape_text((rows, length)), "epsilon": _shortest(epsilon)}
-
-
-def _shortest(number: str) -> str:
-    """'1e-05' -> '1e-5', as people and the template's default write it."""
-    mantissa, e, exponent = number.partition("e")
-    return f"{mantissa}e{int(exponent)}" if e else number
+def _epsilon(node: Node) -> str:
+    """'1e-5', not '1e-05', as people and the template's default write it."""
+    mantissa, e, exponent = f"{node.attribute('epsilon', 1e-5):.6g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 @rules.register("InstanceNormalization")
@@ -89,10 +85,13 @@ def _channels(rewriter: Rewriter, node: Node, rows: int) -> Sequence[Node] | Non
     if not all(is_computable(info) for info in infos):
         return None
     dims = infos[0].dims
-    parameters = _parameters(rows, infos[0].elements // rows, node) | {"scale": 0, "bias": 0}
+    shape = (rows, infos[0].elements // rows)
     normal = rewriter.add_tensor(node.writes[0], "float32", dims)
     scaled = rewriter.add_tensor(node.writes[0], "float32", dims)
-    new = [make_kernel(rewriter, "layer_norm", parameters, (x,), node, output=normal)]
+    new = [make_kernel(
+        rewriter, node, "layer_norm", (x,), output=normal,
+        shape=shape, epsilon=_epsilon(node), scale=0, bias=0,
+    )]  # fmt: skip
     spread = []
     for name in (scale, shift):
         wide = rewriter.add_tensor(name, "float32", (dims[1], *(1,) * (len(dims) - 2)))

@@ -19,6 +19,7 @@ from tilesmith.compiler.graph.graph import Node, TensorInfo
 from tilesmith.compiler.lowering.convolution import window
 from tilesmith.compiler.numerics.quantised import coding_of, is_dequantise
 from tilesmith.compiler.rewriting.lower import (
+    Parameters,
     as_image,
     from_image,
     is_computable,
@@ -28,7 +29,6 @@ from tilesmith.compiler.rewriting.lower import (
 )
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
-from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @typed_rules.register("MaxPool")
@@ -50,16 +50,10 @@ def _pool(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     whole = (geometry["h"], geometry["w"]) == (geometry["kh"], geometry["kw"])
     if whole and geometry["pad"] == "0" and geometry["dilation"] == "1":
         return _global(rewriter, node, kind)
-    parameters: dict[str, ParameterValue] = {
-        "kind": kind,
-        "n": info.dims[0],
-        "c": info.dims[1],
-        **geometry,
-        "ceil": int(node.attribute("ceil_mode", 0)),
-    }
+    geometry["ceil"] = int(node.attribute("ceil_mode", 0))
     if kind == "average":
-        parameters["count_include_pad"] = int(node.attribute("count_include_pad", 0))
-    return _image_kernel(rewriter, node, parameters)
+        geometry["count_include_pad"] = int(node.attribute("count_include_pad", 0))
+    return _image_kernel(rewriter, node, kind, geometry)
 
 
 def _fitted(node: Node, extents: tuple[int, ...], counts: tuple[int, ...]) -> Node:
@@ -103,10 +97,7 @@ def _global(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     if not _is_pooled(info, kind) or len(info.dims) not in (3, 4):
         return None
     height, width = info.dims[2:] if len(info.dims) == 4 else (1, info.dims[2])
-    parameters: dict[str, ParameterValue] = {
-        "kind": kind, "n": info.dims[0], "c": info.dims[1], "h": height, "w": width, "global": 1,
-    }  # fmt: skip
-    return _image_kernel(rewriter, node, parameters)
+    return _image_kernel(rewriter, node, kind, {"h": height, "w": width, "global": 1})
 
 
 def _is_pooled(info: TensorInfo, kind: str) -> bool:
@@ -115,16 +106,19 @@ def _is_pooled(info: TensorInfo, kind: str) -> bool:
 
 
 def _image_kernel(
-    rewriter: Rewriter, node: Node, parameters: dict[str, ParameterValue]
+    rewriter: Rewriter, node: Node, kind: str, geometry: Parameters
 ) -> Sequence[Node]:
-    source, epilogue = node.inputs[0], _numbers_behind(rewriter, node, parameters)
+    source, (n, c, *_) = node.inputs[0], rewriter.info(node.inputs[0]).dims
+    plain = kind == "average" and not geometry.get("count_include_pad")
+    epilogue = _numbers_behind(rewriter, node) if plain else []
     if epilogue:
         source = _dequantised(rewriter, source).inputs[0]  # type: ignore[union-attr]
     before, source = as_image(rewriter, source)
     after, result = from_image(rewriter, node.writes[0])
     kernel = make_kernel(
-        rewriter, "pool2d", parameters, (source,), node, output=result, epilogue=epilogue
-    )
+        rewriter, node, "pool2d", (source,), output=result, epilogue=epilogue,
+        kind=kind, n=n, c=c, **geometry,
+    )  # fmt: skip
     return [*before, kernel, *after]
 
 
@@ -134,12 +128,10 @@ def _dequantised(rewriter: Rewriter, name: str) -> Node | None:
     return node if node is not None and is_dequantise(node) else None
 
 
-def _numbers_behind(
-    rewriter: Rewriter, node: Node, parameters: dict[str, ParameterValue]
-) -> list[tuple[EpilogueStep, str]]:
+def _numbers_behind(rewriter: Rewriter, node: Node) -> list[tuple[EpilogueStep, str]]:
     """The steps that make numbers of a mean of bytes; none where the mean is of numbers."""
     before = _dequantised(rewriter, node.inputs[0])
-    if before is None or parameters["kind"] != "average" or parameters.get("count_include_pad"):
+    if before is None:
         return []
     coding = coding_of(rewriter, before)
     if coding.dtype != "uint8":

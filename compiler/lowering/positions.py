@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from tilesmith.compiler.graph.access import integers, within
 from tilesmith.compiler.graph.graph import Node, view
-from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.lower import Parameters, is_movable, make_kernel, typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 _NUMBERS = (
     "float32", "float64", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
@@ -33,13 +32,9 @@ def _arg_extreme(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if not is_movable(info) or info.dtype not in _NUMBERS or axis is None:
         return None
     shape, axis = _around(info.dims, axis)
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(shape),
-        "kind": "max" if node.operator == "ArgMax" else "min",
-        "axis": axis,
-        "last": int(node.attribute("select_last_index", 0)),
-    }
-    return [make_kernel(rewriter, "arg_extreme", parameters, node.inputs, node)]
+    kind, last = node.operator[-3:].lower(), int(node.attribute("select_last_index", 0))
+    stated: Parameters = {"shape": shape, "kind": kind, "axis": axis, "last": last}
+    return [make_kernel(rewriter, node, "arg_extreme", node.inputs, **stated)]
 
 
 for _operator in ("ArgMax", "ArgMin"):
@@ -54,13 +49,11 @@ def lower_cumulative_sum(rewriter: Rewriter, node: Node) -> Sequence[Node] | Non
     if not is_movable(info) or info.dtype not in _NUMBERS or axis is None:
         return None
     shape, axis = _around(info.dims, axis)
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(shape),
-        "axis": axis,
-        "exclusive": int(node.attribute("exclusive", 0)),
-        "reverse": int(node.attribute("reverse", 0)),
-    }
-    return [make_kernel(rewriter, "cumulative_sum", parameters, node.inputs[:1], node)]
+    stated: Parameters = {name: int(node.attribute(name, 0)) for name in ("exclusive", "reverse")}
+    operands = node.inputs[:1]
+    return [
+        make_kernel(rewriter, node, "cumulative_sum", operands, shape=shape, axis=axis, **stated)
+    ]
 
 
 @typed_rules.register("OneHot")
@@ -75,15 +68,9 @@ def lower_one_hot(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         return None
     if result.dims != (*indices.dims[:axis], *depth, *indices.dims[axis:]):
         return None
-    before = math.prod(indices.dims[:axis])
-    parameters: dict[str, ParameterValue] = {
-        "indices": shape_text((before, math.prod(indices.dims[axis:]))),
-        "depth": depth[0],
-        "axis": 1,
-        "index": indices.dtype,
-    }
-    operands = (node.inputs[2], node.inputs[0])
-    return [make_kernel(rewriter, "one_hot", parameters, operands, node)]
+    around = (math.prod(indices.dims[:axis]), math.prod(indices.dims[axis:]))
+    stated: Parameters = {"indices": around, "depth": depth[0], "axis": 1, "index": indices.dtype}
+    return [make_kernel(rewriter, node, "one_hot", (node.inputs[2], node.inputs[0]), **stated)]
 
 
 @typed_rules.register("TopK")
@@ -99,22 +86,20 @@ def lower_top_k(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         return None
     shape, place = _around(info.dims, axis)
     picked = (*shape[:place], count[0], *shape[place + 1 :])
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(shape),
-        "k": count[0],
-        "axis": place,
-        "kind": "max" if node.attribute("largest", 1) else "min",
-    }
+    kind = "max" if node.attribute("largest", 1) else "min"
     if not indices:
         indices = rewriter.add_tensor(values, "int64", dims)
-    own = make_kernel(rewriter, "top_k", parameters, node.inputs[:1], node, output=indices)
+    own = make_kernel(
+        rewriter, node, "top_k", node.inputs[:1], output=indices,
+        shape=shape, k=count[0], axis=place, kind=kind,
+    )  # fmt: skip
     if not values:
         return [own]
-    gather: dict[str, ParameterValue] = {
-        "shape": shape_text(shape), "indices": shape_text(picked), "axis": place,
-    }  # fmt: skip
-    operands = (info.name, indices)
-    return [own, make_kernel(rewriter, "gather_elements", gather, operands, node, output=values)]
+    gathered = make_kernel(
+        rewriter, node, "gather_elements", (info.name, indices), output=values,
+        shape=shape, indices=picked, axis=place,
+    )  # fmt: skip
+    return [own, gathered]
 
 
 @typed_rules.register("Trilu")
@@ -123,19 +108,17 @@ def lower_trilu(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if not is_movable(info) or len(info.dims) < 2:
         return None
     rows, columns = info.dims[-2:]
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text((math.prod(info.dims[:-2]), rows, columns)),
-        "upper": int(node.attribute("upper", 1)),
-    }
+    stated: Parameters = {"upper": int(node.attribute("upper", 1))}
+    stated["shape"] = (math.prod(info.dims[:-2]), rows, columns)
     diagonal = integers(node, "", 1, rewriter.constant)
     if diagonal is None:
-        parameters["dynamic"] = 1
+        stated["dynamic"] = 1
         number = node.inputs[1]
         before = []
         if rewriter.info(number).dims:
             number = rewriter.add_tensor(number, "int64", ())
             before = [view(node.inputs[1], number)]
-        return [*before, make_kernel(rewriter, "trilu", parameters, (info.name, number), node)]
+        return [*before, make_kernel(rewriter, node, "trilu", (info.name, number), **stated)]
     if diagonal:
-        parameters["k"] = max(-rows, min(columns, diagonal[0]))
-    return [make_kernel(rewriter, "trilu", parameters, node.inputs[:1], node)]
+        stated["k"] = max(-rows, min(columns, diagonal[0]))
+    return [make_kernel(rewriter, node, "trilu", node.inputs[:1], **stated)]

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from tilesmith.compiler.graph.access import axes
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.graph.operator_traits import having
-from tilesmith.compiler.rewriting.lower import is_computable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.lower import Parameters, is_computable, make_kernel, typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 _KINDS = {n: n.removeprefix("Reduce").lower().replace("prod", "product") for n in having("folds")}
 
@@ -45,18 +44,12 @@ def _lower(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     over = over or tuple(range(rank))
     keep = int(node.attribute("keepdims", 1))
     if not other and rank == 4 and over == (2, 3) and keep and kind in _POOLS:
-        n, c, h, w = info.dims
-        pool: dict[str, ParameterValue] = {
-            "kind": _POOLS[kind], "n": n, "c": c, "h": h, "w": w, "global": 1,
-        }  # fmt: skip
-        return [make_kernel(rewriter, "pool2d", pool, (node.inputs[0],), node)]
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(info.dims),
-        "kind": kind,
-        "axes": "" if len(over) == rank else shape_text(over),
-        "keepdims": keep,
-    }
-    return [make_kernel(rewriter, "reduce", parameters, (node.inputs[0],), node)]
+        whole: Parameters = dict(zip("nchw", info.dims, strict=True))
+        whole |= {"kind": _POOLS[kind], "global": 1}
+        return [make_kernel(rewriter, node, "pool2d", (info.name,), **whole)]
+    listed = "" if len(over) == rank else over
+    stated: Parameters = {"shape": info.dims, "kind": kind, "axes": listed, "keepdims": keep}
+    return [make_kernel(rewriter, node, "reduce", (info.name,), **stated)]
 
 
 for _operator in _KINDS:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph.graph import Node, view
-from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.rewriting.lower import Parameters, is_movable, make_kernel, typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.operator_parts.flattening import flatten
-from tilesmith.search_space.workloads.workload import ParameterValue, shape_text
 
 
 @typed_rules.register("Expand")
@@ -29,13 +28,11 @@ def lower_repetition(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         after = tuple(n for pair in pairs for n in pair)
     flat = flatten(after, [before])
     own = tuple(n if v else 1 for n, v in zip(flat.shape, flat.varies[0], strict=True))
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(flat.shape), "expression": "x0", "x0": shape_text(own),
-    }  # fmt: skip
+    stated: Parameters = {"shape": tuple(flat.shape), "expression": "x0", "x0": own}
     single = rewriter.add_tensor(source.name, source.dtype, before)
     repeated = rewriter.add_tensor(result.name, result.dtype, after)
     return [
         view(source.name, single),
-        make_kernel(rewriter, "elementwise", parameters, (single,), node, output=repeated),
+        make_kernel(rewriter, node, "elementwise", (single,), output=repeated, **stated),
         view(repeated, result.name),
     ]

@@ -8,7 +8,6 @@ from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.lower import is_movable, make_kernel, typed_rules
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.search_space.workloads.workload import shape_text
 
 
 @typed_rules.register("Transpose")
@@ -19,8 +18,7 @@ def lower_transpose(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     rank = len(info.dims)
     order = permutation(node, rank)
     shape, merged = merged_axes(info.dims, order)
-    parameters = {"shape": shape_text(shape), "perm": shape_text(merged)}
-    return [make_kernel(rewriter, "transpose", parameters, (node.inputs[0],), node)]
+    return [make_kernel(rewriter, node, "transpose", (info.name,), shape=shape, perm=merged)]
 
 
 def merged_axes(

@@ -38,7 +38,6 @@ from tilesmith.compiler.rewriting.rule_pass import RulePass
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
-from tilesmith.search_space.workloads.workload import ParameterValue
 
 
 @dataclass(frozen=True)
@@ -285,13 +284,10 @@ def _kernels(
     depth, columns = product.weights.values.shape
     if dims[-1] != depth:
         return None
-    parameters: dict[str, ParameterValue] = {
-        "m": math.prod(dims[:-1]), "n": columns, "k": depth, "weights": "int8",
-    }  # fmt: skip
-    inputs = (source, _weights(rewriter, product))
     kernel = make_kernel(
-        rewriter, "matmul", parameters, inputs, node,
+        rewriter, node, "matmul", (source, _weights(rewriter, product)),
         output=ending.result, names=("", "b"), epilogue=ending.epilogue,
+        m=math.prod(dims[:-1]), n=columns, k=depth, weights="int8",
     )  # fmt: skip
     return [*before, kernel]
 

@@ -7,8 +7,9 @@ is one file with a rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel, view
 from tilesmith.compiler.rewriting.graph_pass import Pass
@@ -17,7 +18,7 @@ from tilesmith.search_space.expressions.dtypes import NAMES
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
-from tilesmith.search_space.workloads.workload import ParameterValue, Workload
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
 
 Rule = Callable[[Rewriter, Node], Sequence[Node] | None]
 
@@ -25,6 +26,9 @@ rules: Registry[Rule] = Registry("lowering rule", "tilesmith.compiler.lowering")
 
 typed_rules: Registry[Rule] = Registry("lowering rule", "tilesmith.compiler.lowering")
 """Rules of operators that kernels have for several element types; they look at these themselves."""
+
+Parameters = dict[str, Any]
+"""Parameters of a kernel's workload, by name: of `make_kernel`."""
 
 KERNEL_DTYPES = ("float32",)
 """Element types that most kernels are made for."""
@@ -90,24 +94,26 @@ def _rule(rewriter: Rewriter, node: Node) -> Rule | None:
 
 def make_kernel(
     rewriter: Rewriter,
-    operator: str,
-    parameters: Mapping[str, ParameterValue],
-    inputs: Sequence[str],
     node: Node,
+    operator: str,
+    inputs: Sequence[str],
+    /,
     *,
     output: str = "",
     names: Iterable[str] = (),
     epilogue: Sequence[tuple[EpilogueStep, str]] = (),
+    **parameters: ParameterValue | tuple[int, ...],
 ) -> Node:
     """A kernel node; its workload is of the first operand's element type.
 
     Args:
-        inputs: the template's own operands, in order.
         node: the ONNX node it is for; gives name and (first) output.
+        inputs: the template's own operands, in order.
         output: another output.
         names: names of those operands that may be weights; they are marked constant where the
             tensor is one.
         epilogue: steps with the tensor each reads ("" for none).
+        parameters: of the workload; several numbers are written as a shape.
     """
     constants = [
         name
@@ -115,7 +121,8 @@ def make_kernel(
         if name and tensor in rewriter.constants
     ]
     steps, dtype = [step for step, _ in epilogue], rewriter.info(inputs[0]).dtype
-    workload = Workload.of(operator, parameters, dtype=dtype, constants=constants, epilogue=steps)
+    stated = {n: shape_text(v) if isinstance(v, tuple) else v for n, v in parameters.items()}
+    workload = Workload.of(operator, stated, dtype=dtype, constants=constants, epilogue=steps)
     extra = [tensor for _, tensor in epilogue if tensor]
     return kernel(workload, (*inputs, *extra), output or node.writes[0], node.name)
 
