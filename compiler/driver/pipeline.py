@@ -29,8 +29,7 @@ from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.spellings import UnifySpellings
-from tilesmith.compiler.passes.transposed_joins import TransposeInside
-from tilesmith.compiler.passes.transposes import SinkTransposes
+from tilesmith.compiler.passes.transposes import SinkTransposes, TransposeInside
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
 from tilesmith.compiler.rewriting.decomposition import Decompose

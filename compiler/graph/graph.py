@@ -201,6 +201,12 @@ class Node:
             return f"kernel.{self.workload.operator}"
         return f"{self.domain}.{self.operator}" if self.domain else self.operator
 
+    @property
+    def work(self) -> Workload:
+        """The workload of a kernel."""
+        assert self.workload is not None, self.describe()
+        return self.workload
+
     @cached_property
     def reads(self) -> tuple[str, ...]:
         """Every tensor it reads, captures included, "" left out."""

@@ -46,8 +46,8 @@ def lower_matmul(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 def _untransposed(rewriter: Rewriter, name: str) -> tuple[str, int]:
     """(source, 1) where `name` is `source` with its last two axes swapped, else (name, 0)."""
-    node = rewriter.producer(name)
-    if node is None or not node.is_onnx("Transpose"):
+    node = rewriter.producer(name, "Transpose")
+    if node is None:
         return name, 0
     rank = len(rewriter.info(name).dims)
     swapped = (*range(rank - 2), rank - 1, rank - 2)

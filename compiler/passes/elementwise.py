@@ -54,8 +54,7 @@ class LowerElementwise(Pass):
 def _group(rewriter: Rewriter, node: Node) -> FormulaGroup | None:
     """The group of one node: an elementwise kernel, or an operator that becomes one."""
     if is_elementwise(node):
-        assert node.workload is not None
-        formula, operands = formula_in(node.workload), node.inputs
+        formula, operands = formula_in(node.work), node.inputs
     elif node.kind == "host" and len(node.writes) == 1:
         computed = _computable(rewriter, node)
         if computed is None:

@@ -70,7 +70,6 @@ class FallBack(Pass):
 
 def reference_of(graph: Graph, node: Node) -> Node:
     """The host node that computes what a kernel does."""
-    assert node.workload is not None
-    wide = in_precision(node.workload, "float32")
+    wide = in_precision(node.work, "float32")
     what = attributes_of(workload=wide.key, shape=graph.info(node.outputs[0]).dims)
     return Node(REFERENCE, node.inputs, node.outputs, node.name, INTERNAL_DOMAIN, what)

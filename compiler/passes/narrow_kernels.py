@@ -199,10 +199,9 @@ class _Narrowing:
         self._written(node, name, held)
 
     def _kernel(self, node: Node) -> None:
-        assert node.workload is not None
         if self._exactly(node):
             self._exact.update(node.outputs)
-        workload = self._workload(node, node.workload)
+        workload = self._workload(node, node.work)
         template = template_of(workload.operator)
         operands = template.operands(workload)
         inputs = [

@@ -112,8 +112,8 @@ def _keep(rewriter: Rewriter, node: Node, whole: int | None) -> None:
 
 def _pick_codes(rewriter: Rewriter, node: Node, least: int) -> None:
     """Dequantise what is picked of a large table with one scale, not the table."""
-    source = rewriter.producer(node.inputs[0])
-    if source is None or not source.is_onnx("DequantizeLinear"):
+    source = rewriter.producer(node.inputs[0], "DequantizeLinear")
+    if source is None:
         return
     codes, scale = (rewriter.constant(name) for name in source.inputs[:2])
     picked, result = rewriter.info(source.inputs[0]), rewriter.info(node.writes[0])

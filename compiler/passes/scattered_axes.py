@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.graph import Node, kernel
-from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.passes.views import behind_views
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
@@ -32,24 +32,18 @@ class ScatterInside(RulePass):
 
     @rule("kernel.scatter_nd")
     def _write_inside(self, rewriter: Rewriter, node: Node) -> None:
-        scatter = node.workload
-        if scatter is None or scatter.operator != "scatter_nd" or scatter.integer("lead"):
-            return
-        if len(scatter.shape("indices")) != 2 or scatter.shape("indices")[-1] != 1:
+        scatter = node.work
+        indices = scatter.shape("indices")
+        if scatter.integer("lead") or len(indices) != 2 or indices[-1] != 1:
             return
         inward = _swap(rewriter.producer(node.inputs[0]))
-        after = rewriter.only_consumer(node.writes[0])
+        outward = _swap(rewriter.only_consumer(node.writes[0]))
         if inward is None or rewriter.only_consumer(inward.writes[0]) is not node:
             return
-        outward = _swap(after)
-        assert inward.workload is not None
-        before, rows, behind = inward.workload.shape("shape")
-        if outward is None or outward.workload is None:
+        before, rows, behind = inward.work.shape("shape")
+        if outward is None or outward.work.shape("shape") != (rows, before, behind):
             return
-        if outward.workload.shape("shape") != (rows, before, behind):
-            return
-        count = scatter.shape("indices")[0]
-        updates, swaps = _swapped(rewriter, node.inputs[2], (count, before, behind), scatter)
+        updates, swaps = _swapped(rewriter, node.inputs[2], (indices[0], before, behind), scatter)
         parameters = {
             **dict(scatter.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
         }  # fmt: skip
@@ -76,12 +70,8 @@ def _swapped(
     count, before, behind = shape
     if count == 1 or before == 1:
         return name, []
-    producer = rewriter.producer(name)
-    while producer is not None and is_view(producer) and not producer.attribute("offset", 0):
-        producer = rewriter.producer(producer.inputs[0])
-    swap = _swap(producer)
-    swapped = swap.workload.shape("shape") if swap is not None and swap.workload else ()
-    if swap is not None and swapped == (before, count, behind):
+    swap = _swap(rewriter.producer(behind_views(rewriter, name)))
+    if swap is not None and swap.work.shape("shape") == (before, count, behind):
         return swap.inputs[0], []
     result = rewriter.add_tensor(name, scatter.dtype, (before, count, behind))
     parameters: dict[str, ParameterValue] = {"shape": shape_text(shape), "perm": "1x0x2"}

@@ -198,8 +198,8 @@ def _count(share: float) -> float | None:
 def _is_of_rows(rewriter: Rewriter, inverse: str, x: str, scale: str) -> bool:
     """Whether `inverse` is one number of each row of x, as an inverted deviation is, and `scale`
     one of each column."""
-    node = rewriter.producer(inverse)
-    if node is None or not node.is_onnx("Reciprocal"):
+    node = rewriter.producer(inverse, "Reciprocal")
+    if node is None:
         return False
     dims, width = rewriter.info(x).dims, rewriter.info(x).dims[-1:]
     return rewriter.info(inverse).shape == (*dims[:-1], 1) and rewriter.info(scale).shape == width

@@ -1,7 +1,8 @@
 """Transposes move down to where others undo them.
 
 Frameworks that keep channels last write each convolution between two transposes, as ONNX's has
-channels second; between two convolutions there are maps, sums and pools, which do not mind.
+channels second; between two convolutions there are maps, sums and pools, which do not mind. An
+assignment to columns is written as: transpose, assign rows, transpose back.
 """
 
 from __future__ import annotations
@@ -177,3 +178,44 @@ def _with_attributes(rewriter: Rewriter, node: Node, attributes: dict[str, objec
     changed = replace(node, attributes=attributes_of(**attributes))
     (changed,) = rewriter.replace(node, changed)
     return changed
+
+
+@dataclass(frozen=True)
+class TransposeInside(RulePass):
+    """A transposed Concat of transposed parts is a Concat of the parts.
+
+        y = Transpose(Concat(Transpose(a, p), Transpose(b, p), axis=0), q)     before
+        y = Concat(a, b, axis=p[0])                       where q undoes p     after
+
+    Contract: any graph in; same values out. Only where the permutations cancel and nobody else
+    reads the Concat: work is never added.
+    """
+
+    name = "transpose-inside"
+
+    @rule("Transpose")
+    def _cancel(self, rewriter: Rewriter, node: Node) -> None:
+        join, order = rewriter.producer(node.inputs[0], "Concat"), node.attribute("perm")
+        if join is None or order is None or rewriter.only_consumer(join.writes[0]) is None:
+            return
+        inverse = _inverse(order)
+        parts = [_before_transpose(rewriter, name, inverse) for name in join.inputs]
+        sources = tuple(part for part in parts if part is not None)
+        if len(sources) < len(parts):
+            return
+        axis = inverse[int(join.attribute("axis", 0)) % len(order)]
+        attributes = attributes_of(axis=axis)
+        rewriter.replace(
+            [join, node], Node("Concat", sources, node.outputs, join.name, attributes=attributes)
+        )
+
+
+def _before_transpose(rewriter: Rewriter, name: str, order: tuple[int, ...]) -> str | None:
+    """What `Transpose(x, order)` of gives `name`; None if it is no such transpose."""
+    value = rewriter.constant(name)
+    if value is not None:
+        dtype = rewriter.info(name).dtype
+        return rewriter.add_constant(name, value.transpose(_inverse(order)).copy(), dtype)
+    before = rewriter.producer(name, "Transpose")
+    stated = tuple(before.attribute("perm") or ()) if before is not None else None
+    return before.inputs[0] if before is not None and stated == order else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tilesmith.compiler.graph.access import permutation
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, VIEW, Node, view
@@ -11,8 +12,15 @@ from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
 
-def is_view(node: Node | None) -> bool:
+def is_view(node: Node | None) -> TypeGuard[Node]:
     return node is not None and node.domain == INTERNAL_DOMAIN and node.operator == VIEW
+
+
+def behind_views(rewriter: Rewriter, name: str) -> str:
+    """The tensor that views show as `name`, as a whole."""
+    while is_view(node := rewriter.producer(name)) and not node.attribute("offset", 0):
+        name = node.inputs[0]
+    return name
 
 
 @dataclass(frozen=True)

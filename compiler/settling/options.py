@@ -56,14 +56,13 @@ def options_of(graph: Graph, node: Node, chooser: ScheduleChooser) -> list[Optio
     """Every way to run a kernel, or to lay a join or view out."""
     if node.kind in ("join", "view"):
         return _alias_options(graph, node, chooser.target)
-    assert node.workload is not None
     if is_elementwise(node):
         return _elementwise_options(graph, node, chooser)
-    known = chooser.schedules(node.workload)
+    known = chooser.schedules(node.work)
     if moves_images(node) and known.keys() == {(PLAIN, PLAIN)}:  # it has no layouts of its own
         return _elementwise_options(graph, node, chooser)
     return [
-        _option(node.workload, pair, schedule)
+        _option(node.work, pair, schedule)
         for pair, schedule in known.items()
         if _fits(graph, node, pair)
     ]
@@ -103,8 +102,7 @@ def _elementwise_options(graph: Graph, node: Node, chooser: ScheduleChooser) -> 
     ]
     last = backend_of(chooser.target).image_layouts
     ways += [channels_last(graph, node, layout) for layout in last]
-    assert node.workload is not None
-    ways.insert(0, (node.workload, (PLAIN,) * len(node.inputs)))
+    ways.insert(0, (node.work, (PLAIN,) * len(node.inputs)))
     layouts = (PLAIN, *_image_layouts(chooser.target), *last)
     for layout, inner in zip(layouts, ways, strict=True):
         if inner is None:

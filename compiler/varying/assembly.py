@@ -190,9 +190,8 @@ class _Assembler(NodeAssembler):
         position = {n.writes[0]: i for i, n in enumerate(self.graph.nodes)}[node.writes[0]]
         for settled in self.lowered.settled:
             here = settled.graph.nodes[position]
-            assert here.workload is not None
-            template = template_of(here.workload.operator)
-            operands = (*template.operands(here.workload), template.output(here.workload))
+            template = template_of(here.work.operator)
+            operands = (*template.operands(here.work), template.output(here.work))
             for operand, name in zip(operands, (*here.inputs, here.writes[0]), strict=True):
                 info = settled.graph.info(name)
                 wanted = math.prod(operand.shape) * size_of(operand.dtype)
@@ -203,18 +202,14 @@ class _Assembler(NodeAssembler):
 
     def _checks(self, node: Node) -> Iterable[VaryingCheck]:
         """Indices that have to be in range before the kernel runs."""
-        assert node.workload is not None
-        template = template_of(node.workload.operator)
-        names = dict(
-            zip((o.name for o in template.operands(node.workload)), node.inputs, strict=True)
-        )
+        template = template_of(node.work.operator)
+        names = dict(zip((o.name for o in template.operands(node.work)), node.inputs, strict=True))
         near = [e for name in node.reads for e in self.varying.shapes[name] or ()]
         seen = []
         for settled in self.lowered.settled:
             here = next(n for n in settled.graph.nodes if n.writes == node.writes)
-            assert here.workload is not None
-            seen.append(template.index_extents(here.workload))
-        where = f"{node.workload.operator} '{node.name}'"
+            seen.append(template.index_extents(here.work))
+        where = f"{node.work.operator} '{node.name}'"
         for operand, name in names.items():
             if operand not in seen[0]:
                 continue

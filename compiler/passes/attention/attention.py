@@ -19,7 +19,7 @@ from tilesmith.compiler.passes.attention.attention_masks import (
     spread,
 )
 from tilesmith.compiler.passes.elementwise import is_elementwise
-from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.passes.views import behind_views, is_view
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.expressions.scalar import call
@@ -82,7 +82,7 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     if weights is None or weights.workload is None or weights.workload.operator != "softmax":
         return
     beside = guarding if guard == 2 else None
-    if beside and _origin(rewriter, beside.inputs[0]) != _origin(rewriter, weights.inputs[0]):
+    if beside and len({behind_views(rewriter, n.inputs[0]) for n in (beside, weights)}) > 1:
         return
     scores, mask = _masked_scores(rewriter, weights.inputs[0], between, beside)
     if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
@@ -120,15 +120,6 @@ _GUARDS = {
 }
 
 
-def _origin(rewriter: Rewriter, name: str) -> str:
-    """The tensor that `name` is a view of."""
-    while (node := rewriter.producer(name)) is not None and is_view(node):
-        if node.attribute("offset", 0):
-            break
-        name = node.inputs[0]
-    return name
-
-
 def _masked_scores(
     rewriter: Rewriter, name: str, between: list[Node], beside: Node | None
 ) -> tuple[Node | None, Mask | None]:
@@ -150,8 +141,7 @@ def _masked_scores(
         scores = _sole_producer(rewriter, summand, inside)
         if scores is None or not _is_product(scores) or _adds(scores):
             continue
-        assert scores.workload is not None
-        mask = mask_of(other, axes, scores.workload)
+        mask = mask_of(other, axes, scores.work)
         if mask is not None:
             between.extend((*passed, node, *inside))
             return scores, mask
@@ -234,10 +224,9 @@ def _workload(scores: Workload, mix: Workload, mask: Mask | None, guard: int) ->
 # -- keys ---------------------------------------------------------------------------------------
 def _untransposed(rewriter: Rewriter, scores: Node) -> tuple[str, list[Node]]:
     """Keys as [heads, n, k] from those as [heads, k, n], and the transposition this needs."""
-    assert scores.workload is not None
     name = scores.inputs[1]
     info = rewriter.info(name)
-    wanted = tuple(scores.workload.integer(axis) for axis in ("batch", "k", "n"))
+    wanted = tuple(scores.work.integer(axis) for axis in ("batch", "k", "n"))
     source, axes = _axes_behind(rewriter, name)
     groups = grouped(axes, wanted)
     if groups is None:
@@ -255,16 +244,13 @@ def _untransposed(rewriter: Rewriter, scores: Node) -> tuple[str, list[Node]]:
         "shape": shape_text(shape),
         "perm": shape_text(merged),
     }
-    workload = Workload.of("transpose", parameters, dtype=scores.workload.dtype)
+    workload = Workload.of("transpose", parameters, dtype=scores.work.dtype)
     return result, [kernel(workload, (source,), result, result)]
 
 
 def _axes_behind(rewriter: Rewriter, name: str) -> tuple[str, list[Axis]]:
     """A tensor as axes of the tensor that a transposition made it from; else of itself."""
-    before, inner = rewriter.producer(name), name
-    while before is not None and is_view(before) and not before.attribute("offset", 0):
-        inner = before.inputs[0]
-        before = rewriter.producer(inner)
+    before = rewriter.producer(behind_views(rewriter, name))
     if before is None or before.workload is None or before.workload.operator != "transpose":
         return name, dense(rewriter.info(name).dims)
     source = dense(before.workload.shape("shape"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.passes.attention.attention_masks import grouped, merged, spread
 from tilesmith.compiler.passes.elementwise import formula_in, is_elementwise
-from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.passes.views import behind_views
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.search_space.expressions.scalar import call
 from tilesmith.search_space.operator_parts.formula import operand
@@ -72,9 +72,7 @@ def grouped_queries(
 
 def _repeated(rewriter: Rewriter, name: str, heads: int, size: int) -> tuple[str, int] | None:
     """(source, times) of heads of `size` elements that repeat each head of a source; else None."""
-    producer = rewriter.producer(name)
-    while producer is not None and is_view(producer) and not producer.attribute("offset", 0):
-        producer = rewriter.producer(producer.inputs[0])
+    producer = rewriter.producer(behind_views(rewriter, name))
     if producer is None or producer.workload is None or not is_elementwise(producer):
         return None
     repetition = producer.workload

@@ -27,14 +27,13 @@ def conversions_of(node: Node, names: Collection[str]) -> set[str]:
 
 def taking(node: Node, names: Collection[str], kind: str) -> Node:
     """The kernel reading operands of these names as `kind`, unconverted."""
-    assert node.workload is not None
     places = [place for place, name in enumerate(node.inputs) if name in names]
-    types = [operand.dtype for operand in template_of("elementwise").inputs(node.workload)]
-    formula = parse_formula(node.workload.text("expression"))
+    types = [operand.dtype for operand in template_of("elementwise").inputs(node.work)]
+    formula = parse_formula(node.work.text("expression"))
     for place in places:
         types[place] = kind
         formula = without(formula, f"x{place}", f"to_{kind}")
-    return replace(node, workload=of_types(node.workload, formula, types))
+    return replace(node, workload=of_types(node.work, formula, types))
 
 
 def of_types(workload: Workload, formula: Scalar, types: Sequence[str]) -> Workload:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.families.kit.passes.small_kernels import SmallKernels
 from tilesmith.search_space.expressions.dtypes import is_floating
 from tilesmith.search_space.operator_parts.flattening import product
@@ -28,7 +28,7 @@ from tilesmith.search_space.workloads.workload import ParameterValue, Workload
 
 
 @dataclass(frozen=True)
-class RunningSumsAsProducts(Pass):
+class RunningSumsAsProducts(RulePass):
     """Running sums are products with a triangle of ones, long ones in pieces.
 
         y = Kernel(cumulative_sum shape=4x96 axis=1)(x)             before
@@ -47,20 +47,19 @@ class RunningSumsAsProducts(Pass):
     longest: int
     stated: bool = False
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        make = SmallKernels(rewriter, self.stated)
-        for node in graph.nodes:
-            work = node.workload
-            if work is None or work.operator != "cumulative_sum" or not is_floating(work.dtype):
-                continue
-            shape, at = work.shape("shape"), work.integer("axis")
-            if shape[at] <= self.longest:
-                rewriter.replace(node, _product(rewriter, node, work))
-            elif product(shape[at + 1 :]) == 1 and (pieces := self._pieces(shape[at])) > 1:
-                _in_pieces(make, node, work, pieces)
-                rewriter.replace(node, *make.taken())
-        return rewriter.finish()
+    revisits = False
+
+    @rule("kernel.cumulative_sum")
+    def _multiply(self, rewriter: Rewriter, node: Node) -> None:
+        work, make = node.work, SmallKernels(rewriter, self.stated)
+        if not is_floating(work.dtype):
+            return
+        shape, at = work.shape("shape"), work.integer("axis")
+        if shape[at] <= self.longest:
+            rewriter.replace(node, _product(rewriter, node, work))
+        elif product(shape[at + 1 :]) == 1 and (pieces := self._pieces(shape[at])) > 1:
+            _in_pieces(make, node, work, pieces)
+            rewriter.replace(node, *make.taken())
 
     def _pieces(self, count: int) -> int:
         """How many pieces make pieces and their number shortest; 1 where either is too long."""

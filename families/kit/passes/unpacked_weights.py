@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.workloads.scheduler import is_scheduled
 from tilesmith.search_space.workloads.workload import Workload
@@ -18,7 +18,7 @@ _OPERATOR = "block_quantised_matmul"
 
 
 @dataclass(frozen=True)
-class UnpackWeights(Pass):
+class UnpackWeights(RulePass):
     """Products by packed weights that a target has no schedule for become products by matrices.
 
         c = Kernel(block_quantised_matmul ... const=q,scale)(a, q, scale)      before
@@ -32,18 +32,12 @@ class UnpackWeights(Pass):
 
     target: Target
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            workload = node.workload
-            if (
-                workload is None
-                or workload.operator != _OPERATOR
-                or is_scheduled(workload, self.target)
-            ):
-                continue
-            rewriter.replace(node, _unpacked(rewriter, node, workload))
-        return rewriter.finish()
+    revisits = False
+
+    @rule(f"kernel.{_OPERATOR}")
+    def _unpack(self, rewriter: Rewriter, node: Node) -> None:
+        if not is_scheduled(node.work, self.target):
+            rewriter.replace(node, _unpacked(rewriter, node, node.work))
 
 
 def _unpacked(rewriter: Rewriter, node: Node, work: Workload) -> Node:

@@ -87,14 +87,13 @@ def _widen(rewriter: Rewriter, name: str) -> None:
     """Let a result be float32 on the device; drop its kernel where it did nothing else."""
     node = rewriter.producer(name)  # as it is now: another result may have been dropped before it
     assert node is not None
-    assert node.workload is not None
-    types = [operand.dtype for operand in template_of("elementwise").inputs(node.workload)]
-    formula = parse_formula(node.workload.text("expression"))
+    types = [operand.dtype for operand in template_of("elementwise").inputs(node.work)]
+    formula = parse_formula(node.work.text("expression"))
     for place, dtype in enumerate(types):
         if dtype == COMPUTED:
             formula = without(formula, f"x{place}", f"to_{COMPUTED}")
     rewriter.tensors[name] = replace(rewriter.info(name), dtype=COMPUTED)
-    changed = of_types(replace(node.workload, dtype=COMPUTED), formula, types)
+    changed = of_types(replace(node.work, dtype=COMPUTED), formula, types)
     (node,) = rewriter.replace(node, replace(node, workload=changed))
     if types == [COMPUTED]:
         _drop(rewriter, node)
@@ -112,8 +111,7 @@ def _accept(rewriter: Rewriter, name: str, kind: str) -> None:
 
 def _drop(rewriter: Rewriter, node: Node) -> None:
     """Drop a kernel that hands on what it reads, where that can be."""
-    assert node.workload is not None
     source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
-    same = node.workload.text("expression") == "x0" and not node.workload.epilogue
+    same = node.work.text("expression") == "x0" and not node.work.epilogue
     if same and source.shape == result.shape:
         rewriter.bypass(node, source.name)

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.operator_parts.window_parameters import pair_of, sides_of
 from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
-class BandsAsProducts(Pass):
+class BandsAsProducts(RulePass):
     """See the module's docstring.
 
     Contract: a lowered graph in; out, the same values up to roundings. Padding has to count.
@@ -30,12 +30,12 @@ class BandsAsProducts(Pass):
 
     name = "bands-as-products"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if node.workload is not None and _averages_rows(node.workload):
-                _replace(rewriter, node)
-        return rewriter.finish()
+    revisits = False
+
+    @rule("kernel.pool2d")
+    def _multiply(self, rewriter: Rewriter, node: Node) -> None:
+        if _averages_rows(node.work):
+            _replace(rewriter, node)
 
 
 def _averages_rows(workload: Workload) -> bool:
@@ -51,17 +51,16 @@ def _averages_rows(workload: Workload) -> bool:
 
 
 def _replace(rewriter: Rewriter, node: Node) -> None:
-    assert node.workload is not None
     before = rewriter.producer(node.inputs[0])
     after = rewriter.only_consumer(node.writes[0])
     views = before is not None and after is not None and before.kind == after.kind == "view"
     if not views or before is None or after is None:
         return
     x, y = before.inputs[0], after.writes[0]
-    dims, channels = rewriter.info(x).dims, node.workload.integer("h")
+    dims, channels = rewriter.info(x).dims, node.work.integer("h")
     if len(dims) != 4 or dims != rewriter.info(y).dims or dims[1] != channels:
         return
-    size, (top, *_) = node.workload.integer("kh"), sides_of(node.workload)
+    size, (top, *_) = node.work.integer("kh"), sides_of(node.work)
     away = np.arange(channels)[None, :] - np.arange(channels)[:, None] + top
     band = np.where((away >= 0) & (away < size), np.float32(1 / size), np.float32(0))
     weight = rewriter.add_constant(

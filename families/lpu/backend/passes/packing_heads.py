@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel, view
+from tilesmith.compiler.graph.graph import Node, kernel, view
 from tilesmith.compiler.passes.attention.attention import drop_unread
 from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
 from tilesmith.compiler.passes.views import is_view
-from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.expressions.scalar import call
 from tilesmith.search_space.operator_parts.formula import operand
 from tilesmith.search_space.workloads.template import template_of
@@ -29,7 +29,7 @@ APART = ((1, 0, 2), (0, 2, 1, 3))
 
 
 @dataclass(frozen=True)
-class QuantiseBehind(Pass):
+class QuantiseBehind(RulePass):
     """Products of tensors made at run time are not quantised on their way out, but behind: then
     they may be a part of attention.
 
@@ -41,24 +41,17 @@ class QuantiseBehind(Pass):
 
     name = "quantise-behind"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            workload = node.workload
-            plain = (
-                workload is not None
-                and workload.operator == "matmul"
-                and workload.dtype == "float16"
-            )
-            if workload is None or not plain or workload.is_constant("b") or not workload.epilogue:
-                continue
-            *steps, last = workload.epilogue
-            numbers = rewriter.constant(node.inputs[-1])
-            if last.name not in QUANTISE or numbers is None or numbers.size != 2 or steps:
-                continue
+    revisits = False
+
+    @rule("kernel.matmul")
+    def _quantise(self, rewriter: Rewriter, node: Node) -> None:
+        work, numbers = node.work, rewriter.constant(node.inputs[-1])
+        if work.dtype != "float16" or work.is_constant("b") or len(work.epilogue) != 1:
+            return
+        (last,) = work.epilogue
+        if last.name in QUANTISE and numbers is not None and numbers.size == 2:
             each, zero = map(float, numbers.reshape(-1))
             _quantise_behind(rewriter, node, (last.name, each, zero))
-        return rewriter.finish()
 
 
 QUANTISE = {"quantise_uint8": "uint8", "quantise_int8": "int8"}
@@ -83,7 +76,7 @@ def _quantise_behind(rewriter: Rewriter, node: Node, how: tuple[str, float, floa
 
 
 @dataclass(frozen=True)
-class PackHeads(Pass):
+class PackHeads(RulePass):
     """See the module's docstring.
 
     Contract: a lowered graph in, the same values out; attention changes whose operands and result
@@ -97,12 +90,11 @@ class PackHeads(Pass):
 
     accepts: Callable[[Workload], bool]
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if node.workload is not None and node.workload.operator == "attention":
-                _pack(rewriter, node, node.workload, self.accepts)
-        return rewriter.finish()
+    revisits = False
+
+    @rule("kernel.attention")
+    def _attend(self, rewriter: Rewriter, node: Node) -> None:
+        _pack(rewriter, node, node.work, self.accepts)
 
 
 def _pack(

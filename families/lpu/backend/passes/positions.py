@@ -70,8 +70,7 @@ def _samples(node: Node) -> bool:
 
 def _places(node: Node) -> list[str]:
     """What tells a kernel of samples where it reads."""
-    assert node.workload is not None
-    operands = template_of("sample").operands(node.workload)
+    operands = template_of("sample").operands(node.work)
     named = zip(operands, node.inputs, strict=False)
     return [name for operand, name in named if operand.name in _PLACES]
 

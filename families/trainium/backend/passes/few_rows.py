@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.codegen.programs.structures import default_of, space_of
-from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.families.kit.passes.small_kernels import Operands, SmallKernels
 from tilesmith.families.trainium.schedules.building_blocks.machine import FLOATS
 from tilesmith.families.trainium.schedules.row_algorithms.followed import ALGORITHM, FollowedSpace
@@ -50,7 +50,7 @@ _NARROWEST = 32
 
 
 @dataclass(frozen=True)
-class FillPartitions(Pass):
+class FillPartitions(RulePass):
     """Reductions and normalisations of few, or of no, rows in memory work on all partitions.
 
         y = softmax(x: 4 x 50257)                                         before
@@ -72,20 +72,16 @@ class FillPartitions(Pass):
 
     target: Target
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            work = node.workload
-            if work is None or work.operator not in _PASSES:
-                continue
-            if any(step.kind.operand not in ("none", "full") for step in work.epilogue):
-                continue
-            if work.dtype not in FLOATS:
-                continue
-            nodes = _Cut(SmallKernels(rewriter), self.target, node, work).nodes()
-            if nodes:
-                rewriter.replace(node, *nodes)
-        return rewriter.finish()
+    revisits = False
+
+    @rule(*(f"kernel.{operator}" for operator in _PASSES))
+    def _cut(self, rewriter: Rewriter, node: Node) -> None:
+        work = node.work
+        alike = all(step.kind.operand in ("none", "full") for step in work.epilogue)
+        if not alike or work.dtype not in FLOATS:
+            return
+        if nodes := _Cut(SmallKernels(rewriter), self.target, node, work).nodes():
+            rewriter.replace(node, *nodes)
 
 
 class _Cut:

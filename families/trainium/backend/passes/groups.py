@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.spaces.knobs import divisors
@@ -18,7 +18,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
-class JoinGroups(Pass):
+class JoinGroups(RulePass):
     """Neighbouring groups of a convolution are one group whose weights are zero between them.
 
         conv2d c=128 oc=128 groups=32, weight [128, 4, 3, 3]        before
@@ -40,19 +40,15 @@ class JoinGroups(Pass):
     target: Target
     size: int = 4
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            work = node.workload
-            if work is None or work.operator != "conv2d" or work.dtype != "float32":
-                continue
-            weight = rewriter.constant(node.inputs[1])
-            if work.sizes or work.integer("groups") == 1 or weight is None:
-                continue
-            together = self._together(work)
-            if together > 1:
-                rewriter.replace(node, self._joined(rewriter, node, work, weight, together))
-        return rewriter.finish()
+    revisits = False
+
+    @rule("kernel.conv2d")
+    def _join(self, rewriter: Rewriter, node: Node) -> None:
+        work, weight = node.work, rewriter.constant(node.inputs[1])
+        if work.dtype != "float32" or work.sizes or work.integer("groups") == 1 or weight is None:
+            return
+        if (together := self._together(work)) > 1:
+            rewriter.replace(node, self._joined(rewriter, node, work, weight, together))
 
     def _together(self, work: Workload) -> int:
         """How many groups become one."""

@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilesmith.compiler.graph.graph import Graph, Node, kernel
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.families.kit.passes.small_kernels import SmallKernels
 from tilesmith.families.trainium.backend.passes.windows import reached
 from tilesmith.search_space.expressions.scalar import Scalar, load
@@ -49,7 +49,7 @@ _CUT = ("none", "channel", "full")
 
 
 @dataclass(frozen=True)
-class CutLongPools(Pass):
+class CutLongPools(RulePass):
     """Pools whose rows do not fit are pools of pieces of them.
 
         y = pool2d(x), rows too long                     before
@@ -68,15 +68,12 @@ class CutLongPools(Pass):
     target: Target
     runs: Callable[[Workload], bool]
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if node.workload is not None and node.workload.operator == "pool2d":
-                self._cut(rewriter, node, node.workload)
-        return rewriter.finish()
+    revisits = False
 
-    def _cut(self, rewriter: Rewriter, node: Node, work: Workload) -> None:
+    @rule("kernel.pool2d")
+    def _cut(self, rewriter: Rewriter, node: Node) -> None:
         """Put pools of pieces in the place of a pool that does not run."""
+        work = node.work
         if work.integer("global") or self.runs(work) or not is_scheduled(work, self.target):
             return
         alone = _alone(work)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph.graph import Graph, kernel
-from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 
 @dataclass(frozen=True)
-class SliceRuns(Pass):
+class SliceRuns(RulePass):
     """Gathers of neighbours are slices.
 
         y = gather(x, [4, 5, 6])                         before
@@ -29,25 +29,22 @@ class SliceRuns(Pass):
 
     name = "slice-runs"
 
-    def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            work = node.workload
-            if work is None or work.operator != "gather" or work.epilogue:
-                continue
-            indices = rewriter.constant(node.inputs[1])
-            if indices is None or rewriter.constant(node.inputs[0]) is not None:
-                continue
-            shape, axis = work.shape("shape"), work.integer("axis")
-            places = indices.reshape(-1).astype(np.int64)
-            places = np.where(places < 0, places + shape[axis], places)
-            run = places[0] + np.arange(len(places))
-            if not np.array_equal(places, run) or run[0] < 0 or run[-1] >= shape[axis]:
-                continue
-            starts = tuple(int(run[0]) if at == axis else 0 for at in range(len(shape)))
-            sizes = tuple(len(run) if at == axis else n for at, n in enumerate(shape))
-            cut = {"shape": shape, "starts": starts, "sizes": sizes}
-            words = {name: shape_text(value) for name, value in cut.items()}
-            slicing = Workload.of("slice", words, dtype=work.dtype)
-            rewriter.replace(node, kernel(slicing, node.inputs[:1], node.outputs[0], node.name))
-        return rewriter.finish()
+    revisits = False
+
+    @rule("kernel.gather")
+    def _slice(self, rewriter: Rewriter, node: Node) -> None:
+        work, indices = node.work, rewriter.constant(node.inputs[1])
+        if work.epilogue or indices is None or rewriter.constant(node.inputs[0]) is not None:
+            return
+        shape, axis = work.shape("shape"), work.integer("axis")
+        places = indices.reshape(-1).astype(np.int64)
+        places = np.where(places < 0, places + shape[axis], places)
+        run = places[0] + np.arange(len(places))
+        if not np.array_equal(places, run) or run[0] < 0 or run[-1] >= shape[axis]:
+            return
+        starts = tuple(int(run[0]) if at == axis else 0 for at in range(len(shape)))
+        sizes = tuple(len(run) if at == axis else n for at, n in enumerate(shape))
+        cut = {"shape": shape, "starts": starts, "sizes": sizes}
+        words = {name: shape_text(value) for name, value in cut.items()}
+        slicing = Workload.of("slice", words, dtype=work.dtype)
+        rewriter.replace(node, kernel(slicing, node.inputs[:1], node.outputs[0], node.name))

@@ -93,10 +93,9 @@ def shares(window: Window, counted: bool) -> Array:
 
 
 def _product(node: Node, window: Window) -> tuple[Node, str, Array]:
-    assert node.workload is not None
-    band = shares(window, bool(node.workload.integer("count_include_pad")))
+    band = shares(window, bool(node.work.integer("count_include_pad")))
     name = f"{node.outputs[0]}.band"
-    sizes = {"m": window.out, "n": node.workload.integer("w"), "k": window.extent}
+    sizes = {"m": window.out, "n": node.work.integer("w"), "k": window.extent}
     workload = Workload.of("matmul", sizes, constants=("a",))
     return kernel(workload, (name, node.inputs[0]), node.outputs[0], node.name), name, band
 
@@ -105,17 +104,16 @@ def _scaled(
     node: Node, windows: tuple[Window, Window], shape: tuple[int, ...]
 ) -> tuple[Node, str, Array]:
     """Sums over padded windows divided by their size, then brought to the true count."""
-    assert node.workload is not None
-    counted = bool(node.workload.integer("count_include_pad"))
+    counted = bool(node.work.integer("count_include_pad"))
     rows, columns = (_excess(window, counted) for window in windows)
     factor = np.broadcast_to(np.outer(rows, columns), shape).astype(np.float32)
     name = f"{node.outputs[0]}.factor"
     pads = [window.before for window in windows] + [reached(window) for window in windows]
-    parameters = dict(node.workload.parameters)
+    parameters = dict(node.work.parameters)
     parameters |= {"count_include_pad": 1, "ceil": 0, "pad": "x".join(map(str, pads))}
     workload = Workload.of(
         "pool2d", parameters, constants=("multiply0",),
-        epilogue=(EpilogueStep("multiply"), *node.workload.epilogue),
+        epilogue=(EpilogueStep("multiply"), *node.work.epilogue),
     )  # fmt: skip
     inputs = (node.inputs[0], name, *node.inputs[1:])
     return kernel(workload, inputs, node.outputs[0], node.name), name, factor
