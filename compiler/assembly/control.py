@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tilesmith.compiler.graph.graph import BRANCH, Body, Carried, Graph, Node
 from tilesmith.compiler.graph.sources import source_name
-from tilesmith.compiler.recipe.memory import ALIGNMENT
+from tilesmith.compiler.recipe.memory import ALIGNMENT, aligned
 from tilesmith.compiler.recipe.program import (
     NOWHERE,
     BranchStep,
@@ -55,7 +55,7 @@ def scratch_bytes(node: Node, sizes: Sequence[int]) -> int:
     """What a node needs while it runs: its bodies' arenas, which are never alive together, a
     counter, and room for all that an iteration hands on."""
     held = [body.graph.info(c.entry).nbytes for body in node.bodies for c in body.carried]
-    return max(sizes) + ALIGNMENT + sum(_aligned(size) for size in held)
+    return max(sizes) + ALIGNMENT + sum(aligned(size) for size in held)
 
 
 def control_steps(
@@ -184,7 +184,7 @@ def _handed_on(body: Body, inside: Inside) -> list[MoveStep]:
         source, target = inside.where(carried.exit), inside.where(carried.entry)
         if any(_meets(inside, carried, other) for other in body.carried if other is not carried):
             first.append(MoveStep(source, Place("arena", free), size, name=f"{carried.exit} aside"))
-            source, free = Place("arena", free), free + _aligned(size)
+            source, free = Place("arena", free), free + aligned(size)
         second.append(MoveStep(source, target, size, name=f"{carried.exit} to {carried.entry}"))
     return _useful([*first, *second])
 
@@ -210,7 +210,3 @@ def _useful(moves: Iterable[MoveStep]) -> list[MoveStep]:
 
 def _after(place: Place, distance: int) -> Place:
     return replace(place, offset=place.offset + distance)
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

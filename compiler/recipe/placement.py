@@ -51,14 +51,6 @@ class Placement:
     private: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Touch:
-    """What a step reads and writes, by name."""
-
-    reads: Iterable[str]
-    writes: Iterable[str]
-
-
 def place(
     graph: Graph,
     nbytes: Mapping[str, int],
@@ -96,24 +88,25 @@ def place(
     for name in outside:
         if groups.span(name) == (0, nbytes[name]):
             away[groups.find(name)[0]] = name
-    intervals = [i for i in _intervals_of(graph, groups) if i.name not in away]
+    touched = [(*node.reads, *node.writes) for node in graph.nodes]
+    inputs, outputs = ([info.name for info in ends] for ends in (graph.inputs, graph.outputs))
+    lives = _intervals(groups, touched, inputs, outputs)
+    intervals = [life for life in lives if life.name not in away]
     numbers = {node: step for step, node in enumerate(graph.nodes)}
     own = {node: f"\0scratch of {numbers[node]}" for node in scratch or {}}
     for node, size in (scratch or {}).items():
         intervals.append(Interval(own[node], size, numbers[node], numbers[node]))
     arena: Arena = arrange(intervals)
-    offsets: dict[str, int] = {}
-    elsewhere: dict[str, tuple[str, int]] = {}
-    for name in groups.names():
-        root, _ = groups.find(name)
-        if root in away:
-            elsewhere[name] = (away[root], -groups.span(name)[0])
-        else:
-            offsets[name] = arena.offsets[root] - groups.span(name)[0]
+    elsewhere = {
+        name: (away[root], -groups.span(name)[0])
+        for name in groups.names()
+        if (root := groups.find(name)[0]) in away
+    }
     inside = {node: arena.offsets[name] for node, name in own.items()}
-    ends = [info.name for info in (*graph.inputs, *graph.outputs)]
-    private = _private(ends, groups, nbytes, intervals, arena)
-    return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside, private)
+    private = _private([*inputs, *outputs], groups, nbytes, intervals, arena)
+    return Placement(
+        _offsets(groups, arena), arena.nbytes, peak_alive(intervals), elsewhere, inside, private
+    )
 
 
 def _private(
@@ -142,21 +135,29 @@ def _private(
 
 
 def planned(
-    groups: Groups, touched: Sequence[Touch], inputs: Sequence[str], outputs: Sequence[str]
+    groups: Groups,
+    touched: Sequence[Iterable[str]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
 ) -> Placement:
     """Plan the arena of tensors that are tied together already.
 
     Args:
-        touched: what each step reads and writes, in order.
+        touched: names of what each step reads and writes, in order.
         inputs, outputs: what is there before the first step, and has to be there at the end.
     """
     intervals = _intervals(groups, touched, inputs, outputs)
     arena = plan_arena(intervals)
-    offsets: dict[str, int] = {}
-    for name in groups.names():
-        root, _ = groups.find(name)
-        offsets[name] = arena.offsets[root] - groups.span(name)[0]
-    return Placement(offsets, arena.nbytes, peak_alive(intervals))
+    return Placement(_offsets(groups, arena), arena.nbytes, peak_alive(intervals))
+
+
+def _offsets(groups: Groups, arena: Arena) -> dict[str, int]:
+    """Of all tensors whose group lies in the arena."""
+    return {
+        name: arena.offsets[root] - groups.span(name)[0]
+        for name in groups.names()
+        if (root := groups.find(name)[0]) in arena.offsets
+    }
 
 
 def _tie(groups: Groups, name: str, base: str, offset: int) -> None:
@@ -173,14 +174,11 @@ def device_tensors(graph: Graph) -> set[str]:
     return names - graph.constants.keys()
 
 
-def _intervals_of(graph: Graph, groups: Groups) -> list[Interval]:
-    touched = [Touch(node.reads, node.writes) for node in graph.nodes]
-    names = ([info.name for info in ends] for ends in (graph.inputs, graph.outputs))
-    return _intervals(groups, touched, *names)
-
-
 def _intervals(
-    groups: Groups, touched: Sequence[Touch], inputs: Sequence[str], outputs: Sequence[str]
+    groups: Groups,
+    touched: Sequence[Iterable[str]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
 ) -> list[Interval]:
     """Life and size of each group."""
     first: dict[str, int] = {}
@@ -195,8 +193,8 @@ def _intervals(
 
     for name in inputs:
         touch(name, -1)
-    for step, accesses in enumerate(touched):
-        for name in (*accesses.reads, *accesses.writes):
+    for step, names in enumerate(touched):
+        for name in names:
             touch(name, step)
     for name in (*inputs, *outputs):  # inputs too: a bound run may be repeated
         touch(name, len(touched))

@@ -128,6 +128,17 @@ class AliasPart:
 Part = KernelPart | HostPart | AliasPart
 
 
+def touched_by(part: Part) -> tuple[str, ...]:
+    """Names of what a part reads and writes."""
+    match part:
+        case AliasPart():
+            return tuple(name for one, other, _ in part.ties for name in (one, other))
+        case KernelPart():
+            return (*part.reads, part.writes)
+        case HostPart():
+            return (*part.reads, *part.writes)
+
+
 @dataclass(frozen=True)
 class Variant:
     """What serves a region of the sizes.

@@ -29,6 +29,7 @@ from tilesmith.compiler.recipe.variants import (
     VariantTensor,
     VaryingCheck,
     VaryingInfo,
+    touched_by,
 )
 from tilesmith.compiler.settling.settlement import Settled
 from tilesmith.compiler.varying.forms import Form
@@ -84,8 +85,8 @@ class _Assembler(NodeAssembler):
         outputs = tuple(info.name for info in graph.outputs)
         for name in (*mine, *self.form.given, *outputs):
             self._tensor(name)
-        for part in parts:
-            self._name(part)
+        for name in (name for part in parts for name in touched_by(part)):
+            self._tensor(name)
         kernels = [part for part in parts if isinstance(part, KernelPart)]
         hosts = [part for part in parts if isinstance(part, HostPart)]
         return Variant(
@@ -95,16 +96,6 @@ class _Assembler(NodeAssembler):
         )  # fmt: skip
 
     # -- tensors ------------------------------------------------------------------------------
-    def _name(self, part: Part) -> None:
-        if isinstance(part, AliasPart):
-            names: Iterable[str] = (name for tie in part.ties for name in tie[:2])
-        elif isinstance(part, KernelPart):
-            names = (*part.reads, part.writes)
-        else:
-            names = (*part.reads, *part.writes)
-        for name in names:
-            self._tensor(name)
-
     def _tensor(self, name: str) -> None:
         if name in self.tensors:
             return

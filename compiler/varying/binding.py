@@ -25,8 +25,8 @@ from tilesmith.compiler.assembly.nodes import CheckedSteps
 from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.host.nodes import HostFunction
-from tilesmith.compiler.recipe.memory import ALIGNMENT, Groups
-from tilesmith.compiler.recipe.placement import Touch, planned
+from tilesmith.compiler.recipe.memory import ALIGNMENT, Groups, aligned
+from tilesmith.compiler.recipe.placement import planned
 from tilesmith.compiler.recipe.program import (
     HostStep,
     IndexCheck,
@@ -41,10 +41,10 @@ from tilesmith.compiler.recipe.variants import (
     AliasPart,
     HostPart,
     KernelPart,
-    Part,
     Variant,
     VaryingInfo,
     VaryingRecipe,
+    touched_by,
 )
 from tilesmith.compiler.varying.forms import valued
 from tilesmith.compiler.varying.sizes.fitting import Point, text_of
@@ -144,11 +144,11 @@ class _Binder:
         """The sizes' values, and the tensors that follow from them, one after the other."""
         sizes = np.array([self.point[s.name] for s in self.whole.sizes], dtype=np.int64)
         arrays = {name: np.ascontiguousarray(v) for name, v in self.prologue().items()}
-        total = _aligned(sizes.nbytes)
+        total = aligned(sizes.nbytes)
         for name, array in arrays.items():
             self.check_held(name, array)
             self.held[name] = Place("held", total)
-            total += _aligned(array.nbytes)
+            total += aligned(array.nbytes)
         memory = aligned_bytes(max(ALIGNMENT, total))
         view_of(memory, 0, sizes.dtype, sizes.shape)[...] = sizes
         for name, array in arrays.items():
@@ -208,7 +208,7 @@ class _Binder:
         for name, base, offset in self._ties():
             if name in sizes and base in sizes and not groups.tie(name, base, offset):
                 raise VerificationError(f"'{name}' lies elsewhere than behind '{base}'")
-        touched = [Touch(*_touched(part)) for part in self.variant.parts]
+        touched = [touched_by(part) for part in self.variant.parts]
         first = (*self.variant.inputs, *(name for name, _ in self.copied))
         ends = (first, self.variant.outputs)
         placement = planned(groups, touched, *ends)
@@ -330,15 +330,3 @@ def _parsed(text: str) -> Expr:
 def text_at(text: str, point: Point) -> str:
     """A text with numbers for the formulas in its brackets."""
     return _FORMULA.sub(lambda match: str(int(_parsed(match[1]).evaluate(point))), text)
-
-
-def _touched(part: Part) -> tuple[Iterable[str], Iterable[str]]:
-    if isinstance(part, AliasPart):
-        return [name for name, _, _ in part.ties], [base for _, base, _ in part.ties]
-    if isinstance(part, KernelPart):
-        return part.reads, (part.writes,)
-    return part.reads, part.writes
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilesmith.capabilities.c_library.code.plan import DerivedTensor, aligned
 from tilesmith.compiler.recipe.memory import Interval, plan_arena
-from tilesmith.compiler.recipe.variants import AliasPart, HostPart, KernelPart, Variant
+from tilesmith.compiler.recipe.variants import AliasPart, Variant, touched_by
 from tilesmith.search_space.expressions.expression import Expr, as_expr
 from tilesmith.search_space.expressions.sizes import limits
 from tilesmith.search_space.support.errors import VerificationError
@@ -110,7 +110,7 @@ class VaryingArena:
         for name in variant.outputs:
             steps.setdefault(name, []).append(end)
         for number, part in enumerate(variant.parts):
-            for name in _touched(part):
+            for name in touched_by(part):
                 steps.setdefault(name, []).append(number)
         alive = []
         for tie in ties:
@@ -155,10 +155,3 @@ class VaryingArena:
 def _meet(one: Ties, two: Ties) -> bool:
     """Whether both are alive at some step."""
     return one.first <= two.last and two.first <= one.last
-
-
-def _touched(part: KernelPart | HostPart | AliasPart) -> Sequence[str]:
-    if isinstance(part, AliasPart):
-        return [name for one, other, _ in part.ties for name in (one, other)]
-    writes = (part.writes,) if isinstance(part, KernelPart) else part.writes
-    return [*part.reads, *writes]

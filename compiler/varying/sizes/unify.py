@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ from tilesmith.compiler.varying.sizes.fitting import Fitter
 from tilesmith.search_space.expressions.expression import Expr, const
 from tilesmith.search_space.expressions.sizes import extent_text
 from tilesmith.search_space.workloads.workload import Workload
-
-_NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])|(?<=\dx)(\d+)(?![\w.])|(?<![\w.])(\d+)(?=x\d)")
 
 
 class NotAlikeError(Exception):
@@ -234,8 +232,3 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Subgraph) and isinstance(other, Subgraph):
         return one.serialised == other.serialised
     return bool(one == other)
-
-
-def renamed(graph: Graph, name: str) -> Graph:
-    """The graph under another name."""
-    return replace(graph, name=name)
