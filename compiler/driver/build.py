@@ -74,6 +74,36 @@ class BuildOptions:
 
 DEFAULTS = BuildOptions()
 
+Pinned = Callable[[Graph], Mapping[Workload, Config]]
+"""Gives, for a model as kernels, schedules to use whatever the records say."""
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """Where schedules come from; as arguments of `build`.
+
+    `tuned` says whether they are, or are to be, on record: long ranges of sizes then are several
+    regions.
+    """
+
+    target: Target
+    database: Records | None = None
+    options: BuildOptions = DEFAULTS
+    pinned: Pinned | None = None
+    tuned: bool = False
+
+    def chooser(self, graph: Graph) -> ScheduleChooser:
+        """What chooses them for a model as kernels; `ModelError` where only tuned ones are wanted,
+        and one is missing."""
+        chooser = ScheduleChooser(
+            self.target, self.database, self.options.threads,
+            self.pinned(graph) if self.pinned is not None else {},
+            measured_only=self.options.require_tuned,
+        )  # fmt: skip
+        if self.options.require_tuned:
+            require_tuned(graph, chooser)
+        return chooser
+
 
 def prepared(graph: Graph) -> Graph:
     """The graph as kernels, before schedules and layouts are chosen."""
@@ -96,7 +126,7 @@ def build(
     target: Target,
     database: Records | None = None,
     options: BuildOptions = DEFAULTS,
-    pinned: Callable[[Graph], Mapping[Workload, Config]] | None = None,
+    pinned: Pinned | None = None,
 ) -> Executable:
     """Compile a model, ready to run here: `recipe_of`, as an executable.
 
@@ -111,7 +141,7 @@ def recipe_of(
     target: Target,
     database: Records | None = None,
     options: BuildOptions = DEFAULTS,
-    pinned: Callable[[Graph], Mapping[Workload, Config]] | None = None,
+    pinned: Pinned | None = None,
 ) -> Recipe:
     """Compile a model, for whatever machine.
 
@@ -119,7 +149,7 @@ def recipe_of(
         graph: as imported.
         target: what to compile for; its family decides the backend.
         database: tuning records; None compiles with default schedules.
-        pinned: gives, for the model as kernels, schedules to use whatever the records say.
+        pinned: schedules to use whatever the records say.
 
     Returns:
         what an executable is made of; its `report` says how many kernels are tuned, fell back or
@@ -138,12 +168,7 @@ def recipe_of(
     lowered = scheduled(graph, target, options.precision)
     if backend.falls_back:
         _check_size(lowered, target, options.chips)
-    choices = pinned(lowered) if pinned is not None else {}
-    chooser = ScheduleChooser(
-        target, database, options.threads, choices, measured_only=options.require_tuned
-    )
-    if options.require_tuned:
-        require_tuned(lowered, chooser)
+    chooser = Schedules(target, database, options, pinned).chooser(lowered)
     recipe = fastest_recipe(lowered, chooser, options.arrange, options.chips)
     return replace(recipe, source=options.source)
 

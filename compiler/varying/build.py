@@ -15,14 +15,14 @@ from dataclasses import replace
 from tilesmith.compiler.assembly.nodes import RecipeStore
 from tilesmith.compiler.assembly.weights import Constants
 from tilesmith.compiler.backends.backend import backend_of
-from tilesmith.compiler.driver.build import scheduled
+from tilesmith.compiler.driver.build import Schedules, scheduled
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.onnx.files.file import ModelFile
 from tilesmith.compiler.recipe.variants import Variant, VaryingInfo, VaryingRecipe
 from tilesmith.compiler.varying.assembly import assembled
 from tilesmith.compiler.varying.binding import arena_bytes
 from tilesmith.compiler.varying.forms import Form, form_at
-from tilesmith.compiler.varying.kernels import Schedules, settled_kernels
+from tilesmith.compiler.varying.kernels import settled_kernels
 from tilesmith.compiler.varying.sizes.declared import Declared
 from tilesmith.compiler.varying.sizes.fitting import Point
 from tilesmith.compiler.varying.sizes.regions import (

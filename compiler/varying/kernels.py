@@ -6,12 +6,10 @@ ranges comes of runs on the host by its reference, in plain layouts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from tilesmith.compiler.backends.backend import Compiled, backend_of
-from tilesmith.compiler.backends.recorded import Records
-from tilesmith.compiler.driver.build import DEFAULTS, BuildOptions, require_tuned
+from tilesmith.compiler.driver.build import Schedules
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.fallback import reference_of
 from tilesmith.compiler.settling.chooser import ScheduleChooser
@@ -38,29 +36,6 @@ from tilesmith.search_space.support.errors import (
 from tilesmith.search_space.support.rounds import Rounds
 from tilesmith.search_space.workloads.workload import Workload
 
-Pinned = Callable[[Graph], Mapping[Workload, Config]]
-
-
-@dataclass(frozen=True)
-class Schedules:
-    """Where schedules come from; as arguments of `build`.
-
-    `tuned` says whether they are, or are to be, on record: long ranges then are several regions.
-    """
-
-    target: Target
-    database: Records | None = None
-    options: BuildOptions = DEFAULTS
-    pinned: Pinned | None = None
-    tuned: bool = False
-
-    def chooser(self, graph: Graph) -> ScheduleChooser:
-        choices = self.pinned(graph) if self.pinned is not None else {}
-        return ScheduleChooser(
-            self.target, self.database, self.options.threads, choices,
-            measured_only=self.options.require_tuned,
-        )  # fmt: skip
-
 
 def settled_kernels(
     graphs: Sequence[Graph], fitter: Fitter, region: Region, schedules: Schedules
@@ -75,8 +50,6 @@ def settled_kernels(
         ModelError: only tuned schedules are wanted, and one is missing.
     """
     chooser = schedules.chooser(graphs[0])
-    if schedules.options.require_tuned:
-        require_tuned(graphs[0], chooser)
     compiler = _Compiler(region, fitter.points[0], schedules.target)
     rounds = Rounds(
         f"giving kernels of '{graphs[0].name}' to the host", len(_kernels_of(graphs[0])) + 1

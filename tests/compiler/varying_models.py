@@ -10,10 +10,10 @@ import onnx
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.host.machine import host_target
+from tilesmith.compiler.driver.build import Schedules
 from tilesmith.compiler.onnx.files.file import read_model
 from tilesmith.compiler.varying.build import build_varying
 from tilesmith.compiler.varying.executable import VaryingExecutable
-from tilesmith.compiler.varying.kernels import Schedules
 from tilesmith.compiler.varying.sizes.declared import declared_by
 
 

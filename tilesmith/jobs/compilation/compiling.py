@@ -32,6 +32,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from tilesmith.compiler.backends.recorded import Records
+    from tilesmith.compiler.driver.build import Pinned
     from tilesmith.compiler.graph.graph import Graph, Node
     from tilesmith.compiler.recipe.memory import Arrange
     from tilesmith.compiler.recipe.optimal_memory import OptimalMemory
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from tilesmith.compiler.recipe.variants import VaryingRecipe
     from tilesmith.compiler.runtime.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
-    from tilesmith.compiler.varying.kernels import Pinned
     from tilesmith.jobs.requests.request import Shapes
     from tilesmith.jobs.requests.varying import Varying
     from tilesmith.search_space.expressions.sizes import Size
@@ -134,9 +134,8 @@ def build_recipe(
     asked: Resolved, require_tuned: bool = False, arrange: Arrange | None = None
 ) -> Recipe | VaryingRecipe:
     """The same for any machine: what an executable is made of."""
-    from tilesmith.compiler.driver.build import BuildOptions, recipe_of
+    from tilesmith.compiler.driver.build import BuildOptions, Schedules, recipe_of
     from tilesmith.compiler.varying.build import build_varying
-    from tilesmith.compiler.varying.kernels import Schedules
     from tilesmith.jobs.requests.varying import varying_of
 
     varying = varying_of(asked.model, asked.shapes)

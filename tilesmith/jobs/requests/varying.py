@@ -135,9 +135,8 @@ def _glance(model: Model) -> onnx.ModelProto | None:
 def typical_graphs(varying: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
     """The kernels at one choice of sizes for each region of them, and the sizes as text: what a
     tuner has to tune."""
-    from tilesmith.compiler.driver.build import BuildOptions
+    from tilesmith.compiler.driver.build import BuildOptions, Schedules
     from tilesmith.compiler.varying.build import typical
-    from tilesmith.compiler.varying.kernels import Schedules
     from tilesmith.compiler.varying.sizes.fitting import text_of
 
     options = BuildOptions(asked.threads, asked.precision)
