@@ -53,7 +53,7 @@ class CpuCore:
             have.
         barrier: cycles in which threads meet after a root statement.
         units: operations a cycle of those that are not as fast as multiply-adds, by
-            `operations.Arithmetic.unit`.
+            `instructions.Arithmetic.unit`.
     """
 
     lanes: int
