@@ -6,10 +6,8 @@ Invariant: a workspace whose sizes are refused stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilesmith.capabilities.c_library.code.layout import write_layout
-from tilesmith.capabilities.c_library.code.performing import BYTE, NULL, Texts
+from tilesmith.capabilities.c_library.code.performing import Texts
 from tilesmith.capabilities.c_library.code.plan import (
     BODY_AT,
     BUSY_AT,
@@ -18,209 +16,55 @@ from tilesmith.capabilities.c_library.code.plan import (
     TENSOR_BYTES,
     TEXT_AT,
     LibraryPlan,
-    LibraryTensor,
 )
-from tilesmith.capabilities.c_library.code.running import FAULT
-from tilesmith.capabilities.c_library.code.runtime import entry
-from tilesmith.capabilities.c_library.code.status import CODES
-from tilesmith.codegen.compiled.routines import Address, load64, routine, routines_text
+from tilesmith.capabilities.c_library.code.processor import able
+from tilesmith.capabilities.c_library.code.runtime import entry, fault
+from tilesmith.capabilities.c_library.code.status import ARGUMENT, BUSY
+from tilesmith.capabilities.c_library.code.status import SIZES as BAD_SIZES
+from tilesmith.codegen.compiled.routines import (
+    Address,
+    External,
+    Int32,
+    atomic_store32,
+    exchange32,
+    load32,
+    load64,
+    room,
+    routine,
+    routines_text,
+    store8,
+    store32,
+    store64,
+)
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
 from tilesmith.codegen.llvm.text.builder import Builder
-from tilesmith.codegen.llvm.text.ir import (
-    BOOL,
-    INDEX,
-    INT32,
-    POINTER,
-    VOID,
-    BasicBlock,
-    Function,
-    Module,
-    Value,
-)
+from tilesmith.codegen.llvm.text.ir import INDEX, POINTER, VOID, Function, Module
 from tilesmith.search_space.expressions.expression import Expr, as_expr
-from tilesmith.search_space.expressions.sizes import Size
 
 FUNCTIONS = ("sizes", "size", "resize", "workspace_bytes_at", "input_at", "output_at")
 """Of a library whose sizes vary, behind its prefix, besides those that all have."""
 
+_SIZE_BYTES, _AXIS_BYTES = 24, 40
+"""Of a row of a size: {name, least, most}. Of a row of an input's axis: {name of the input, its
+number, axis, number of the size that it is or -1, what is said where that size is out of range}; 0
+in place of the last where an axis before is that size."""
 
-def write_sizing(module: Module, plan: LibraryPlan, texts: Texts) -> None:
-    """Add the functions to a module."""
-    for number, body in enumerate(plan.bodies):
-        write_layout(module, plan, number, body, texts)
-    _write_choice(module, plan)
-    _write_bytes_at(module, plan)
-    _Resizer(module, plan, texts).write()
-
-
-def _write_choice(module: Module, plan: LibraryPlan) -> None:
-    """`lay.out(workspace, sizes)`: the layout of the body that serves the sizes; 0 where none
-    does."""
-    function = Function(module, "lay.out", INDEX, (POINTER, POINTER))
-    function.internal = True
-    builder = Builder(function.append_block("entry"))
-    workspace, sizes = function.arguments
-    values = [
-        builder.load(builder.gep(sizes, INDEX(number), INDEX), INDEX)
-        for number in range(len(plan.sizes))
-    ]
-    for number, body in enumerate(plan.bodies):
-        with builder.if_then(_inside(builder, values, body.region)):
-            layout = module.functions[f"layout.{number}"]
-            nbytes = builder.call(layout, (workspace, sizes))
-            builder._terminate(f"ret i64 {nbytes.text}")
-    builder._terminate("ret i64 0")
-
-
-def _inside(builder: Builder, values: Sequence[Value], region: Sequence[Size]) -> Value:
-    """Whether sizes are in a region."""
-    inside: Value = BOOL(1)
-    for value, size in zip(values, region, strict=True):
-        for sign, limit in ((">=", size.low), ("<=", size.high)):
-            inside = builder.and_(inside, builder.icmp_signed(sign, value, INDEX(limit)))
-    return inside
-
-
-def _write_bytes_at(module: Module, plan: LibraryPlan) -> None:
-    """`PREFIX_workspace_bytes_at(sizes)`."""
-    function = Function(module, f"{plan.prefix}_workspace_bytes_at", INDEX, (POINTER,))
-    builder = Builder(function.append_block("entry"))
-    (sizes,) = function.arguments
-    with builder.if_then(builder.icmp_unsigned("==", sizes, NULL), likely=False):
-        builder._terminate("ret i64 0")
-    able = builder.call(module.declare("able", INT32, ()), ())
-    with builder.if_then(builder.icmp_signed("!=", able, INT32(0)), likely=False):
-        builder._terminate("ret i64 0")
-    nbytes = builder.call(module.functions["lay.out"], (NULL, sizes))
-    builder._terminate(f"ret i64 {nbytes.text}")
-
-
-class _Resizer:
-    """Writes `PREFIX_resize(workspace, shapes)`."""
-
-    def __init__(self, module: Module, plan: LibraryPlan, texts: Texts) -> None:
-        self.module, self.plan, self.texts = module, plan, texts
-        function = Function(module, f"{plan.prefix}_resize", INT32, (POINTER, POINTER))
-        self.workspace, self.shapes = function.arguments
-        self.function, self.builder = function, Builder(function.append_block("entry"))
-        self.index = IndexEmitter(self.builder)
-        self.fault = module.declare("fault", VOID, FAULT)
-
-    def write(self) -> None:
-        builder, plan = self.builder, self.plan
-        with builder.if_then(builder.icmp_unsigned("==", self.workspace, NULL), likely=False):
-            builder._terminate(f"ret i32 {CODES['ARGUMENT']}")
-        before = builder.atomic_rmw("xchg", self._at(BUSY_AT), INT32(1), "acquire")
-        with builder.if_then(builder.icmp_signed("!=", before, INT32(0)), likely=False):
-            builder._terminate(f"ret i32 {CODES['BUSY']}")
-        self.end = self.function.append_block("end")
-        builder.store(INT32(0), self._at(STATUS_AT))
-        builder.store(BYTE(0), self._at(TEXT_AT))
-        self.chosen = builder.alloca(INDEX, 8, len(plan.sizes))
-        given = self._given()
-        self._sizes(given)
-        self._others(given)
-        self._fit()
-        builder.branch(self.end)
-        self._leave(self.end)
-
-    def _at(self, offset: int) -> Value:
-        return self.builder.gep(self.workspace, INDEX(offset), BYTE)
-
-    def _leave(self, end: BasicBlock) -> None:
-        builder = self.builder
-        builder.position_at_end(end)
-        status = builder.load(self._at(STATUS_AT), INT32)
-        busy = self._at(BUSY_AT).text
-        builder.block.lines.append(f"  store atomic i32 0, ptr {busy} release, align 4")
-        builder._terminate(f"ret i32 {status.text}")
-
-    def _refuse(self, bad: Value, code: str, text: str, what: str, *numbers: Value | int) -> None:
-        """Leave with a sentence if something is bad: a name, and up to four numbers in it."""
-        builder = self.builder
-        with builder.if_then(bad, likely=False):
-            given = [INDEX(n) if isinstance(n, int) else n for n in (*numbers, 0, 0, 0, 0)[:4]]
-            message = (INT32(CODES[code]), self.texts.text(text), self.texts.text(what))
-            builder.call(self.fault, (self.workspace, *message, *given))
-            builder.branch(self.end)
-
-    def _given(self) -> list[Value | None]:
-        """The shape of each input; None where it has no axis."""
-        builder = self.builder
-        none = builder.icmp_unsigned("==", self.shapes, NULL)
-        self._refuse(none, "ARGUMENT", "the array of %s is NULL", "shapes")
-        shapes: list[Value | None] = []
-        for number, tensor in enumerate(self.plan.inputs):
-            if not tensor.shape:
-                shapes.append(None)
-                continue
-            shape = builder.load(builder.gep(self.shapes, INDEX(number), POINTER), POINTER)
-            none = builder.icmp_unsigned("==", shape, NULL)
-            self._refuse(none, "ARGUMENT", "the shape of input '%s' is NULL", tensor.name)
-            shapes.append(shape)
-        return shapes
-
-    def _extents(
-        self, given: list[Value | None], *, plain: bool
-    ) -> list[tuple[LibraryTensor, int, Expr, Value]]:
-        """Axes that are sizes, or the others: input, axis, what it is, the place of its extent."""
-        names = {size.name for size in self.plan.sizes}
-        return [
-            (tensor, axis, as_expr(extent), self.builder.gep(shape, INDEX(axis), INDEX))
-            for tensor, shape in zip(self.plan.inputs, given, strict=True)
-            for axis, extent in enumerate(tensor.shape)
-            if shape is not None and (str(extent) in names) == plain
-        ]
-
-    def _sizes(self, given: list[Value | None]) -> None:
-        """Sizes, from the axes that are just that."""
-        builder = self.builder
-        sizes = {size.name: (number, size) for number, size in enumerate(self.plan.sizes)}
-        known = self.index.environment
-        for tensor, axis, extent, at in self._extents(given, plain=True):
-            number, size = sizes[str(extent)]
-            value = builder.load(at, INDEX)
-            if size.name in known:
-                self._expect(tensor, axis, value, known[size.name])
-                continue
-            low = builder.icmp_signed("<", value, INDEX(size.low))
-            bad = builder.or_(low, builder.icmp_signed(">", value, INDEX(size.high)))
-            text = f"input '%s': axis %lld ({size.name}) is %lld; it may be %lld to %lld"
-            self._refuse(bad, "SIZES", text, tensor.name, axis, value, size.low, size.high)
-            known[size.name] = value
-            builder.store(value, builder.gep(self.chosen, INDEX(number), INDEX))
-
-    def _others(self, given: list[Value | None]) -> None:
-        """All other axes are as the sizes have them."""
-        for tensor, axis, extent, at in self._extents(given, plain=False):
-            value = self.builder.load(at, INDEX)
-            self._expect(tensor, axis, value, self.index.value(extent))
-
-    def _expect(self, tensor: LibraryTensor, axis: int, value: Value, wanted: Value) -> None:
-        bad = self.builder.icmp_signed("!=", value, wanted)
-        text = "input '%s': axis %lld is %lld; %lld is expected"
-        self._refuse(bad, "SIZES", text, tensor.name, axis, value, wanted)
-
-    def _fit(self) -> None:
-        """Lay the workspace out, if it is large enough."""
-        builder, choose = self.builder, self.module.functions["lay.out"]
-        needed = builder.call(choose, (NULL, self.chosen))
-        none = builder.icmp_signed("==", needed, INDEX(0))
-        self._refuse(none, "SIZES", "'%s' serves no such sizes", self.plan.name)
-        there = builder.load(self._at(CAPACITY_AT), INDEX)
-        text = "'%s' needs %lld bytes at these sizes; the workspace has %lld"
-        large = builder.icmp_signed(">", needed, there)
-        self._refuse(large, "SIZES", text, self.plan.name, needed, there)
-        builder.call(choose, (self.workspace, self.chosen))
-
-
-_TABLE = """
+_TABLES = """
 %size = type {{ ptr, i64, i64 }}
+%axis = type {{ ptr, i64, i64, i64, ptr }}
 @{p}_sizes.table = internal constant [{count} x %size] [{sizes}]
+@axes = internal constant [{axis_count} x %axis] [{axes}]
+@layouts = internal constant [{body_count} x ptr] [{layouts}]
 """
 
-INPUTS = OUTPUTS = SIZES = SIZE_TABLE = TENSORS_AT = 0
+INPUTS = OUTPUTS = SIZES = SIZES_BYTES = SIZE_TABLE = TENSORS_AT = AXES = AXES_BYTES = (
+    AXIS_TABLE
+) = 0
+BODIES = REGIONS = LAYOUTS = NO_ARRAY = SHAPES = NO_SHAPE = OTHER = NONE = MORE = NAME = 0
 """Of a plan: see `sizing_text`."""
+
+layout_by = External("", "i64 (ptr, ptr)")
+extents = External("extents", "void (ptr, ptr)")
 
 
 @routine
@@ -230,7 +74,7 @@ def sizes() -> int:
 
 @routine
 def size(number: int) -> Address:
-    return entry(SIZE_TABLE, number, SIZES, 24)
+    return entry(SIZE_TABLE, number, SIZES, _SIZE_BYTES)
 
 
 @routine
@@ -251,18 +95,164 @@ def output_at(workspace: Address, number: int) -> Address:
     return end_at(workspace, number, OUTPUTS, INPUTS)
 
 
+@routine
+def lay_out(workspace: Address, chosen: Address) -> int:
+    """The layout of the body that serves some sizes; 0 where none does."""
+    for body in range(BODIES):
+        inside = 0
+        for n in range(SIZES):
+            region = REGIONS + 16 * (body * SIZES + n)
+            value = load64(chosen + 8 * n)
+            inside += int(value >= load64(region) and value <= load64(region + 8))
+        if inside == SIZES:
+            return layout_by(load64(LAYOUTS + 8 * body), workspace, chosen)
+    return 0
+
+
+@routine
+def workspace_bytes_at(chosen: Address) -> int:
+    if chosen == 0 or able() != 0:
+        return 0
+    return lay_out(0, chosen)
+
+
+@routine
+def differs(workspace: Address, row: Address, value: int, wanted: int) -> Int32:
+    """Whether an axis is another than is expected, which is a fault."""
+    if value != wanted:
+        fault(workspace, BAD_SIZES, OTHER, load64(row), load64(row + 16), value, wanted, 0)
+    return int(value != wanted)
+
+
+@routine
+def read_sizes(workspace: Address, shapes: Address, chosen: Address) -> None:
+    """Sizes, from the axes that are just that; all other axes are as the sizes have them."""
+    if shapes == 0:
+        fault(workspace, ARGUMENT, NO_ARRAY, SHAPES, 0, 0, 0, 0)
+        return
+    for n in range(AXES):
+        row = AXIS_TABLE + _AXIS_BYTES * n
+        if load64(shapes + 8 * load64(row + 8)) == 0:
+            fault(workspace, ARGUMENT, NO_SHAPE, load64(row), 0, 0, 0, 0)
+            return
+    expected = room(AXES_BYTES)
+    for others in range(2):
+        for n in range(AXES):
+            row = AXIS_TABLE + _AXIS_BYTES * n
+            axis = load64(row + 16)
+            number = load64(row + 24)
+            value = load64(load64(shapes + 8 * load64(row + 8)) + 8 * axis)
+            if others == 0 and number >= 0:
+                known = load64(row + 32) == 0
+                if known and differs(workspace, row, value, load64(chosen + 8 * number)) != 0:
+                    return
+                least = load64(SIZE_TABLE + _SIZE_BYTES * number + 8)
+                most = load64(SIZE_TABLE + _SIZE_BYTES * number + 16)
+                if value < least or value > most:
+                    text = load64(row + 32)
+                    fault(workspace, BAD_SIZES, text, load64(row), axis, value, least, most)
+                    return
+                store64(chosen + 8 * number, value)
+            other = others == 1 and number < 0
+            if other and differs(workspace, row, value, load64(expected + 8 * n)) != 0:
+                return
+        if others == 0:
+            extents(chosen, expected)
+
+
+@routine
+def resize(workspace: Address, shapes: Address) -> Int32:
+    if workspace == 0:
+        return ARGUMENT
+    if exchange32(workspace + BUSY_AT, 1) != 0:
+        return BUSY
+    store32(workspace + STATUS_AT, 0)
+    store8(workspace + TEXT_AT, 0)
+    chosen = room(SIZES_BYTES)
+    read_sizes(workspace, shapes, chosen)
+    if load32(workspace + STATUS_AT) == 0:
+        needed = lay_out(0, chosen)
+        there = load64(workspace + CAPACITY_AT)
+        if needed == 0:
+            fault(workspace, BAD_SIZES, NONE, NAME, 0, 0, 0, 0)
+        elif needed > there:
+            fault(workspace, BAD_SIZES, MORE, NAME, needed, there, 0, 0)
+        else:
+            lay_out(workspace, chosen)
+    code = load32(workspace + STATUS_AT)
+    atomic_store32(workspace + BUSY_AT, 0)
+    return code
+
+
+def write_sizing(module: Module, plan: LibraryPlan, texts: Texts) -> None:
+    """Add what is made of formulas to a module: `layout.N`, and `extents(sizes, where)`, which
+    computes what each axis of the inputs has to be."""
+    for number, body in enumerate(plan.bodies):
+        write_layout(module, plan, number, body, texts)
+    function = Function(module, "extents", VOID, (POINTER, POINTER))
+    function.internal = True
+    builder = Builder(function.append_block("entry"))
+    chosen, where = function.arguments
+    index = IndexEmitter(builder)
+    for number, size in enumerate(plan.sizes):
+        at = builder.gep(chosen, INDEX(number), INDEX)
+        index.environment[size.name] = builder.load(at, INDEX)
+    for number, (_, _, _, extent) in enumerate(_axes(plan)):
+        builder.store(index.value(extent), builder.gep(where, INDEX(number), INDEX))
+    builder.ret_void()
+
+
+def _axes(plan: LibraryPlan) -> list[tuple[str, int, int, Expr]]:
+    """Every axis of the inputs: the input's name and number, the axis, its extent."""
+    return [
+        (tensor.name, number, axis, as_expr(extent))
+        for number, tensor in enumerate(plan.inputs)
+        for axis, extent in enumerate(tensor.shape)
+    ]
+
+
+def _axis_rows(plan: LibraryPlan, texts: Texts) -> list[str]:
+    places = {size.name: number for number, size in enumerate(plan.sizes)}
+    rows, known = [], set[str]()
+    for name, number, axis, extent in _axes(plan):
+        said, size = "null", str(extent)
+        if size in places and size not in known:
+            text = f"input '%s': axis %lld ({size}) is %lld; it may be %lld to %lld"
+            said = texts.text(text).text
+            known.add(size)
+        what = f"i64 {number}, i64 {axis}, i64 {places.get(size, -1)}, ptr {said}"
+        rows.append(f"%axis {{ ptr {texts.text(name).text}, {what} }}")
+    return rows
+
+
 def sizing_text(plan: LibraryPlan, texts: Texts) -> str:
     """The functions that need no formula."""
+    axes, count = _axis_rows(plan, texts), len(plan.sizes)
+    regions = [end for body in plan.bodies for size in body.region for end in (size.low, size.high)]
+    sentences = {
+        "NO_ARRAY": "the array of %s is NULL", "SHAPES": "shapes", "NAME": plan.name,
+        "NO_SHAPE": "the shape of input '%s' is NULL", "NONE": "'%s' serves no such sizes",
+        "OTHER": "input '%s': axis %lld is %lld; %lld is expected",
+        "MORE": "'%s' needs %lld bytes at these sizes; the workspace has %lld",
+    }  # fmt: skip
+    names: dict[str, int | str] = {
+        **{name: texts.text(sentence).text for name, sentence in sentences.items()},
+        "INPUTS": len(plan.inputs), "OUTPUTS": len(plan.outputs), "SIZES": count,
+        "SIZES_BYTES": 8 * count, "SIZE_TABLE": f"@{plan.prefix}_sizes.table",
+        "TENSORS_AT": plan.tensors_at, "AXES": len(axes), "AXES_BYTES": 8 * len(axes),
+        "AXIS_TABLE": "@axes", "BODIES": len(plan.bodies), "LAYOUTS": "@layouts",
+        "REGIONS": texts.numbers(regions).text,
+    }  # fmt: skip
     ranges = ", ".join(
         f"%size {{ ptr {texts.text(size.name).text}, i64 {size.low}, i64 {size.high} }}"
         for size in plan.sizes
     )
-    count = len(plan.sizes)
-    names: dict[str, int | str] = {
-        "INPUTS": len(plan.inputs), "OUTPUTS": len(plan.outputs), "SIZES": count,
-        "SIZE_TABLE": f"@{plan.prefix}_sizes.table", "TENSORS_AT": plan.tensors_at,
-    }  # fmt: skip
-    called = (sizes, size, input_at, output_at)
+    called = (sizes, size, resize, workspace_bytes_at, input_at, output_at)
     exported = {one.symbol: f"{plan.prefix}_{one.symbol}" for one in called}
-    table = _TABLE.format(p=plan.prefix, count=count, sizes=ranges)
-    return table + routines_text((*called, end_at), names, exported)
+    tables = _TABLES.format(
+        p=plan.prefix, count=count, sizes=ranges, axis_count=len(axes), axes=", ".join(axes),
+        body_count=len(plan.bodies),
+        layouts=", ".join(f"ptr @layout.{n}" for n in range(len(plan.bodies))),
+    )  # fmt: skip
+    inner = (end_at, lay_out, differs, read_sizes)
+    return tables + routines_text((*called, *inner), names, exported)
