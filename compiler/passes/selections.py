@@ -23,13 +23,19 @@ class AddSelections(RulePass):
         p = Softmax(Add(s, Where(keep, 0, lowest)))  after: minus infinity, or the least number
 
     so that the selection is made once, of the mask alone, and attention with a mask is one pattern.
+    Where `exact`, it is made again of what is added, for a family whose attention selects:
+
+        m = Where(keep, 0, lowest); p = Softmax(Where(LessOrEqual(m, lowest), m, Add(s, m)))
 
     Contract: any graph in. Values are equal where scores are numbers below 1e30: the sum of such a
     score and the least number is that number, so that keys which are left out as a whole weigh
-    alike, and beside others nothing. What is no number at a key that is left out stays so.
+    alike, and beside others nothing. What is no number at a key that is left out stays so, unless
+    `exact`.
     """
 
     name = "add-selections"
+
+    exact: bool = False
 
     @rule("Softmax", "tilesmith.Softmax")
     def _add(self, rewriter: Rewriter, softmax: Node) -> None:
@@ -52,8 +58,15 @@ class AddSelections(RulePass):
         left_out = rewriter.add_constant("left_out", np.array(lowest, np.float32), "float32")
         chosen = rewriter.add_tensor(f"{node.outputs[0]}.mask", info.dtype, mask.dims)
         choices = (keep, left_out, zero) if inverted else (keep, zero, left_out)
-        rewriter.replace(
-            (node,),
-            replace(node, inputs=choices, outputs=(chosen,)),
-            Node("Add", (kept, chosen), node.outputs, f"{node.name}.add"),
-        )
+        parts = [replace(node, inputs=choices, outputs=(chosen,))]
+        if self.exact:
+            total = rewriter.add_tensor(f"{node.outputs[0]}.sum", info.dtype, info.dims)
+            left = rewriter.add_tensor(f"{node.outputs[0]}.left", "bool", mask.dims)
+            parts += [
+                Node("Add", (kept, chosen), (total,), f"{node.name}.add"),
+                Node("LessOrEqual", (chosen, left_out), (left,), f"{node.name}.left"),
+                Node("Where", (left, chosen, total), node.outputs, f"{node.name}.select"),
+            ]
+        else:
+            parts.append(Node("Add", (kept, chosen), node.outputs, f"{node.name}.add"))
+        rewriter.replace((node,), *parts)

@@ -11,6 +11,8 @@ queries stay in the caches of the thread that made them.
 A query whose every key is left out (a mask of minus infinities) has no softmax: its results are not
 numbers. A guard makes them zero, as if its weights were: those that are not numbers, whatever made
 them so (1), or only those of such a query (2), where what is not a number in queries or keys stays.
+With 4 more a mask selects: a key whose mask is the least number or minus infinity has that for a
+score, whatever the product is; a sum with what is not a number would be none.
 """
 
 from __future__ import annotations
@@ -48,7 +50,12 @@ class Attention(Template):
         Parameter("batch", "independent sequences", 1, varies=True),
         Parameter("mask", "added to the scores", "none", choices=("none", *MASKS)),
         Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
-        Parameter("guard", "0 for results of 1: no numbers, 2: queries of no key", 0, minimum=0),
+        Parameter(
+            "guard",
+            "0 for results of 1: no numbers, 2: queries of no key; + 4: masks select",
+            0,
+            minimum=0,
+        ),
     )
     examples: ClassVar[tuple[str, ...]] = (
         "attention m=19 n=33 k=7 heads=2",
@@ -77,9 +84,10 @@ class Attention(Template):
             raise WorkloadError(
                 f"operator 'attention': dtype={workload.dtype}; one of {', '.join(DTYPES)}"
             )
-        if workload.integer("guard") > 2:
+        if workload.integer("guard") not in (0, 1, 2, 4, 5, 6):
             raise WorkloadError(
-                f"operator 'attention': guard={workload.integer('guard')}; 0, 1 or 2 is expected"
+                f"operator 'attention': guard={workload.integer('guard')}; 0, 1 or 2 is expected, "
+                "or 4 more where the mask selects"
             )
         text = workload.text("scale")
         try:
@@ -127,12 +135,13 @@ class Attention(Template):
         kind = workload.text("mask")
         if kind != "none":
             missing = tuple(i for i, name in enumerate("bhmn") if name not in MASKS[kind])
-            scores = scores + np.expand_dims(inputs["mask"], missing)
+            mask = np.expand_dims(inputs["mask"], missing)
+            scores = np.where(selects(workload) & (mask <= LOWEST), mask, scores + mask)
         top = scores.max(axis=-1, keepdims=True)
         powers = np.exp(scores - top)
         weights = powers / powers.sum(axis=-1, keepdims=True)
-        if workload.integer("guard"):
-            no_number = np.isneginf(top) if workload.integer("guard") == 2 else np.isnan(weights)
+        if guard := workload.integer("guard") & 3:
+            no_number = np.isneginf(top) if guard == 2 else np.isnan(weights)
             weights = np.where(no_number, 0, weights)
         return np.asarray(weights @ inputs["v"])
 
@@ -165,7 +174,10 @@ class Attention(Template):
         kind = workload.text("mask")
         if kind != "none":
             where = {"b": b.var, "h": h.var, "m": i.var, "n": j.var}
-            masked = call("add", masked, Load("mask", tuple(where[name] for name in MASKS[kind])))
+            mask = Load("mask", tuple(where[name] for name in MASKS[kind]))
+            masked = call("add", masked, mask)
+            if selects(workload):
+                masked = call("where", call("less_equal", mask, LOWEST), mask, masked)
         top = greatest(workload, at("top", i))
         power = call("exp", call("subtract", at("z", *pair), top))
         mixed = call("multiply", at("p", *pair), at("v", j, e))
@@ -188,16 +200,21 @@ LOWEST = float(np.finfo(np.float32).min)
 """Below it is minus infinity alone."""
 
 
+def selects(workload: Workload) -> bool:
+    """Whether keys that the mask leaves out have no part in the results, whatever they are."""
+    return workload.integer("guard") >= 4
+
+
 def greatest(workload: Workload, top: Scalar) -> Scalar:
     """What is subtracted from the scores of a query: where no key is left and there is a guard for
     that, a number, so that powers and their sum are 0."""
-    return call("maximum", top, LOWEST) if workload.integer("guard") == 2 else top
+    return call("maximum", top, LOWEST) if workload.integer("guard") & 3 == 2 else top
 
 
 def guarded(workload: Workload, ratio: Scalar, result: Scalar) -> Scalar:
     """A result of a query, the reciprocal of whose sum of powers is `ratio`: 0 where that is not a
     number, or infinite, as the guard says."""
-    match workload.integer("guard"):
+    match workload.integer("guard") & 3:
         case 1:
             return call("where", call("equal", ratio, ratio), result, 0.0)
         case 2:

@@ -110,3 +110,28 @@ def test_keys_that_a_selection_leaves_out_as_a_whole_weigh_alike(low: float) -> 
     inputs = {"q": q, "k": k, "v": v, "m": KEEP}
     found = build(import_model(model), TARGETS[0]).run(inputs)["y"]
     np.testing.assert_allclose(found, expected(model, inputs)["y"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e9, np.finfo(np.float32).min])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_a_selection_leaves_out_has_no_part(bad: float, known: bool, low: float) -> None:
+    """A key that is no number, beside a sum (`test_a_mask_keeps_what_is_no_number`)."""
+    given = "" if known else ", bool[4, 6] m"
+    model = model_of(
+        f"g (float[2, 4, 8] q, float[2, 8, 6] k, float[2, 6, 8] v{given}) => (float[2, 4, 8] y) "
+        "{ s = MatMul(q, k) z = Where(m, s, low) p = Softmax<axis = -1>(z) y = MatMul(p, v) }",
+        low=np.float32(low), **({"m": KEEP} if known else {}),
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, *n)).astype(np.float32) for n in ((4, 8), (8, 6), (6, 8)))
+    k[0, 3, 4] = bad
+    inputs = {"q": q, "k": k, "v": v, **({} if known else {"m": KEEP})}
+    executable = build(import_model(model), TARGETS[0])
+    names = [step.workload for step in executable.recipe.steps if getattr(step, "workload", "")]
+    assert [name.split()[0] for name in names].count("attention") == 1
+    with np.errstate(invalid="ignore"):
+        found = executable.run(inputs)["y"]
+    wanted = expected(model, inputs)["y"]
+    assert np.isfinite(wanted[0, 1]).all()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

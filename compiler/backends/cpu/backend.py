@@ -44,6 +44,7 @@ from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.integer_products import integer_products
 from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
+from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import (
@@ -96,6 +97,7 @@ class CpuBackend(Backend):
         return PassPipeline(
             first=(WidenFloats(),),
             before_folding=(KeepQuantisedWeights(LARGE), *integer_products(target)),
+            after_folding=(AddSelections(exact=True),),
             kernels=(FallBack(target), FuseAttention(accepts), *narrow),
             opens_bodies=True,
         )

@@ -16,6 +16,7 @@ from tilesmith.compiler.passes.attention.attention_masks import (
     dense,
     grouped,
     mask_of,
+    selected,
     spread,
 )
 from tilesmith.compiler.passes.elementwise import is_elementwise
@@ -38,7 +39,8 @@ class FuseAttention(RulePass):
 
     So does attention whose weights are guarded for queries that every key is masked from: by
     `where(is_nan(p), 0, p)`, as exporters write it, or by `where(s + mask < lowest, 0, p)`, which
-    keeps what is not a number (`_guard`). Keys that were transposed for the product are taken
+    keeps what is not a number (`_guard`). A mask may select instead of being added
+    (`selections.AddSelections`). Keys that were transposed for the product are taken
     as they were before; a transposition that is still needed is merged with the one there was; a
     mask may be spread over sequences, heads and queries (`attention_masks`); keys and values that
     several heads share are not repeated (`attention_groups`).
@@ -84,10 +86,10 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     beside = guarding if guard == 2 else None
     if beside and len({behind_views(rewriter, n.inputs[0]) for n in (beside, weights)}) > 1:
         return
-    scores, mask = _masked_scores(rewriter, weights.inputs[0], between, beside)
+    scores, mask, selects = _masked_scores(rewriter, weights.inputs[0], between, beside)
     if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
         return
-    workload = _workload(scores.workload, mix, mask, guard)
+    workload = _workload(scores.workload, mix, mask, guard + 4 * selects)
     if workload is None or not accepts(workload):
         return
     keys, values, helpers = scores.inputs[1], node.inputs[1], list[Node]()
@@ -101,7 +103,8 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     operands = tuple(operand for operand in (scores.inputs[0], keys, values, name) if operand)
     fused = kernel(workload, operands, node.outputs[0], node.name)
     rewriter.replace((scores, weights, *between, node), *helpers, fused)
-    for unread in (scores.inputs[1], node.inputs[1]):
+    inside = (name for step in between for name in step.reads)
+    for unread in (scores.inputs[1], node.inputs[1], *inside):
         drop_unread(rewriter, unread)
 
 
@@ -122,8 +125,9 @@ _GUARDS = {
 
 def _masked_scores(
     rewriter: Rewriter, name: str, between: list[Node], beside: Node | None
-) -> tuple[Node | None, Mask | None]:
-    """The product behind scores, and what is added to it: by a kernel, or as it is written.
+) -> tuple[Node | None, Mask | None, bool]:
+    """The product behind scores, what is added to it, by a kernel or as it is written, and whether
+    that selects.
 
     Args:
         beside: what may read the scores, too.
@@ -131,12 +135,13 @@ def _masked_scores(
     passed: list[Node] = []
     node = _sole_producer(rewriter, name, passed, beside)
     if node is None:
-        return None, None
+        return None, None, False
     if _is_product(node):
         between.extend(passed)
         mask = _written_with(node)
-        return (node, mask) if (mask is None) == (not _adds(node)) else (None, None)
-    for summand, other, axes in added(node):
+        return (node if (mask is None) == (not _adds(node)) else None), mask, False
+    selection = selected(rewriter, node)
+    for summand, other, axes in selection or added(node):
         inside: list[Node] = []
         scores = _sole_producer(rewriter, summand, inside)
         if scores is None or not _is_product(scores) or _adds(scores):
@@ -144,8 +149,8 @@ def _masked_scores(
         mask = mask_of(other, axes, scores.work)
         if mask is not None:
             between.extend((*passed, node, *inside))
-            return scores, mask
-    return None, None
+            return scores, mask, bool(selection)
+    return None, None, False
 
 
 def _adds(scores: Node) -> bool:
@@ -260,9 +265,9 @@ def _axes_behind(rewriter: Rewriter, name: str) -> tuple[str, list[Axis]]:
 def drop_unread(rewriter: Rewriter, name: str) -> None:
     """Remove what made a tensor that nothing reads any more."""
     producer = rewriter.producer(name)
-    while producer is not None and producer.kind in ("kernel", "view"):
-        if rewriter.consumers(name) or rewriter.is_output(name) or len(producer.reads) != 1:
-            return
+    if producer is None or producer.kind not in ("kernel", "view"):
+        return
+    if not any(rewriter.consumers(n) or rewriter.is_output(n) for n in producer.writes):
         rewriter.remove(producer)
-        (name,) = producer.reads
-        producer = rewriter.producer(name)
+        for read in producer.reads:
+            drop_unread(rewriter, read)

@@ -8,11 +8,19 @@ scores do: 0 where it is spread.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
+from tilesmith.compiler.graph.access import uniform
 from tilesmith.compiler.graph.graph import Node
-from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.search_space.expressions.scalar import call
+from tilesmith.search_space.operator_parts.formula import formula_text, number, operand
+from tilesmith.search_space.operators.attention import LOWEST
+from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 Axis = tuple[int, int]
 """Extent, and elements that a step moves in the source."""
@@ -77,6 +85,42 @@ def added(node: Node) -> list[tuple[str, str, list[Axis]]]:
             axes = spread(own, shape)
             results.append((node.inputs[summand], node.inputs[other], axes))
     return results
+
+
+_SELECTION = formula_text(call("where", operand(2), operand(1), call("add", *map(operand, (0, 1)))))
+
+
+def selected(rewriter: Rewriter, node: Node) -> list[tuple[str, str, list[Axis]]]:
+    """As `added`, of a sum that stands where the mask leaves something; elsewhere the mask does
+    (`selections.AddSelections`)."""
+    workload = node.workload
+    if workload is None or workload.operator != "elementwise" or len(node.inputs) != 3:
+        return []
+    shape = workload.shape("shape")
+    if workload.text("expression") != _SELECTION or workload.text("x0") not in (
+        "",
+        shape_text(shape),
+    ):
+        return []
+    scores, mask, left = node.inputs
+    value, flags, below = rewriter.constant(mask), rewriter.constant(left), rewriter.producer(left)
+    if value is not None and flags is not None:
+        exact = value.size == flags.size and np.array_equal(value.ravel() <= LOWEST, flags.ravel())
+    else:
+        exact = below is not None and below.inputs[0] == mask and _is_below(rewriter, below)
+    own = workload.shape("x1") if workload.text("x1") else shape
+    return [(scores, mask, spread(own, shape))] if exact else []
+
+
+def _is_below(rewriter: Rewriter, node: Node) -> bool:
+    """Whether a kernel says where its operand is the least number, or below it."""
+    workload = node.workload
+    if workload is None or workload.operator != "elementwise":
+        return False
+    expression = workload.text("expression")
+    if len(node.inputs) == 2 and expression == "less_equal(x0,x1)":
+        return uniform(rewriter.constant, node.inputs[1]) in (LOWEST, -math.inf)
+    return expression == formula_text(call("less_equal", operand(0), number(LOWEST)))
 
 
 def spread(own: tuple[int, ...], shape: tuple[int, ...]) -> list[Axis]:

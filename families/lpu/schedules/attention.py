@@ -31,7 +31,7 @@ from tilesmith.search_space.expressions.scalar import Const, Load, Scalar, call,
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.operator_parts.attention_masks import MASKS
 from tilesmith.search_space.operator_parts.integer_products import product_stage
-from tilesmith.search_space.operators.attention import Attention, greatest, guarded
+from tilesmith.search_space.operators.attention import Attention, greatest, guarded, selects
 from tilesmith.search_space.scheduling.compute import (
     Axis,
     ComputeDefinition,
@@ -247,6 +247,8 @@ class AttentionOnLpu(LpuScheduler):
                 f"attention of fewer than {FEWEST_QUERIES} queries is products and a softmax on "
                 f"target '{target.name}'"
             )
+        if selects(workload):
+            return f"masks of attention are added, they do not select, on target '{target.name}'"
         return super().refusal(workload, target)
 
     def prepare(self, workload: Workload, target: Target) -> AttentionOnRows:

@@ -24,7 +24,7 @@ from tilesmith.families.trainium.schedules.fused_attention.attention_blocks impo
 from tilesmith.families.trainium.schedules.fused_attention.attention_schedule import TURNED
 from tilesmith.search_space.expressions.expression import Expr, const, var
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.operators.attention import Attention
+from tilesmith.search_space.operators.attention import Attention, selects
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, choice, count
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
@@ -254,6 +254,11 @@ class AttentionOnCore(CoreScheduler):
     """See the module's docstring."""
 
     dtypes = FLOATS
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        if selects(workload):
+            return f"masks of attention are added, they do not select, on target '{target.name}'"
+        return super().refusal(workload, target)
 
     def prepare(self, workload: Workload, target: Target) -> AttentionSpace:
         return AttentionSpace(
