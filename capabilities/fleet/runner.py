@@ -17,7 +17,14 @@ from tilesmith.records.trials.record import WorkerReport
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult, result_from_json
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machine_trust.watch import ResultNotes, Watch
-from tilesmith.tuner.measurement.runner import Begun, Candidate, Runner, TrialCosts
+from tilesmith.tuner.measurement.runner import (
+    Begun,
+    Candidate,
+    Candidates,
+    Results,
+    Runner,
+    TrialCosts,
+)
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.choosing import Choosers
 
@@ -65,9 +72,7 @@ class FleetRunner(Runner):
         """The largest of any worker."""
         return max(self._drifts.values(), default=0.0)
 
-    def measure(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         return self.finish(self.begin(batch, cancel), cancel)
 
     def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
@@ -89,9 +94,7 @@ class FleetRunner(Runner):
         assert isinstance(begun, _Begun), "what is abandoned was begun here"
         self._fleet.forget(begun.numbers)
 
-    def compare(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def compare(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         if self.deterministic or not batch:
             return self.measure(batch, cancel)
         numbers = self._fleet.begin([self._request("compare", batch)], _COMPARISON)

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult, result_from_json
+from tilesmith.search_space.results.measure import MeasuredBy, result_from_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.learning.learning import SHIPPED, Known, Learning
-from tilesmith.tuner.measurement.runner import Candidate, DeterministicRunner
+from tilesmith.tuner.measurement.runner import Candidates, DeterministicRunner, Results
 from tilesmith.tuner.pretrained.pretrained import Pretrained, pretrained
 from tilesmith.tuner.search.elsewhere import Elsewhere, message
 from tilesmith.tuner.search.search import Search, SearchJob
@@ -39,9 +39,7 @@ class _Absent(DeterministicRunner):
     def __init__(self, measured_by: MeasuredBy, deterministic: bool) -> None:
         self.measured_by, self.deterministic = measured_by, deterministic
 
-    def measure(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         raise AssertionError("a chooser measures nothing")
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from tilesmith.records.database import Database
 from tilesmith.records.jobs.job import LeaseLost
@@ -27,6 +28,8 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.tasks.ledger import Candidate, Entry, JobEnd
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial
+
+T = TypeVar("T")
 
 
 class DatabaseLedger:
@@ -85,43 +88,34 @@ class DatabaseLedger:
         return None
 
     def saved_state(self) -> Json:
-        text = self._database.patiently(lambda: self._database.job_state(self.job))
+        text = self._ask(lambda database: database.job_state(self.job))
         return None if text is None else json.loads(text)
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
         """All of them, or where there are very many a sample (`records.learning.warm_up`)."""
-        database, target, threads = self._database, self._target, self._threads
-        records = database.patiently(
-            lambda: database.known(workload, target, threads, measured_by=measured_by, job=self.job)
-        )
+        where = (workload, self._target, self._threads)
+        records = self._ask(lambda d: d.known(*where, measured_by=measured_by, job=self.job))
         return [Trial(record.config, record.result) for record in records]
 
     def of_job(self) -> list[Entry]:
-        records = self._mine = self._all(Filter(job=self.job))
+        records = self._mine = self._ask(
+            lambda database: database.query(Filter(job=self.job), sort="oldest", limit=None)
+        )
         return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
 
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
-        database, target, threads = self._database, self._target, self._threads
-        bests = database.patiently(
-            lambda: database.elsewhere(workload, target, threads, measured_by=measured_by)
-        )
+        where = (workload, self._target, self._threads)
+        bests = self._ask(lambda database: database.elsewhere(*where, measured_by=measured_by))
         return [best.record.config for best in bests]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Of this workload with other thread counts, then of other workloads."""
-        return self._database.patiently(lambda: self._similar(workload, measured_by))
-
-    def _similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
-        own = self._database.layout_bests([workload], self._target, None, measured_by=measured_by)
-        bests = [
-            best
-            for bests in own.values()
-            for best in bests.values()
-            if best.record.threads != self._threads
-        ]
-        bests += self._database.nearest(
-            workload, self._target, self._threads, measured_by=measured_by
-        )
+        target, threads = self._target, self._threads
+        own = self._ask(
+            lambda d: d.layout_bests([workload], target, None, measured_by=measured_by)
+        ).get(workload.key, {})
+        bests = [best for best in own.values() if best.record.threads != threads]
+        bests += self._ask(lambda d: d.nearest(workload, target, threads, measured_by=measured_by))
         return [best.record.config for best in bests]
 
     def meanwhile(
@@ -140,16 +134,11 @@ class DatabaseLedger:
     def _measured_by_others(
         self, workload: Workload, configs: Sequence[Config], measured_by: MeasuredBy
     ) -> list[TuningRecord]:
-        database, target, threads = self._database, self._target, self._threads
-        return database.patiently(
-            lambda: database.measured_meanwhile(
-                self.job, workload, target, threads, configs, measured_by=measured_by
-            )
-        )
+        about = (self.job, workload, self._target, self._threads, configs)
+        return self._ask(lambda d: d.measured_meanwhile(*about, measured_by=measured_by))
 
     def quarantined(self, workload: Workload) -> list[Config]:
-        database, target = self._database, self._target
-        return database.patiently(lambda: database.quarantined_configs(workload, target))
+        return self._ask(lambda database: database.quarantined_configs(workload, self._target))
 
     def commit(self, entries: Sequence[Entry], state: Json) -> None:
         records = [
@@ -190,9 +179,9 @@ class DatabaseLedger:
             path = save(self._database, self.job, lost)
             raise type(error)(sentence(error, path, len(lost))) from error
 
-    def _all(self, where: Filter) -> list[TuningRecord]:
-        database = self._database
-        return database.patiently(lambda: database.query(where, sort="oldest", limit=None))
+    def _ask(self, question: Callable[[Database], T]) -> T:
+        """An answer of the database, waited for while its server is away."""
+        return self._database.patiently(lambda: question(self._database))
 
 
 def save(database: Database, job: int, records: Sequence[TuningRecord]) -> Path | None:

@@ -93,6 +93,8 @@ class TrialCosts:
 
 
 Candidate = tuple[Workload, Config]
+Candidates = Sequence[Candidate]
+Results = list[MeasureResult]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +134,7 @@ class Runner(Protocol):
     @property
     def moved(self) -> float: ...
 
-    def measure(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         """One result for each candidate, in order; a prefix if cancelled."""
         ...
 
@@ -172,9 +172,7 @@ class Runner(Protocol):
         """Told what will be measured next, it may prepare some of it."""
         return
 
-    def compare(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def compare(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         """Measure rivals again in turns, so that drift hits all alike; else as `measure`."""
         ...
 
@@ -241,9 +239,7 @@ class DeterministicRunner(Runner):
     moved = 0.0
     costs = TrialCosts()
 
-    def compare(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def compare(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         return self.measure(batch, cancel)
 
     def expect(self, workload: Workload, latency: float) -> None:

@@ -36,7 +36,15 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines.identity import machine_name
-from tilesmith.tuner.measurement.runner import Candidate, Runner, RunnerOptions, TrialCosts, runners
+from tilesmith.tuner.measurement.runner import (
+    Candidate,
+    Candidates,
+    Results,
+    Runner,
+    RunnerOptions,
+    TrialCosts,
+    runners,
+)
 from tilesmith.tuner.measurement.timing import UNSTEADY, spread
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.options import DRIFT_LIMIT
@@ -152,9 +160,7 @@ class HardwareRunner(Runner):
         self._shares: list[float] = []
         """Seconds that code made ahead took, of each trial that it was made for."""
 
-    def measure(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         results: list[MeasureResult] = []
         for workload, config in batch:
             if cancel is not None and cancel.cancelled:
@@ -211,9 +217,7 @@ class HardwareRunner(Runner):
         if self._quickest[0] < _REFERENCE_S or len(self.costs.totals) >= _REFERENCE_AFTER:
             self._reference = _named(*self._quickest[1])
 
-    def compare(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def compare(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         """Rivals of one workload in turns; if one kills the worker, each by itself instead."""
         workloads = {workload for workload, _ in batch}
         assert len(workloads) <= 1, "rivals are of one workload"

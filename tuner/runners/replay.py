@@ -5,15 +5,14 @@ A configuration that was never recorded gives a "constraint" failure that says s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.runner import (
-    Candidate,
+    Candidates,
     DeterministicRunner,
+    Results,
     RunnerOptions,
     runners,
 )
@@ -37,9 +36,7 @@ class ReplayRunner(DeterministicRunner):
             raise InputError("replay takes results of one way of measuring, not of both")
         self.measured_by: MeasuredBy = labels.pop()
 
-    def measure(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         return [self._lookup(workload, config) for workload, config in batch]
 
     def _lookup(self, workload: Workload, config: Config) -> MeasureResult:

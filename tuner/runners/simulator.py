@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.search_space.results.judgement import Judgement
@@ -12,8 +11,9 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.runner import (
-    Candidate,
+    Candidates,
     DeterministicRunner,
+    Results,
     RunnerOptions,
     runners,
 )
@@ -31,9 +31,7 @@ class SimulatorRunner(DeterministicRunner):
         self._target = options.target
         self._judge = options.judge or simulator_judge()
 
-    def measure(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
+    def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         results: dict[int, MeasureResult] = {}
         for workload in dict.fromkeys(workload for workload, _ in batch):
             positions = [i for i, (other, _) in enumerate(batch) if other == workload]
