@@ -26,7 +26,7 @@ from subjects import operator_models as models
 import tilesmith
 from tilesmith.display.output import note, table
 from tilesmith.jobs.compilation.reports import Comparison
-from tilesmith.jobs.evaluation.comparison import compare
+from tilesmith.jobs.evaluation.benching import compare
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from models import MODELS, write_models
 import tilesmith
 from tilesmith.display.output import note, table
 from tilesmith.jobs.compilation.compiling import random_inputs
-from tilesmith.jobs.evaluation.comparison import compare
+from tilesmith.jobs.evaluation.benching import compare
 
 LIMITS: dict[str, float] = {
     "resnet50": 0.88,

@@ -15,7 +15,7 @@ from tilesmith.beside_torch import tell_torch
 
 if TYPE_CHECKING:
     from tilesmith.api import compile, load, replay, simulate, tune
-    from tilesmith.capabilities.exploration.exploring import explore
+    from tilesmith.capabilities.exploration.job import explore
     from tilesmith.capabilities.exploration.sweeps.sweeping import sweep
     from tilesmith.capabilities.fault_finding.numerics import bisect, compare
     from tilesmith.capabilities.planning.serving.asking import plan
@@ -49,46 +49,34 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Config": "tilesmith.search_space.spaces.config",
-    "ConfigError": "tilesmith.search_space.support.errors",
-    "Database": "tilesmith.records",
-    "DatabaseError": "tilesmith.search_space.support.errors",
-    "DependencyError": "tilesmith.search_space.support.errors",
-    "Executable": "tilesmith.compiler.runtime.executable",
-    "VaryingExecutable": "tilesmith.compiler.varying.executable",
-    "InputError": "tilesmith.search_space.support.errors",
-    "JobError": "tilesmith.search_space.support.errors",
-    "ModelError": "tilesmith.search_space.support.errors",
-    "Target": "tilesmith.search_space.hardware.target",
-    "TargetError": "tilesmith.search_space.support.errors",
-    "TilesmithError": "tilesmith.search_space.support.errors",
-    "Workload": "tilesmith.search_space.workloads.workload",
-    "WorkloadError": "tilesmith.search_space.support.errors",
-    "bench": "tilesmith.jobs.evaluation.benching",
-    "bisect": "tilesmith.capabilities.fault_finding.numerics",
-    "compare": "tilesmith.capabilities.fault_finding.numerics",
-    "compile": "tilesmith.api",
-    "emit_library": "tilesmith.jobs.compilation.shipping",
-    "explore": "tilesmith.capabilities.exploration.exploring",
-    "from_jax": "tilesmith.capabilities.stablehlo.api",
-    "from_stablehlo": "tilesmith.capabilities.stablehlo.api",
-    "from_torch": "tilesmith.capabilities.pytorch.api",
-    "jax_model": "tilesmith.capabilities.stablehlo.api",
-    "load": "tilesmith.api",
-    "measure": "tilesmith.jobs.inspection.measuring",
-    "plan": "tilesmith.capabilities.planning.serving.asking",
-    "profile": "tilesmith.capabilities.profile.profiling",
-    "quantize": "tilesmith.capabilities.quantisation.api",
-    "replay": "tilesmith.api",
-    "resolve_target": "tilesmith.jobs.subjects.targets",
-    "shard": "tilesmith.capabilities.sharding.jobs",
-    "simulate": "tilesmith.api",
-    "space": "tilesmith.jobs.inspection.space_analysis",
-    "sweep": "tilesmith.capabilities.exploration.sweeps.sweeping",
-    "torch_model": "tilesmith.capabilities.pytorch.api",
-    "tune": "tilesmith.api",
+_PUBLIC = {
+    "tilesmith.api": "compile load replay simulate tune",
+    "tilesmith.capabilities.exploration.job": "explore",
+    "tilesmith.capabilities.exploration.sweeps.sweeping": "sweep",
+    "tilesmith.capabilities.fault_finding.numerics": "bisect compare",
+    "tilesmith.capabilities.planning.serving.asking": "plan",
+    "tilesmith.capabilities.profile.profiling": "profile",
+    "tilesmith.capabilities.pytorch.api": "from_torch torch_model",
+    "tilesmith.capabilities.quantisation.api": "quantize",
+    "tilesmith.capabilities.sharding.jobs": "shard",
+    "tilesmith.capabilities.stablehlo.api": "from_jax from_stablehlo jax_model",
+    "tilesmith.compiler.runtime.executable": "Executable",
+    "tilesmith.compiler.varying.executable": "VaryingExecutable",
+    "tilesmith.jobs.compilation.shipping": "emit_library",
+    "tilesmith.jobs.evaluation.benching": "bench",
+    "tilesmith.jobs.inspection.measuring": "measure",
+    "tilesmith.jobs.inspection.space_analysis": "space",
+    "tilesmith.jobs.subjects.targets": "resolve_target",
+    "tilesmith.records": "Database",
+    "tilesmith.search_space.hardware.target": "Target",
+    "tilesmith.search_space.spaces.config": "Config",
+    "tilesmith.search_space.support.errors": "ConfigError DatabaseError DependencyError InputError "
+    "JobError ModelError TargetError TilesmithError WorkloadError",
+    "tilesmith.search_space.workloads.workload": "Workload",
 }
+"""Public names by the module that has them."""
+
+_HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split()}
 
 __all__ = [
     "Config",

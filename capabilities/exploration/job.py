@@ -1,4 +1,4 @@
-"""A search for hardware, from request to report.
+"""A search for hardware, from what the Python API or a request asks for to the report.
 
 designs ─► every operator on every design (workers) ─► operators added up
         ─► the extremes compiled and played (workers) ─► whole models estimated ─► fronts
@@ -7,29 +7,33 @@ designs ─► every operator on every design (workers) ─► operators added u
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
 from tilesmith.capabilities.exploration.findings import Findings, Model
 from tilesmith.capabilities.exploration.mapping import mapped_over
 from tilesmith.capabilities.exploration.report import Exploration
-from tilesmith.capabilities.exploration.request import ExploreRequest
+from tilesmith.capabilities.exploration.request import Budget, ExploreRequest
 from tilesmith.capabilities.exploration.search import OperatorDesigns, confirmed, explored, extremes
 from tilesmith.capabilities.exploration.variation import Designs, Variation, designs
 from tilesmith.jobs.compilation.compiling import parts_of
+from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.requests.request import Request
 from tilesmith.jobs.subjects.subject import subject_of
 from tilesmith.jobs.subjects.targets import check_schedulable, resolve_target
-from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.hardware.target import FactValue, Target
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.simulator.dispatch import simulators
 
 if TYPE_CHECKING:
+    from tilesmith.capabilities.exploration.report import Exploration
     from tilesmith.tuner.pretrained.model_corpus import Mapped
+
 
 ROUNDS = 4
 """Times that designs of the front are played and the estimates renewed."""
@@ -38,7 +42,9 @@ Told = Callable[[str, int, int], None]
 """Is told what is done, how many of how many."""
 
 
-def explore(asked: ExploreRequest, progress: Told = lambda what, done, total: None) -> Exploration:
+def searched_designs(
+    asked: ExploreRequest, progress: Told = lambda what, done, total: None
+) -> Exploration:
     """Search for hardware.
 
     Raises:
@@ -147,3 +153,57 @@ class _Run:
             self.designs.targets[number].to_json(),
             {key: judged[key].configs[number] for key in model.operators},
         )
+
+
+class AskedOfExploration(TypedDict, total=False):
+    """What a search for hardware may be told; see `ExploreRequest`."""
+
+    budget: Budget
+    at_most: float | None
+    points: int
+    confirm: int
+    precision: str
+    shapes: Mapping[str, tuple[int, ...]]
+    settings: Mapping[str, str | FactValue]
+    seed: int
+    jobs: int
+    workers: str
+
+
+@takes(AskedOfExploration)
+def explore(
+    target: str | Target,
+    vary: Mapping[str, str | float | Sequence[str | float]],
+    models: str | Path | Sequence[str | Path] = (),
+    operators: str | Sequence[str] = (),
+    **asked: Unpack[AskedOfExploration],
+) -> Exploration:
+    """Search for hardware: vary numbers of a target, and weigh models' latency against its cost.
+
+        found = ts.explore("trn1", {"sbuf.mib": "12:96"}, models="model.onnx")
+        found.front[0].settings, found.front[0].latency_us
+
+    Args:
+        target: where the search begins.
+        vary: by name of a number its values: "12:96" (doubling), "12:96:5" (five, evenly by ratio),
+            or several.
+        models, operators: what is to run fast: files, and texts such as "matmul m=512 n=512 k=512".
+        asked: `budget` ("area" or "power"), `at_most` of it, `points`, `confirm`, `precision`,
+            `shapes`, `settings`, `seed`, `jobs` and `workers`, as the command `explore`.
+
+    Raises:
+        InputError: models, variations or the budget are wrong, or nothing meets the limit.
+        JobError: workers failed.
+    """
+
+    texts = tuple(f"{name}={_values(values)}" for name, values in vary.items())
+    files = (models,) if isinstance(models, str | Path) else models
+    named = (operators,) if isinstance(operators, str) else tuple(operators)
+    asked = {"confirm": 24, "jobs": len(os.sched_getaffinity(0)), **asked}
+    return searched_designs(ExploreRequest(target, texts, tuple(map(str, files)), named, **asked))
+
+
+def _values(values: str | float | Sequence[str | float]) -> str:
+    if isinstance(values, str | int | float):
+        return str(values)
+    return ",".join(map(str, values))

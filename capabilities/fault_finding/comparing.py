@@ -192,7 +192,7 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
 
 def _source(subject: Subject, executable: Executable, given: Model | None) -> Model:
     """What an artifact or executable was compiled from; `ModelError` where nobody knows."""
-    from tilesmith.jobs.evaluation.comparison import source_of
+    from tilesmith.jobs.evaluation.benching import source_of
     from tilesmith.jobs.subjects.subject import model_of
 
     known = model_of(subject) if given is None and is_compiled(subject) else given

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper, parser
 
 import tilesmith
 from tilesmith.jobs.compilation.compiling import random_inputs
-from tilesmith.jobs.evaluation.comparison import difference
+from tilesmith.jobs.evaluation.benching import difference
 from tilesmith.jobs.measures.peers import Contender, load_peer
 from tilesmith.search_space.support.errors import DependencyError, ModelError
 

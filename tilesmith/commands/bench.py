@@ -96,8 +96,7 @@ def bench(
     given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
     from tilesmith.display.arrays import read_arrays
-    from tilesmith.jobs.evaluation.benching import BenchOptions, benched
-    from tilesmith.jobs.evaluation.comparison import Pace
+    from tilesmith.jobs.evaluation.benching import BenchOptions, Pace, benched
     from tilesmith.jobs.requests.varying import shapes_of_each
 
     pace = Pace(*(asked.pop(name) for name in ("warm_up", "runs", "concurrency")))

@@ -65,7 +65,7 @@ def explore(csv_file: Path | None, page_file: Path | None, as_json: bool, **aske
     of all designs are estimated, those of the front played; area and power follow a documented
     model (docs/codesign.md). The base is always shown.
     """
-    from tilesmith.capabilities.exploration.job import explore as search
+    from tilesmith.capabilities.exploration.job import searched_designs
     from tilesmith.capabilities.exploration.pages import csv_text, page
     from tilesmith.display.counting import telling
     from tilesmith.search_space.support.files import check_output
@@ -74,7 +74,9 @@ def explore(csv_file: Path | None, page_file: Path | None, as_json: bool, **aske
         check_output(path, *asked["models"])
     request = _request(asked)
     with telling() as show:
-        exploration = search(request, lambda what, done, total: show(f"{done} of {total} {what}"))
+        exploration = searched_designs(
+            request, lambda what, done, total: show(f"{done} of {total} {what}")
+        )
     if csv_file is not None:
         csv_file.write_text(csv_text(exploration), encoding="utf-8")
     if page_file is not None:

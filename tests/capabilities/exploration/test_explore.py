@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.capabilities.exploration.job import explore
+from tilesmith.capabilities.exploration.job import searched_designs
 from tilesmith.capabilities.exploration.request import ExploreRequest
 from tilesmith.capabilities.exploration.search import explored
 from tilesmith.codegen.programs.structures import space_of
@@ -93,7 +93,7 @@ def test_a_model_from_request_to_report(tmp_path: Path) -> None:
         (SMALL,),
         confirm=5,
     )
-    found = explore(asked)
+    found = searched_designs(asked)
     assert len(found.designs) == found.grid == 6
     assert found.designs[0].score == 1.0
     assert found.models == ("mlp", SMALL)
@@ -164,7 +164,9 @@ def test_what_cannot_be_is_one_sentence(words: tuple[str, ...], message: str) ->
 
 def test_a_family_without_costs_is_refused() -> None:
     with pytest.raises(TargetError, match="no model of area and power"):
-        explore(ExploreRequest("aarch64", ("array.rows=16,32",), operators=("matmul m=8 n=8 k=8",)))
+        searched_designs(
+            ExploreRequest("aarch64", ("array.rows=16,32",), operators=("matmul m=8 n=8 k=8",))
+        )
 
 
 def test_ranges_of_sizes_are_refused(tmp_path: Path) -> None:
@@ -176,8 +178,10 @@ def test_ranges_of_sizes_are_refused(tmp_path: Path) -> None:
 
 def test_processes_give_the_same(tmp_path: Path) -> None:
     asked = {"vary": ("dma.engines=8,16",), "operators": (SMALL,), "confirm": 2}
-    alone = explore(ExploreRequest("trn1", **asked))
-    beside = explore(ExploreRequest("trn1", jobs=2, **asked))
+    alone = searched_designs(ExploreRequest("trn1", **asked))
+    beside = searched_designs(ExploreRequest("trn1", jobs=2, **asked))
     assert alone.to_json() == beside.to_json()
     with pytest.raises(InputError):
-        explore(ExploreRequest("trn1", ("dma.engines=8,16",), operators=(SMALL,), workers="nobody"))
+        searched_designs(
+            ExploreRequest("trn1", ("dma.engines=8,16",), operators=(SMALL,), workers="nobody")
+        )

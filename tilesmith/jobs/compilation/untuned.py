@@ -73,7 +73,7 @@ def untuned_in(
 
 def tuning_command(asked: Request) -> str:
     """The command line that tunes a model as it was asked to be compiled."""
-    from tilesmith.jobs.requests.words import option_words
+    from tilesmith.jobs.requests.varying import option_words
     from tilesmith.jobs.subjects.subject import subject_words
     from tilesmith.records.schema.urls import without_password
     from tilesmith.search_space.hardware.target import HOST

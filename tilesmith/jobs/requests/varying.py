@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.onnx.files.file import ModelFile
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.compiler.varying.sizes.declared import Declared
-    from tilesmith.jobs.requests.request import Resolved, Shapes
+    from tilesmith.jobs.requests.request import Request, Resolved, Shapes
     from tilesmith.jobs.subjects.subject import Model
 
 
@@ -185,3 +185,18 @@ def shape_words(shapes: Mapping[str, tuple[Any, ...]]) -> list[str]:
 
 def _extent_text(extent: Any) -> Any:
     return f"{extent[0]}..{extent[1]}" if isinstance(extent, tuple) else extent
+
+
+def option_words(asked: Request) -> list[str]:
+    """What a request says of a model beside its target, threads and database, as options.
+
+    Calibration data that are in memory have no word.
+    """
+    words = ["--precision", asked.precision] if asked.precision != "fp32" else []
+    if isinstance(asked.calibration, str | Path):
+        words += ["--calibration", str(asked.calibration)]
+    for name, value in (asked.settings or {}).items():
+        words += ["--set", f"{name}={value}"]
+    for text in shape_words(asked.shapes or {}):
+        words += ["--shape", text]
+    return words

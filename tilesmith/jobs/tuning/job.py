@@ -19,7 +19,7 @@ from tilesmith.jobs.compilation.in_model import keep
 from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.pools import check_workers, cluster_of, runners_of, searched_on
 from tilesmith.jobs.requests.request import Resolved, TuneRequest
-from tilesmith.jobs.requests.words import option_words
+from tilesmith.jobs.requests.varying import option_words
 from tilesmith.jobs.subjects.subject import WeightedWorkload, subject_words
 from tilesmith.jobs.subjects.targets import check_schedulable
 from tilesmith.jobs.tuning.ending import JobStopped, ended_in_order
