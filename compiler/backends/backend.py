@@ -145,7 +145,7 @@ class Backend(ABC):
         """
         raise CodegenError(f"family '{self.family}' has no kernels for ranges of sizes")
 
-    def in_model(
+    def measure_in_model(
         self, workload: Workload, target: Target, configs: Sequence[Config]
     ) -> list[MeasureResult] | None:
         """Each configuration inside a model, beside neighbours that work well with it.
@@ -154,14 +154,14 @@ class Backend(ABC):
         """
         return None
 
-    def estimated(self, workload: Workload, target: Target, config: Config) -> float | None:
+    def estimate_kernel(self, workload: Workload, target: Target, config: Config) -> float | None:
         """Seconds of a configuration that nobody measured, told at once.
 
         None where the family cannot tell: then peaks are all that is known.
         """
         return None
 
-    def foretell(
+    def estimate_on_threads(
         self, workload: Workload, target: Target, configs: Sequence[Config], threads: int
     ) -> Sequence[float] | None:
         """Seconds of each configuration on so many threads, by a model of the machine.
@@ -170,7 +170,7 @@ class Backend(ABC):
         """
         return None
 
-    def predict(self, recipe: Recipe) -> float | None:
+    def estimate_model(self, recipe: Recipe) -> float | None:
         """Seconds of a whole model; None where that cannot be told without running it."""
         return None
 

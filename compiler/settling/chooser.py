@@ -2,7 +2,7 @@
 
 Where this workload was never tuned with this many threads, the bests of other thread counts
 compete with the default (`compiler.settling.parallel`), else those of the nearest tuned shape stand
-in, else what a search on another machine found, where the family foretells that it beats the
+in, else what a search on another machine found, where the family estimates that it beats the
 default here, else the template's default; layouts nobody measured are offered as variants of the
 best. What one thread was measured to do faster than all, one does.
 
@@ -155,7 +155,7 @@ class ScheduleChooser:
                 origin = self._origin(min(bests.values(), key=lambda best: best.latency))
             untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
-                seconds = self.estimated(workload, chosen)
+                seconds = self.estimate(workload, chosen)
             known = self._known_as(workload, chosen, origin, seconds)
             schedules[self.layouts(workload, chosen)] = known
             if untuned:  # in every layout it has, as in a model that was never tuned
@@ -253,7 +253,7 @@ class ScheduleChooser:
         return normal(source), normal(result)
 
     def _untuned(self, workload: Workload, space: SearchSpace) -> KnownSchedule:
-        seconds = self.estimated(workload, default_of(workload, self.target))
+        seconds = self.estimate(workload, default_of(workload, self.target))
         if self.database is not None:
             for threads in (self.threads, None):
                 for near in self.database.nearest(workload, self.target, threads):
@@ -280,15 +280,15 @@ class ScheduleChooser:
         self._look_up(bests)
         return (best for best in bests if self._origin(best) is Origin.SEARCHED)
 
-    def told(self, workload: Workload, config: Config) -> float | None:
+    def estimate_by_family(self, workload: Workload, config: Config) -> float | None:
         """Seconds of a configuration that nobody measured, if the target's family can tell."""
         family = backends.find(self.target.family)
-        return None if family is None else family.estimated(workload, self.target, config)
+        return None if family is None else family.estimate_kernel(workload, self.target, config)
 
-    def estimated(self, workload: Workload, config: Config) -> float:
+    def estimate(self, workload: Workload, config: Config) -> float:
         """Seconds of a configuration that nobody measured."""
-        foretold = self.told(workload, config)
-        return estimate(workload, self.target) if foretold is None else foretold
+        estimated = self.estimate_by_family(workload, config)
+        return estimate(workload, self.target) if estimated is None else estimated
 
     def _earned(
         self, workload: Workload, config: Config, threads: int | None, seconds: float
@@ -323,8 +323,8 @@ class ScheduleChooser:
                 factor = _DOUBT if like else _DOUBT * _DOUBT
                 seconds = max(best.seconds * factor, measured)
                 if derived is not Origin.NEIGHBOUR:
-                    foretold = self.told(workload, config)
-                    seconds = seconds if foretold is None else foretold
+                    estimated = self.estimate_by_family(workload, config)
+                    seconds = seconds if estimated is None else estimated
                 schedules[pair] = self._known_as(workload, config, derived, seconds)
 
 

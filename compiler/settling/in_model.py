@@ -57,7 +57,7 @@ def assignments(graph: Graph, chooser: ScheduleChooser, backend: Backend) -> lis
         rivals = [config for config in dict.fromkeys(rivals) if config in chooser.space(workload)]
         if len(rivals) == 1:
             continue
-        results = backend.in_model(workload, target, rivals)
+        results = backend.measure_in_model(workload, target, rivals)
         if results is None:
             return []
         best = _fastest(rivals, results)
@@ -88,5 +88,5 @@ def fastest(
 ) -> Recipe:
     """The recipe of the assignment that is fastest in the whole model; the first among equals."""
     recipes = [build(choices) for choices in candidates]
-    seconds = [backend.predict(recipe) or 0.0 for recipe in recipes]
+    seconds = [backend.estimate_model(recipe) or 0.0 for recipe in recipes]
     return recipes[min(range(len(recipes)), key=seconds.__getitem__)]

@@ -3,14 +3,14 @@
 A schedule that is the best for one thread may leave the others nothing to do, and the fastest way
 to run a small kernel may be on one. So a schedule on record for `n` threads is offered as it was
 measured, on `n` threads where the model has more; and for all the model's threads as the target's
-family foretells it, in proportion to what was measured:
+family estimates it, in proportion to what was measured:
 
-    seconds on all = seconds measured * foretold(config, all) / foretold(measured config, n)
+    seconds on all = seconds measured * estimate(config, all) / estimate(measured config, n)
 
 The same formula prices the record's neighbours (one tile size changed), which compete, and the
 default, which has to be beaten: from its own measurement where it has one. Invariants: nothing is
-used that the model foretells slower than what was measured on fewer threads; where the family
-foretells nothing, records are used as they are, on all threads.
+used that the model estimates slower than what was measured on fewer threads; where the family
+estimates nothing, records are used as they are, on all threads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALL = 0
 """As many threads as the model has."""
 
 _GAIN = 1.1
-"""Factor by which what is only foretold has to be faster than what was measured, and all threads
+"""Factor by which what is only estimated has to be faster than what was measured, and all threads
 faster than one."""
 
 _AWAKE_S = 2e-5
@@ -50,7 +50,7 @@ class ScheduleCandidate:
 
     Attributes:
         threads: how many of them run it; `ALL`: all.
-        seconds: measured, or foretold from a measurement.
+        seconds: measured, or estimated from a measurement.
         measured: which.
     """
 
@@ -76,8 +76,8 @@ class Parallel:
         """How many threads should run a schedule: all, or 1 where more gain next to nothing."""
         if self.threads == 1:
             return ALL
-        alone = self._foretold(workload, [config], 1)
-        together = self._foretold(workload, [config], self.threads)
+        alone = self._estimates(workload, [config], 1)
+        together = self._estimates(workload, [config], self.threads)
         if not alone or not together:
             return ALL
         return 1 if together[0] * _margin(alone[0]) >= alone[0] else ALL
@@ -94,8 +94,8 @@ class Parallel:
         """
         fewer = threads < self.threads
         candidates = [ScheduleCandidate(config, threads if fewer else ALL, seconds, fewer)]
-        then = self._foretold(workload, [config], threads)
-        here = self._foretold(workload, [config], self.threads)
+        then = self._estimates(workload, [config], threads)
+        here = self._estimates(workload, [config], self.threads)
         if not then or not here:
             return [ScheduleCandidate(config, ALL, seconds, False)]
         scale = seconds / then[0]
@@ -105,8 +105,8 @@ class Parallel:
             candidates.append(ScheduleCandidate(config, ALL, scale * here[0], False))
         if here[0] * self.threads * _IDLE > then[0] * threads:
             rivals = list(_neighbours(space, config))
-            foretold = self._foretold(workload, rivals, self.threads) or []
-            best = min(zip(foretold, range(len(foretold)), strict=True), default=None)
+            estimates = self._estimates(workload, rivals, self.threads) or []
+            best = min(zip(estimates, range(len(estimates)), strict=True), default=None)
             if best is not None and scale * best[0] * _GAIN < candidates[-1].seconds:
                 candidates.append(ScheduleCandidate(rivals[best[1]], ALL, scale * best[0], False))
         return candidates
@@ -119,15 +119,15 @@ class Parallel:
         seconds: float | None,
     ) -> ScheduleCandidate | None:
         """The default, if `best` does not beat it: what was measured has to be faster, what is
-        only foretold clearly so.
+        only estimated clearly so.
 
         Args:
             known: what is on record, with the threads it was measured on.
             seconds: of the default on as many; None where nobody measured it.
         """
         config = default_of(workload, self._target)
-        here = self._foretold(workload, [config], self.threads)
-        then = self._foretold(workload, [known.config, config], known.threads)
+        here = self._estimates(workload, [config], self.threads)
+        then = self._estimates(workload, [known.config, config], known.threads)
         if not here or not then or config == best.config:
             return None
         if seconds is not None:
@@ -140,19 +140,19 @@ class Parallel:
         return ScheduleCandidate(config, ALL, min(price, best.seconds), False)
 
     def faster(self, workload: Workload, configs: Sequence[Config]) -> Config:
-        """The fastest of some schedules by what is foretold; the first where nothing is."""
-        foretold = self._foretold(workload, configs, self.threads)
-        if not foretold:
+        """The fastest of some schedules by estimates; the first where there are none."""
+        estimates = self._estimates(workload, configs, self.threads)
+        if not estimates:
             return configs[0]
-        return configs[min(range(len(configs)), key=foretold.__getitem__)]
+        return configs[min(range(len(configs)), key=estimates.__getitem__)]
 
-    def _foretold(
+    def _estimates(
         self, workload: Workload, configs: Sequence[Config], threads: int
     ) -> Sequence[float] | None:
         if self._backend is None:
             return None
         try:
-            return self._backend.foretell(workload, self._target, configs, threads)
+            return self._backend.estimate_on_threads(workload, self._target, configs, threads)
         except TilesmithError:
             return None
 

@@ -238,8 +238,8 @@ class _Settlement:
         best = self.chooser.best(workload)
         if best.origin.on_record:
             return best.seconds
-        if (foretold := self.chooser.told(workload, best.config)) is not None:
-            return foretold
+        if (estimated := self.chooser.estimate_by_family(workload, best.config)) is not None:
+            return estimated
         return copy_seconds(max(physical_bytes(s, info.dims, info.dtype) for s in (source, result)))
 
 

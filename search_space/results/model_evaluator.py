@@ -51,7 +51,7 @@ class ModelEvaluator(Protocol):
         made it no slower; empty where `starts` has them, or latencies are exact sums."""
         ...
 
-    def foretold(self) -> Mapping[Workload, Placed]:
+    def measure_untuned(self) -> Mapping[Workload, Placed]:
         """What each workload takes in the model as it is untuned, before anything is tuned; without
         those, or empty, where that is not known sooner than by trials."""
         ...

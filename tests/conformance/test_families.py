@@ -137,7 +137,7 @@ def test_a_whole_model_runs_and_is_timed(family: str) -> None:
     if measures_models(target, "simulator"):
         played = backends[family].simulate(executable.recipe)
         assert played.latency_us * 1e-6 == pytest.approx(
-            backends[family].predict(executable.recipe)
+            backends[family].estimate_model(executable.recipe)
         )
         assert played.latency_us > 0 and played.target == target.name
         assert len(played.ops) >= 2

@@ -114,7 +114,7 @@ TASKS = [TuningTask(Workload.parse(f"matmul m={m} n=64 k=48")) for m in (16, 512
 class Foretelling(Conversions):
     """Knows what the defaults take in the model; tuning makes it slower."""
 
-    def foretold(self) -> Mapping[Workload, Placed]:
+    def measure_untuned(self) -> Mapping[Workload, Placed]:
         found = {}
         for task in TASKS:
             default = default_of(task.workload, TARGET)

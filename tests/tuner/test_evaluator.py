@@ -51,7 +51,7 @@ class Conversions:
     def untuned(self) -> Mapping[Workload, Config]:
         return {}
 
-    def foretold(self) -> Mapping[Workload, Placed]:
+    def measure_untuned(self) -> Mapping[Workload, Placed]:
         return {}
 
     def kernels(
@@ -229,7 +229,7 @@ def test_a_confirmation_that_would_end_long_after_the_time_limit_is_left_out() -
     whole._looked_s = 90.0
     assert whole.settled(None) is NOTHING  # type: ignore[arg-type]
     late = WholeModel(Endless(), options, begun - 30.0, CancelToken())
-    assert late.foretold() == {}, "getting ready took half of the time"
+    assert late.measure_untuned() == {}, "getting ready took half of the time"
 
 
 def test_without_a_time_limit_trials_pay_for_comparisons_that_repeat() -> None:

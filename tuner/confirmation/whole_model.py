@@ -292,13 +292,13 @@ class WholeModel:
         """What the confirmation will take, as far as is known."""
         return _BUILDS * self._looked_s + _RUNS * self._model_s
 
-    def foretold(self) -> Mapping[Workload, Placed]:
+    def measure_untuned(self) -> Mapping[Workload, Placed]:
         """What workloads take untuned, so that none needs a trial to be told unimportant; only
         where time is what is short."""
         limit, begun = self._options.time_limit_s, time.monotonic()
         if limit is None or begun - self._started > _MOST * limit:
             return {}  # where getting ready took so long, there is no time for it
-        placed = self._evaluator.foretold()
+        placed = self._evaluator.measure_untuned()
         self._looked_s = time.monotonic() - begun
         self._model_s = sum(result.latency or 0.0 for _, result in placed.values())
         return {w: (c, replace(r, message=TIMED_IN_MODEL)) for w, (c, r) in placed.items()}

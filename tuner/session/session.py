@@ -166,7 +166,7 @@ class _Job:
             self.is_open = True
             if self.model is not None and not self.phases[-1].search.runner.deterministic:
                 self.show("building and timing the untuned model", phase=self.phases[-1])
-                self._placed = self.model.foretold()
+                self._placed = self.model.measure_untuned()
             self._begin()
             return
         saved = _current(saved)

@@ -33,11 +33,6 @@ class ModelParts:
     in_place_s: float
     added_s: float
 
-    @property
-    def foretold_s(self) -> float:
-        """What the model takes if its kernels take what they do alone."""
-        return self.alone_s + self.added_s
-
 
 @dataclass(frozen=True)
 class InPlace:

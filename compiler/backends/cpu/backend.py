@@ -173,7 +173,7 @@ class CpuBackend(Backend):
             prepare,
         )
 
-    def foretell(
+    def estimate_on_threads(
         self, workload: Workload, target: Target, configs: Sequence[Config], threads: int
     ) -> Sequence[float] | None:
         """By the analytical model, which knows which loops threads share."""

@@ -82,7 +82,7 @@ class GraphEvaluator:
         workloads = dict.fromkeys(node.workload for node in nodes if node.workload is not None)
         return {workload: default_of(workload, self._target) for workload in workloads}
 
-    def foretold(self) -> Mapping[Workload, Placed]:
+    def measure_untuned(self) -> Mapping[Workload, Placed]:
         """Each workload's mean latency in the untuned model, in the layouts that take most."""
         taken: dict[tuple[Workload, Config], list[tuple[float, ...]]] = {}
         for workload, config, seconds in self._times(self.untuned()):

@@ -152,11 +152,11 @@ class LpuBackend(Backend):
             lambda constants: prepare(program, constants),
         )
 
-    def estimated(self, workload: Workload, target: Target, config: Config) -> float | None:
+    def estimate_kernel(self, workload: Workload, target: Target, config: Config) -> float | None:
         """See `estimates`."""
         return seconds(workload, target, config)
 
-    def predict(self, recipe: Recipe) -> float | None:
+    def estimate_model(self, recipe: Recipe) -> float | None:
         """Programs as scheduled, transfers to and from the host; of a pipeline its period."""
         return pipelined(recipe).seconds if recipe.chips > 1 else latency_of(recipe)
 

@@ -158,7 +158,7 @@ class TrainiumBackend(Backend):
             pack,
         )
 
-    def in_model(
+    def measure_in_model(
         self, workload: Workload, target: Target, configs: Sequence[Config]
     ) -> list[MeasureResult]:
         """Beside neighbours that keep activations on chip."""
@@ -177,7 +177,7 @@ class TrainiumBackend(Backend):
             results.append(MeasureResult("ok", "simulator", (played.makespan * 1e-9,)))
         return results
 
-    def predict(self, recipe: Recipe) -> float | None:
+    def estimate_model(self, recipe: Recipe) -> float | None:
         """Programs on the timeline, transfers to and from the host."""
         return latency_of(recipe) * 1e-9
 

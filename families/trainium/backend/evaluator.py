@@ -76,7 +76,7 @@ class DeviceEvaluator:
         """Nothing: `starts` has it, and nothing is noisy."""
         return {}
 
-    def foretold(self) -> Mapping[Workload, Placed]:
+    def measure_untuned(self) -> Mapping[Workload, Placed]:
         """Nothing: the simulator tells as soon."""
         return {}
 

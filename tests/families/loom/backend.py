@@ -50,7 +50,7 @@ class LoomBackend(Backend):
         names = tuple(sizes)
         return Compiled(code, names, sizes, names[-1], frozenset(), lambda constants: {})
 
-    def predict(self, recipe: Recipe) -> float | None:
+    def estimate_model(self, recipe: Recipe) -> float | None:
         return self.simulate(recipe).latency_us * 1e-6
 
     def simulate(
