@@ -212,8 +212,7 @@ class _Assembler(NodeAssembler):
         Raises:
             ModelError: constant indices are out of range.
         """
-        workload = node.workload
-        assert workload is not None
+        workload = node.work
         template = template_of(workload.operator)
         extents = template.index_extents(workload)
         checks: dict[str, IndexCheck] = {}

@@ -15,7 +15,7 @@ from onnx.reference.op_run import OpRun
 from tilesmith.compiler.host.operators.call import OperatorCall, Results
 from tilesmith.compiler.host.operators.loops import HostLoop, Scan
 from tilesmith.compiler.host.operators.optional import Optional
-from tilesmith.compiler.host.overrides import EARLIER, OPERATORS, Operator, own_operator
+from tilesmith.compiler.host.overrides import Operator, own_operators
 
 
 class _Own(OpRun):
@@ -44,7 +44,6 @@ def _text(value: Any) -> Any:
 def own_classes(opset: int) -> list[type[OpRun]]:
     """Classes for the `new_ops` of a `ReferenceEvaluator` of a model of this opset."""
     classes: list[type[OpRun]] = [type("Loop", (HostLoop,), {}), Optional, Scan]
-    for name in sorted({*OPERATORS, *EARLIER}):
-        if (function := own_operator(name, opset)) is not None:
-            classes.append(type(name, (_Own,), {"operator": staticmethod(function)}))
+    for name, function in sorted(own_operators(opset).items()):
+        classes.append(type(name, (_Own,), {"operator": staticmethod(function)}))
     return classes

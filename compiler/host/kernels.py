@@ -26,8 +26,7 @@ def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     Raises:
         JobError: an index is out of range.
     """
-    workload = node.workload
-    assert workload is not None
+    workload = node.work
     template = template_of(workload.operator)
     operands = {
         operand.name: np.asarray(values[name]).reshape(operand.shape)

@@ -24,7 +24,7 @@ from tilesmith.compiler.graph.value_types import texts
 from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.operators.call import OperatorCall
-from tilesmith.compiler.host.overrides import Operator, own_operator
+from tilesmith.compiler.host.overrides import Operator, own_operators
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep
@@ -155,7 +155,7 @@ class HostFunction:
         proto = self._proto
         if proto.domain not in ("", INTERNAL_DOMAIN):
             return None
-        return own_operator(proto.op_type, self._opset)
+        return own_operators(self._opset).get(proto.op_type)
 
     @property
     def _opset(self) -> int:

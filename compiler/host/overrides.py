@@ -6,7 +6,9 @@ Found by comparing with onnxruntime and the standard's text. Invariant: a functi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from tilesmith.compiler.host.operators.call import OperatorCall, Results
 from tilesmith.compiler.host.operators.columns import col2im
@@ -119,19 +121,21 @@ OPERATORS: dict[str, Operator] = {
 COMPILED = frozenset({"NonMaxSuppression", "RoiAlign"})
 """Those of them whose loops run as native code, which nothing else computes faster."""
 
-EARLIER: dict[str, tuple[int, Operator]] = {
-    "GridSample": (20, grid_sample),
-    "Hardmax": (13, flattened_hardmax),
-    "LogSoftmax": (13, flattened_log_softmax),
-    "Resize": (11, scaled),
-    "Softmax": (13, flattened_softmax),
-    "Upsample": (10, scaled),
+_EARLIER: Mapping[int, Mapping[str, Operator]] = {
+    10: {"Upsample": scaled},
+    11: {"Resize": scaled},
+    13: {
+        "Hardmax": flattened_hardmax,
+        "LogSoftmax": flattened_log_softmax,
+        "Softmax": flattened_softmax,
+    },
+    20: {"GridSample": grid_sample},
 }
 """The same for models of an opset before the one given."""
 
 
-def own_operator(operator: str, opset: int) -> Operator | None:
-    """What computes an ONNX operator here; None where `onnx.reference` is right."""
-    if operator in EARLIER and opset < EARLIER[operator][0]:
-        return EARLIER[operator][1]
-    return OPERATORS.get(operator)
+@cache
+def own_operators(opset: int) -> Mapping[str, Operator]:
+    """What computes ONNX operators here; none of those that `onnx.reference` has right."""
+    earlier = (own for since, own in _EARLIER.items() if opset < since)
+    return dict(ChainMap(*map(dict, earlier), OPERATORS))

@@ -54,10 +54,12 @@ class RulePass(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
+        asks_all = type(self).visit is not RulePass.visit
         for node in rewriter.nodes() if self.revisits else graph.nodes:
-            if self.revisits or not rewriter.changed or rewriter.alive(node):
+            alive = self.revisits or not rewriter.changed or rewriter.alive(node)
+            if alive and (asks_all or node.signature in self._rules):
                 self.visit(rewriter, node)
-        return self.finish(rewriter)
+        return rewriter.finish()
 
     def visit(self, rewriter: Rewriter, node: Node) -> None:
         """Ask the rule of a node, if there is one."""
@@ -68,7 +70,3 @@ class RulePass(Pass):
     def applies(self, rewriter: Rewriter, node: Node) -> bool:
         """What all rules of the pass ask of a node first."""
         return True
-
-    def finish(self, rewriter: Rewriter) -> Graph:
-        """The graph after all rules; overridden by passes that change more than nodes."""
-        return rewriter.finish()

@@ -56,8 +56,7 @@ def _physical(layout: str, dims: Shape) -> Shape | None:
 def _elementwise(
     graph: Graph, node: Node, layout: str, physical: Shape
 ) -> tuple[Workload, tuple[str, ...]] | None:
-    workload = node.workload
-    assert workload is not None
+    workload = node.work
     dims = graph.info(node.writes[0]).dims
     shapes: list[Shape] = []
     layouts: list[str] = []
@@ -106,8 +105,7 @@ def _resizing(workload: Workload, layout: str) -> tuple[Workload, tuple[str, ...
 def _concatenation(
     graph: Graph, node: Node, layout: str
 ) -> tuple[Workload, tuple[str, ...]] | None:
-    workload = node.workload
-    assert workload is not None
+    workload = node.work
     dims = graph.info(node.writes[0]).dims
     pixels = Layout.parse(layout).concrete_shape(dims)
     if len(pixels) != 4 or workload.integer("axis") != 1 or workload.shape("shape") != dims:
@@ -125,8 +123,7 @@ def blocked_elementwise(
 
     None where it cannot be said: operands that broadcast otherwise than along whole channels.
     """
-    workload = node.workload
-    assert workload is not None
+    workload = node.work
     dims = graph.info(node.writes[0]).dims
     size = block(layout)
     if len(dims) != 4 or dims[1] % size:

@@ -133,8 +133,7 @@ def _packed(
     node: Node, option: Option, name: str, panels: Panels, chooser: ScheduleChooser
 ) -> tuple[Node, Option] | None:
     """The node as one that reads panels; None where the target has no such kernel."""
-    old = node.workload
-    assert old is not None
+    old = node.work
     columns = old.shape("shape")[1]
     if old.text("index") not in ("int64", "int32") or columns % panels.group:
         return None

@@ -70,8 +70,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -> None:
-    mix = node.workload
-    assert mix is not None
+    mix = node.work
     if mix.epilogue or mix.integer("ta") or mix.integer("tb"):
         return
     between: list[Node] = []
@@ -155,15 +154,13 @@ def _masked_scores(
 
 def _adds(scores: Node) -> bool:
     """Whether a product's epilogue adds a tensor."""
-    workload = scores.workload
-    assert workload is not None
+    workload = scores.work
     return any(step.name in ("residual", "bias") for step in workload.epilogue)
 
 
 def _written_with(scores: Node) -> Mask | None:
     """The mask that is the last step of a product's epilogue."""
-    workload = scores.workload
-    assert workload is not None
+    workload = scores.work
     if not _adds(scores):
         return None
     whole = tuple(workload.integer(axis) for axis in ("batch", "m", "n"))
@@ -190,8 +187,7 @@ def _sole_producer(
 
 
 def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
-    product, normal = scores.workload, weights.workload
-    assert product is not None and normal is not None
+    product, normal = scores.work, weights.work
     if (
         product.operator != "matmul"
         or product.constants

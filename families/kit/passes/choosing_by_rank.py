@@ -152,8 +152,7 @@ class _Kernels:
 
     def reader(self, node: Node) -> list[Node]:
         """A kernel that reads indices, reading floating ones."""
-        work = node.workload
-        assert work is not None
+        work = node.work
         if work.operator == "gather":
             return self._gathered(node, work)
         if work.operator == "elementwise":

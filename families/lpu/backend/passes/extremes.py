@@ -77,8 +77,7 @@ def _follows(node: Node, places: Mapping[str, None]) -> bool:
 
 def _kernels(rewriter: Rewriter, node: Node) -> list[Node]:
     """What finds the places."""
-    work = node.workload
-    assert work is not None
+    work = node.work
     shape, at = _as_it_is(rewriter.info(node.inputs[0]).dims, work)
     kind, last, (x,), (result,) = work.text("kind"), work.integer("last"), node.inputs, node.outputs
     count, one = shape[at], (*shape[:at], 1, *shape[at + 1 :])

@@ -40,8 +40,7 @@ def _kept(graph: Graph, node: Node) -> Node:
 
 
 def _elementwise(graph: Graph, node: Node) -> Node:
-    workload = node.workload
-    assert workload is not None
+    workload = node.work
     operands = template_of(workload.operator).operands(workload)
     dtypes = (workload.dtype, *(operand.dtype for operand in operands))
     shapes = [graph.info(name).dims for name in node.inputs]
