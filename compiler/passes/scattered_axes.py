@@ -6,7 +6,7 @@ moved twice; as one only what is written is moved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.passes.views import behind_views
@@ -44,12 +44,7 @@ class ScatterInside(RulePass):
         if outward is None or outward.work.shape("shape") != (rows, before, behind):
             return
         updates, swaps = _swapped(rewriter, node.inputs[2], (indices[0], before, behind), scatter)
-        parameters = {
-            **dict(scatter.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
-        }  # fmt: skip
-        workload = replace(
-            scatter, parameters=tuple((name, parameters[name]) for name, _ in scatter.parameters)
-        )
+        workload = scatter.with_parameters(shape=shape_text((before, rows, behind)), lead=1)
         operands = (inward.inputs[0], node.inputs[1], updates)
         written = kernel(workload, operands, outward.writes[0], node.name)
         rewriter.replace((inward, node, outward), *swaps, written)

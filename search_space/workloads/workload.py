@@ -261,15 +261,23 @@ class Workload:
 
     def substituted(self, values: Mapping[str, ExprLike]) -> Workload:
         """The workload with other formulas, or numbers, for its sizes."""
-        parameters: dict[str, ParameterValue | Expr] = dict(self.parameters)
+        changed: dict[str, ParameterValue | Expr] = {}
         for name, value in self.parameters:
             if isinstance(value, str) and "[" in value:
                 extents = [as_expr(e).substitute(values) for e in self.extents(name)]
                 single = len(extents) == 1 and not _is_text(self.operator, name)
-                parameters[name] = extents[0] if single else shape_text(extents)
+                changed[name] = extents[0] if single else shape_text(extents)
+        return self.with_parameters(**changed)
+
+    def with_parameters(self, **changed: ParameterValue | Expr) -> Workload:
+        """The same work with some parameters changed.
+
+        Raises:
+            WorkloadError: there are none of these names, or their values do not go together.
+        """
         return Workload.of(
             self.operator,
-            parameters,
+            {**dict(self.parameters), **changed},
             dtype=self.dtype,
             constants=self.constants,
             epilogue=self.epilogue,

@@ -9,7 +9,7 @@ one behind the other, as the heads do, so that they are rows of one larger head:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilesmith.compiler.graph.graph import Node, kernel
 from tilesmith.compiler.passes.attention.attention_masks import grouped, merged, spread
@@ -65,8 +65,7 @@ def grouped_queries(
                 changes |= {"batch": 1, "heads": heads // times}
         else:
             mask, helpers = _repeat(rewriter, workload, mask, times)
-    parameters = {**dict(workload.parameters), **changes}
-    larger = replace(workload, parameters=tuple((n, parameters[n]) for n, _ in workload.parameters))
+    larger = workload.with_parameters(**changes)
     return _Groups(larger, unrepeated[0], other[0], mask, helpers)
 
 

@@ -209,6 +209,4 @@ class _Kernels:
 
 def picking_by(dtype: str, node: Node, work: Workload) -> Node:
     """A gather whose row numbers are of an element type."""
-    changed = {**dict(work.parameters), "index": dtype}
-    parameters = tuple((name, changed[name]) for name, _ in work.parameters)
-    return replace(node, workload=replace(work, parameters=parameters))
+    return replace(node, workload=work.with_parameters(index=dtype))

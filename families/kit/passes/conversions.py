@@ -6,14 +6,14 @@ tensor floating asks here whether its readers do nothing else with it, and has t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.search_space.expressions.scalar import CONVERSIONS, Call, Load, Scalar, Select, call
 from tilesmith.search_space.operator_parts.formula import formula_text, parse_formula
 from tilesmith.search_space.workloads.template import template_of
-from tilesmith.search_space.workloads.workload import ParameterValue, Workload
+from tilesmith.search_space.workloads.workload import Workload
 
 
 def conversions_of(node: Node, names: Collection[str]) -> set[str]:
@@ -38,12 +38,8 @@ def taking(node: Node, names: Collection[str], kind: str) -> Node:
 
 def of_types(workload: Workload, formula: Scalar, types: Sequence[str]) -> Workload:
     """An elementwise workload of another formula, over operands of other types."""
-    parameters: Mapping[str, ParameterValue] = {
-        **dict(workload.parameters),
-        "expression": formula_text(formula),
-        "types": "" if set(types) == {workload.dtype} else ",".join(types),
-    }
-    return replace(workload, parameters=tuple((n, parameters[n]) for n, _ in workload.parameters))
+    stated = "" if set(types) == {workload.dtype} else ",".join(types)
+    return workload.with_parameters(expression=formula_text(formula), types=stated)
 
 
 def without(value: Scalar, operand: str, conversion: str) -> Scalar:

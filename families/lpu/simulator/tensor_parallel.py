@@ -52,13 +52,7 @@ def part_of(workload: Workload, chips: int, split: Split) -> Workload:
         raise WorkloadError(
             f"workload '{workload}': {name} = {extent} does not divide among {chips} chips"
         )
-    return Workload.of(
-        workload.operator,
-        {**dict(workload.parameters), name: extent // chips},
-        dtype=workload.dtype,
-        constants=workload.constants,
-        epilogue=workload.epilogue,
-    )
+    return workload.with_parameters(**{name: extent // chips})
 
 
 def tensor_parallel(

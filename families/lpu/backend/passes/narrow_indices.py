@@ -62,9 +62,7 @@ def _narrowed(node: Node) -> Workload | None:
     workload = node.workload
     if workload is None or workload.operator != "gather" or workload.text("index") != WIDE:
         return None
-    parameters = {**dict(workload.parameters), "index": NARROW}
-    changed = Workload.of("gather", parameters, dtype=workload.dtype)
-    return replace(changed, constants=workload.constants)
+    return workload.with_parameters(index=NARROW)
 
 
 def _root(graph: Graph, name: str) -> str | None:

@@ -88,6 +88,5 @@ class JoinGroups(RulePass):
             first = group % together * inputs
             wide[rows, first : first + inputs] = weight[rows]
         name = rewriter.add_constant(f"{node.inputs[1]}.joined", wide, "float32")
-        parameters = {**dict(work.parameters), "groups": groups // together}
-        joined = Workload.of("conv2d", parameters, constants=work.constants, epilogue=work.epilogue)
+        joined = work.with_parameters(groups=groups // together)
         return replace(node, workload=joined, inputs=(node.inputs[0], name, *node.inputs[2:]))

@@ -150,8 +150,7 @@ def _as_channels(work: Workload, windows: tuple[Window, Window], target: Target)
     if not counts:
         return None
     sizes = {"n": 1, "c": rows * counts[0], "h": 1, "w": across.extent // counts[0]}
-    own = {**dict(work.parameters), **sizes, "ceil": 0, "pad": "0"}
-    return Workload.of("pool2d", own, dtype=work.dtype, epilogue=work.epilogue)
+    return work.with_parameters(**sizes, ceil=0, pad="0")
 
 
 def _pieces(
@@ -175,13 +174,12 @@ def _pieces(
         cut = Workload.of("slice", words, dtype=work.dtype)
         nodes.append(kernel(cut, node.inputs[:1], piece, node.name))
         padding = (down.before, pads[0], reached(down), pads[1])
-        own = {**dict(work.parameters), "w": stop - start, "ceil": 0, "pad": shape_text(padding)}
         parts.append(
             rewriter.add_tensor(
                 node.outputs[0], work.dtype, (n, c, down.out, outputs[1] - outputs[0])
             )
         )
-        pool = Workload.of("pool2d", own, dtype=work.dtype, epilogue=work.epilogue)
+        pool = work.with_parameters(w=stop - start, ceil=0, pad=shape_text(padding))
         nodes.append(kernel(pool, (piece,), parts[-1], node.name))
     return [*nodes, _joined(rewriter, node, work, parts)]
 
