@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -123,13 +123,7 @@ class CpuBackend(Backend):
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
-        code, unread = _compiled(workload, target, config)
-        nbytes = {buffer.name: _nbytes(buffer) for buffer in code.parameters}
-
-        def first() -> Program:
-            return lowered(workload, target, config)
-
-        return self._ready(code, unread, nbytes, lambda: _packing(code, target, first))
+        return self.compile_varying(workload, (), {}, target, config)
 
     def compile_varying(
         self,
@@ -139,23 +133,13 @@ class CpuBackend(Backend):
         target: Target,
         config: Config,
     ) -> Compiled:
-        code, unread = _compiled(workload, target, config, sizes, typical)
+        code, unread = _compiled(workload, sizes, typical, target, config)
+        nbytes = {} if sizes else {buffer.name: _nbytes(buffer) for buffer in code.parameters}
 
-        def first() -> Program:
-            return lowered_varying(workload, sizes, typical, target, config)
-
-        return self._ready(code, unread, {}, lambda: _packing(code, target, first))
-
-    def _ready(
-        self,
-        code: KernelCode,
-        unread: frozenset[str],
-        nbytes: Mapping[str, int],
-        packing: Callable[[], KernelCode],
-    ) -> Compiled:
         @cache
         def kernel() -> NativeKernel:
-            return NativeKernel(packing())
+            program = partial(_program, workload, sizes, typical, target, config)
+            return NativeKernel(_packing(code, target, program))
 
         def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
             if code.prologue is None:
@@ -220,29 +204,34 @@ def _llvm_ir(workload: Workload, target: Target, config: Config) -> str:
 
 def _compiled(
     workload: Workload,
+    sizes: tuple[Size, ...],
+    typical: Mapping[str, int],
     target: Target,
     config: Config,
-    sizes: tuple[Size, ...] = (),
-    typical: Mapping[str, int] | None = None,
 ) -> tuple[KernelCode, frozenset[str]]:
-    """Code of a configuration and the operands it never reads, from the cache if it is there.
-
-    Args:
-        sizes, typical: of a workload that varies; see `Backend.compile_varying`.
-    """
+    """Code of a configuration and the operands it never reads, from the cache if it is there."""
     key = _cache_key(workload, target, config, *map(str, sizes), repr(typical))
     cached = object_cache.load(key)
     if cached is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return decoded(cached)
-    if sizes:
-        program = lowered_varying(workload, sizes, typical or {}, target, config)
-    else:
-        program = lowered(workload, target, config)
+    program = _program(workload, sizes, typical, target, config)
     code = compile_program(program, target)
     unread = _unread(program) & frozenset(workload.constants)
     object_cache.store(key, encoded(code, unread))
     return code, unread
+
+
+def _program(
+    workload: Workload,
+    sizes: tuple[Size, ...],
+    typical: Mapping[str, int],
+    target: Target,
+    config: Config,
+) -> Program:
+    if sizes:
+        return lowered_varying(workload, sizes, typical, target, config)
+    return lowered(workload, target, config)
 
 
 def _packing(code: KernelCode, target: Target, program: Callable[[], Program]) -> KernelCode:
