@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.search_space.meshes.mesh import Level
-from tilesmith.simulator.collectives.network import ravel, unravel
 from tilesmith.simulator.collectives.transfers import Lane, Lanes, Transfers, Ways
 
 
@@ -163,7 +162,7 @@ def snake(extents: tuple[int, ...], members: Sequence[int]) -> list[int]:
         return sorted(members)
 
     def key(member: int) -> tuple[int, ...]:
-        at = unravel(extents, member)
+        at = [int(index) for index in np.unravel_index(member, extents)]
         turned = [at[0]]
         for axis in range(1, len(extents)):
             turned.append(at[axis] if sum(at[:axis]) % 2 == 0 else -at[axis])
@@ -179,18 +178,16 @@ def hamiltonian_pair(rows: int, columns: int) -> list[Lane]:
     second takes the links that are left.
     """
     first = [
-        ravel((rows, columns), (row, (column - row) % columns))
-        for row in range(rows)
-        for column in range(columns)
+        row * columns + (column - row) % columns for row in range(rows) for column in range(columns)
     ]
     if rows < 3 or columns < 3 or rows % columns:
         return []
     used = {frozenset(pair) for pair in zip(first, [*first[1:], first[0]], strict=True)}
     second, at, seen = [0], 0, {0}
     while True:
-        row, column = unravel((rows, columns), at)
+        row, column = divmod(at, columns)
         near = [
-            ravel((rows, columns), ((row + dy) % rows, (column + dx) % columns))
+            (row + dy) % rows * columns + (column + dx) % columns
             for dy, dx in ((0, 1), (1, 0), (0, -1), (-1, 0))
         ]
         ahead = [m for m in near if frozenset((at, m)) not in used and m not in seen]
@@ -212,14 +209,8 @@ def axes_of(level: Level, lane: Lane) -> list[int]:
 
 
 def _gray_key(level: Level, core: int) -> int:
-    key = 0
-    for extent, index in zip(
-        level.extents, unravel(level.extents, level.member_of(core)), strict=True
-    ):
-        key = key << (extent - 1).bit_length() | _gray_rank(index)
+    """Gray codes of a core's indices beside each other: neighbours on a ring differ in one bit."""
+    key, indices = 0, np.unravel_index(level.member_of(core), level.extents)
+    for extent, index in zip(level.extents, map(int, indices), strict=True):
+        key = key << (extent - 1).bit_length() | (index ^ index >> 1)
     return key
-
-
-def _gray_rank(index: int) -> int:
-    """The Gray code of an index: neighbours on a ring differ in one bit."""
-    return index ^ index >> 1

@@ -221,20 +221,3 @@ def walk(
             member = np.ravel_multi_index(tuple(at[:, on]), extents)
             yield on, axis, 2 * (member * len(extents) + axis) + ~forward[on]
             at[axis, on] = (at[axis, on] + np.where(forward[on], 1, -1)) % extent
-
-
-def unravel(extents: tuple[int, ...], member: int) -> tuple[int, ...]:
-    """Position along every dimension, slowest first."""
-    position = []
-    for extent in reversed(extents):
-        position.append(member % extent)
-        member //= extent
-    return tuple(reversed(position))
-
-
-def ravel(extents: tuple[int, ...], at: list[int] | tuple[int, ...]) -> int:
-    """The member at a position."""
-    member = 0
-    for extent, index in zip(extents, at, strict=True):
-        member = member * extent + index
-    return member

@@ -14,9 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tilesmith.compiler.backends.many_cores import (
     CoreMemory,
     CorePlayed,
@@ -26,6 +23,7 @@ from tilesmith.compiler.backends.many_cores import (
     Played,
     View,
 )
+from tilesmith.families.kit.simulation.accounting import exclusive
 from tilesmith.families.trainium.backend.program import (
     THOROUGH,
     Effort,
@@ -240,33 +238,12 @@ def _range(view: View) -> Range:
 
 def _played(one: Timeline, waited: float) -> CorePlayed:
     queue = one.stream.rows["queue"]
-    computing = _union(one, queue < FIRST_DMA_QUEUE)
-    between = _union(one, queue == COLLECTIVE_QUEUE)
-    return CorePlayed(
-        one.makespan / 1e3,
-        _length(computing) / 1e3,
-        _length(between) / 1e3,
-        waited / 1e3,
-        _common(computing, between) / 1e3,
+    computing, between = (
+        (one.start[mine], one.end[mine])
+        for mine in (queue < FIRST_DMA_QUEUE, queue == COLLECTIVE_QUEUE)
     )
-
-
-def _union(one: Timeline, mine: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """When something of some rows is under way: intervals apart from each other, in order."""
-    intervals: list[tuple[float, float]] = []
-    order = np.argsort(one.start[mine], kind="stable")
-    for start, end in zip(one.start[mine][order], one.end[mine][order], strict=True):
-        if intervals and start <= intervals[-1][1]:
-            intervals[-1] = intervals[-1][0], max(intervals[-1][1], float(end))
-        else:
-            intervals.append((float(start), float(end)))
-    return intervals
-
-
-def _length(intervals: list[tuple[float, float]]) -> float:
-    return sum(end - start for start, end in intervals)
-
-
-def _common(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> float:
-    """How long both are under way."""
-    return sum(max(0.0, min(b, d) - max(a, c)) for a, b in one for c, d in other)
+    alone = exclusive({"computing": computing, "between": between}, one.makespan)
+    under_way = exclusive({"between": between}, one.makespan)["between"]
+    hidden = under_way - alone["between"]
+    times = (one.makespan, alone["computing"], under_way, waited, hidden)
+    return CorePlayed(*(ns / 1e3 for ns in times))
