@@ -74,8 +74,11 @@ def with_shapes(
     _run(module, _REFINEMENT.format(types=",".join(types)), model)
 
 
-def legalised(operation: Any, model: str) -> Any:
+def legalised(operation: Any, called: str, model: str) -> Any:
     """A module whose main function is an operation in plainer ones of StableHLO.
+
+    Args:
+        called: the operation's name; where it is not its own, the operation is a call of it.
 
     Raises:
         ModelError: there is no such form.
@@ -84,21 +87,22 @@ def legalised(operation: Any, model: str) -> Any:
     kinds = ", ".join(str(operand.type) for operand in operation.operands)
     gives = ", ".join(str(result.type) for result in operation.results)
     attributes = ", ".join(
-        f"{name} = {operation.attributes[name]}" for name in operation.attributes
+        f"{name} = {operation.attributes[name]}"
+        for name in (operation.attributes if operation.name == called else ())
     )
     names = ", ".join(f"%{i}" for i in range(len(operation.operands)))
     results = ", ".join(f"%r#{i}" for i in range(len(operation.results)))
     count = len(operation.results)
     text = (
         f"module {{ func.func @main({reads}) -> ({gives}) {{\n"
-        f'%r:{count} = "{operation.name}"({names}) {{{attributes}}} : ({kinds}) -> ({gives})\n'
+        f'%r:{count} = "{called}"({names}) {{{attributes}}} : ({kinds}) -> ({gives})\n'
         f"return {results} : {gives} }} }}"
     )
     with context():
         try:
             module = mlir().Module.parse(text)
         except (mlir().MLIRError, ValueError) as error:
-            raise ModelError(f"{operation.name} of '{model}': {first_fault(error)}") from error
+            raise ModelError(f"{called} of '{model}': {first_fault(error)}") from error
     _run(module, _LEGALISATION, model)
     return module
 

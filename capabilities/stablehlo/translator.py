@@ -139,9 +139,7 @@ class Translation:
     def _translate(self, operation: Any, known: dict[Any, TensorValue]) -> None:
         name = operation.operation.name
         values = [self._read(known, operand, operation) for operand in operation.operands]
-        rule = rules.find(f"complex.{name}" if _is_of_pairs(operation, values) else name)
-        if rule is None and name.startswith(_EXPANDED):
-            rule = _through_stablehlo
+        rule = rule_of(name, operation, values)
         if rule is None:
             raise ModelError(
                 f"{place_of(operation.operation)} of '{self.name}' is not supported; compute it "
@@ -178,17 +176,29 @@ def _is_of_pairs(operation: Any, values: Values) -> bool:
     )
 
 
-def _through_stablehlo(translation: Translation, operation: Any, values: Values) -> Values:
-    """An operation without a rule of its own, as StableHLO's own passes write it."""
-    module = legalised(operation, translation.name)
-    (main,) = module.body
-    kinds = [str(result.type) for result in operation.results]
-    if any(
-        op.operation.name == operation.name and [str(r.type) for r in op.results] == kinds
-        for op in main.regions[0].blocks[0].operations
-    ):
-        raise translation.refuse(operation, "is not supported; compute it outside of the function")
-    return translation.region(main.regions[0], values)
+def rule_of(name: str, operation: Any, values: Values) -> Rule | None:
+    """The rule of a kind of operations, for these operands and results; None where it has none."""
+    rule = rules.find(f"complex.{name}" if _is_of_pairs(operation, values) else name)
+    return expanded(name) if rule is None and name.startswith(_EXPANDED) else rule
+
+
+def expanded(name: str) -> Rule:
+    """The rule of an operation without one of its own: as StableHLO's own passes write it."""
+
+    def rule(translation: Translation, operation: Any, values: Values) -> Values:
+        module = legalised(operation, name, translation.name)
+        (main,) = module.body
+        kinds = [str(result.type) for result in operation.results]
+        if any(
+            op.operation.name == name and [str(r.type) for r in op.results] == kinds
+            for op in main.regions[0].blocks[0].operations
+        ):
+            raise translation.refuse(
+                operation, "is not supported; compute it outside of the function"
+            )
+        return translation.region(main.regions[0], values)
+
+    return rule
 
 
 _ENDS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return")

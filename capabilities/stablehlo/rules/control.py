@@ -7,7 +7,7 @@ from typing import Any
 
 from tilesmith.capabilities.stablehlo.attributes import place_of, text
 from tilesmith.capabilities.stablehlo.rules.sorting import largest
-from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
+from tilesmith.capabilities.stablehlo.translator import Rule, Translation, Values, rule_of, rules
 from tilesmith.search_space.support.errors import ModelError
 
 _IDENTITIES = (
@@ -16,17 +16,13 @@ _IDENTITIES = (
 )  # fmt: skip
 """Custom calls that say where values lie, and change none."""
 
-_OPERATIONS = {
-    "mhlo.erf": "chlo.erf", "chlo.erf": "chlo.erf", "chlo.erfc": "chlo.erfc",
-    "chlo.erf_inv": "chlo.erf_inv", "mhlo.erf_inv": "chlo.erf_inv", "chlo.square": "chlo.square",
-    "chlo.acos": "chlo.acos", "chlo.acosh": "chlo.acosh", "chlo.asin": "chlo.asin",
-    "chlo.asinh": "chlo.asinh", "chlo.atan": "chlo.atan", "chlo.atanh": "chlo.atanh",
-    "chlo.cosh": "chlo.cosh", "chlo.sinh": "chlo.sinh", "chlo.tan": "chlo.tan",
-    "mhlo.asin": "chlo.asin", "mhlo.acos": "chlo.acos", "mhlo.atan": "chlo.atan",
-    "mhlo.sinh": "chlo.sinh", "mhlo.cosh": "chlo.cosh", "mhlo.asinh": "chlo.asinh",
-    "mhlo.acosh": "chlo.acosh", "mhlo.atanh": "chlo.atanh", "mhlo.tan": "chlo.tan",
-}  # fmt: skip
-"""Operations that artifacts write as custom calls or as composites of that name."""
+_FUNCTIONS = frozenset(
+    f"chlo.{name}"
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "erf_inv",
+                 "erfc", "sinh", "square", "tan")
+)  # fmt: skip
+"""Operations that artifacts write as custom calls or as composites of that name, CHLO's or MHLO's.
+"""
 
 _LAPACK = re.compile(r"lapack_[sd](\w+)_ffi")
 """Routines of real numbers; a rule is registered under their names without the number's letter."""
@@ -37,12 +33,18 @@ def _call(translation: Translation, operation: Any, values: Values) -> Values:
     return translation.call(text(operation, "callee").lstrip("@"), values, place_of(operation))
 
 
+def _function(name: str, operation: Any, values: Values) -> Rule | None:
+    """The rule of a function that is written as a call; None for other calls."""
+    name = name.replace("mhlo.", "chlo.")
+    return rule_of(name, operation, values) if name in _FUNCTIONS else None
+
+
 @rules.register("stablehlo.composite")
 def _composite(translation: Translation, operation: Any, values: Values) -> Values:
     if text(operation, "name") == "chlo.top_k":
         k = int(operation.attributes["composite_attributes"]["k"].value)
         return largest(translation.builder, values[0], k)
-    own = rules.find(_OPERATIONS.get(text(operation, "name"), ""))
+    own = _function(text(operation, "name"), operation, values)
     if own is not None:
         return own(translation, operation, values)
     name = text(operation, "decomposition").lstrip("@")
@@ -58,8 +60,7 @@ def _custom_call(translation: Translation, operation: Any, values: Values) -> Va
         _check_assertion(translation, operation, values)
         return []
     routine = _LAPACK.fullmatch(target)
-    known = f"lapack.{routine[1]}" if routine else _OPERATIONS.get(target, "")
-    own = rules.find(known)
+    own = rules.find(f"lapack.{routine[1]}") if routine else _function(target, operation, values)
     if own is not None:
         return own(translation, operation, values)
     raise translation.refuse(

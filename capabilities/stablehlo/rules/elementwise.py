@@ -1,38 +1,43 @@
-"""Maps of one element to one element: arithmetic, comparisons, logic, choices, conversions.
-
-Rules look at the shapes of their operands alone, not at the operation's: so the body of a
-reduction, a function of single numbers, can be put to work on whole tensors.
-"""
+"""Maps of one element to one element: arithmetic, comparisons, logic, choices, conversions."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilesmith.capabilities.stablehlo.arithmetic import (
+    Number,
+    atan,
+    exp,
+    floor,
+    formula,
+    is_nan,
+    log,
+    number,
+    reciprocal,
+    sign,
+    sqrt,
+    where,
+)
 from tilesmith.capabilities.stablehlo.attributes import tensor_type, text
-from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.translator import Rule, Translation, Values, rules
 from tilesmith.search_space.expressions.dtypes import is_floating, size_of
 
-Formula = Callable[..., TensorValue]
-"""A function of a builder and values."""
-
-
-def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Decorator: the function of a builder and values computes these operations."""
-
-    def add(function: Formula) -> Formula:
-        def rule(translation: Translation, operation: Any, values: Values) -> Values:
-            return [function(translation.builder, *values)]
-
-        for name in names:
-            rules.register(name)(rule)
-        return function
-
-    return add
+_AS_ONNX = {
+    "stablehlo.abs": "Abs", "stablehlo.ceil": "Ceil", "stablehlo.floor": "Floor",
+    "stablehlo.cosine": "Cos", "stablehlo.sine": "Sin", "stablehlo.tan": "Tan",
+    "stablehlo.tanh": "Tanh", "stablehlo.exponential": "Exp", "stablehlo.log": "Log",
+    "stablehlo.logistic": "Sigmoid", "stablehlo.sqrt": "Sqrt", "stablehlo.sign": "Sign",
+    "stablehlo.round_nearest_even": "Round",
+    "chlo.acos": "Acos", "chlo.acosh": "Acosh", "chlo.asin": "Asin", "chlo.asinh": "Asinh",
+    "chlo.atan": "Atan", "chlo.atanh": "Atanh", "chlo.cosh": "Cosh", "chlo.sinh": "Sinh",
+    "chlo.tan": "Tan", "chlo.erf": "Erf",
+}  # fmt: skip
+"""Operations that one operator of ONNX computes."""
 
 
 def _as_onnx(operator: str) -> Rule:
@@ -42,212 +47,143 @@ def _as_onnx(operator: str) -> Rule:
     return rule
 
 
-for _name, _operator in {
-    "abs": "Abs", "ceil": "Ceil", "floor": "Floor", "cosine": "Cos", "sine": "Sin", "tan": "Tan",
-    "tanh": "Tanh", "exponential": "Exp", "log": "Log", "logistic": "Sigmoid", "sqrt": "Sqrt",
-    "round_nearest_even": "Round", "sign": "Sign", "subtract": "Sub",
-}.items():  # fmt: skip
-    rules.register(f"stablehlo.{_name}")(_as_onnx(_operator))
+for _name, _operator in _AS_ONNX.items():
+    rules.register(_name)(_as_onnx(_operator))
 
-for _name, _operator in {
-    "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan",
-    "atanh": "Atanh", "cosh": "Cosh", "sinh": "Sinh", "tan": "Tan", "erf": "Erf",
-}.items():  # fmt: skip
-    rules.register(f"chlo.{_name}")(_as_onnx(_operator))
-
-for _name, _flags, _numbers in (
-    ("add", "Or", "Add"), ("multiply", "And", "Mul"), ("maximum", "Or", "Max"),
-    ("minimum", "And", "Min"), ("and", "And", "BitwiseAnd"), ("or", "Or", "BitwiseOr"),
-    ("xor", "Xor", "BitwiseXor"), ("not", "Not", "BitwiseNot"),
+for _name, _function in (
+    ("add", operator.add), ("subtract", operator.sub), ("multiply", operator.mul),
+    ("maximum", Number.maximum), ("minimum", Number.minimum), ("and", operator.and_),
+    ("or", operator.or_), ("xor", operator.xor), ("not", operator.invert), ("select", where),
 ):  # fmt: skip
-
-    def _of_both(flags: str, numbers: str) -> Rule:
-        def rule(translation: Translation, operation: Any, values: Values) -> Values:
-            operator = flags if values[0].dtype == "bool" else numbers
-            return [translation.builder.elementwise(operator, *values)]
-
-        return rule
-
-    rules.register(f"stablehlo.{_name}")(_of_both(_flags, _numbers))
+    formula(f"stablehlo.{_name}")(_function)
 
 
 # -- arithmetic ---------------------------------------------------------------------------------
 @formula("stablehlo.negate")
-def negate(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    if x.dtype.startswith("uint"):
-        return b.elementwise("Sub", b.like(0, x), x)
-    return b.elementwise("Neg", x)
+def negate(x: Number) -> Number:
+    return 0 - x if x.dtype.startswith("uint") else -x
 
 
 @formula("stablehlo.divide")
-def divide(b: GraphBuilder, x: TensorValue, divisor: TensorValue) -> TensorValue:
+def divide(x: Number, divisor: Number) -> Number:
     """Whole numbers towards zero; a sum over windows by their size is the mean beside it."""
-    mean, size = b.means.get(x.name, (x, 0))
-    if size and b.single(divisor) == size:
-        return replace(mean, shape=x.shape)
-    return b.elementwise("Div", x, divisor)
+    mean, size = x.b.means.get(x.value.name, (x.value, 0))
+    if size and x.b.single(divisor.value) == size:
+        return Number(x.b, replace(mean, shape=x.value.shape))
+    return x / divisor
 
 
 @formula("stablehlo.rsqrt")
-def reciprocal_root(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    return b.elementwise("Reciprocal", b.elementwise("Sqrt", x))
+def reciprocal_root(x: Number) -> Number:
+    return reciprocal(sqrt(x))
 
 
 @formula("chlo.square")
-def square(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    return b.elementwise("Mul", x, x)
+def square(x: Number) -> Number:
+    return x * x
 
 
 @formula("stablehlo.cbrt")
-def cube_root(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    root = b.elementwise("Pow", b.elementwise("Abs", x), b.like(1 / 3, x))
-    return b.elementwise("Mul", b.elementwise("Sign", x), root)
+def cube_root(x: Number) -> Number:
+    return sign(x) * abs(x) ** (1 / 3)
 
 
 @formula("stablehlo.power")
-def power(b: GraphBuilder, x: TensorValue, exponent: TensorValue) -> TensorValue:
-    if x.dtype in ("float32", "float64", "float16", "bfloat16", "int32", "int64"):
-        return b.elementwise("Pow", x, exponent)
+def power(x: Number, exponent: Number) -> Number:
+    if is_floating(x.dtype) or x.dtype in ("int32", "int64"):
+        return x**exponent
     if x.dtype in ("uint32", "uint64"):  # the same bits, whatever the sign
         signed = x.dtype.removeprefix("u")
-        raised = b.elementwise("Pow", bit_cast(b, x, signed), bit_cast(b, exponent, signed))
-        return bit_cast(b, raised, x.dtype)
-    wide = b.elementwise("Pow", b.cast(x, "int32"), b.cast(exponent, "int32"))
-    return b.cast(wide, x.dtype)
+        return (x.bits_as(signed) ** exponent.bits_as(signed)).bits_as(x.dtype)
+    return (x.cast("int32") ** exponent.cast("int32")).cast(x.dtype)
 
 
 @formula("stablehlo.remainder")
-def remainder(b: GraphBuilder, x: TensorValue, divisor: TensorValue) -> TensorValue:
+def remainder(x: Number, divisor: Number) -> Number:
     """With the sign of x."""
     if is_floating(x.dtype):
-        return b.elementwise("Mod", x, divisor, fmod=1)
-    whole = b.elementwise("Mul", b.elementwise("Div", x, divisor), divisor)
-    return b.elementwise("Sub", x, whole)
+        return x.apply("Mod", divisor, fmod=1)
+    return x - x / divisor * divisor
 
 
 @formula("stablehlo.round_nearest_afz")
-def round_away(b: GraphBuilder, x: TensorValue) -> TensorValue:
+def round_away(x: Number) -> Number:
     """Halves away from zero."""
-    size = b.elementwise("Abs", x)
-    low = b.elementwise("Floor", size)
-    rest = b.elementwise("Sub", size, low)
-    up = b.elementwise("GreaterOrEqual", rest, b.like(0.5, x), dtype="bool")
-    rounded = b.elementwise("Add", low, b.cast(up, x.dtype))
-    return b.elementwise("Mul", b.elementwise("Sign", x), rounded)
+    low = floor(abs(x))
+    return sign(x) * (low + (abs(x) - low >= 0.5).cast(x.dtype))
 
 
 @formula("stablehlo.exponential_minus_one")
-def exp_minus_one(b: GraphBuilder, x: TensorValue) -> TensorValue:
+def exp_minus_one(x: Number) -> Number:
     """exp(x) - 1 without cancellation: (u - 1) x / log u of u = exp(x) (Kahan)."""
-    u, one = b.elementwise("Exp", x), b.like(1, x)
-    less = b.elementwise("Sub", u, one)
-    near = b.elementwise("Mul", less, b.elementwise("Div", x, b.elementwise("Log", u)))
-    small = b.elementwise("Less", b.elementwise("Abs", x), b.like(0.5, x), dtype="bool")
-    same = b.elementwise("Equal", u, one, dtype="bool")
-    return choose(b, same, x, choose(b, small, near, less))
+    u = exp(x)
+    near = (u - 1) * (x / log(u))
+    return where(u.equals(1), x, where(abs(x) < 0.5, near, u - 1))
 
 
 @formula("stablehlo.log_plus_one")
-def log_plus_one(b: GraphBuilder, x: TensorValue) -> TensorValue:
+def log_plus_one(x: Number) -> Number:
     """log(1 + x) without cancellation: log(u) x / (u - 1) of u = 1 + x (Kahan)."""
-    one = b.like(1, x)
-    u = b.elementwise("Add", x, one)
-    logarithm = b.elementwise("Log", u)
-    near = b.elementwise("Mul", logarithm, b.elementwise("Div", x, b.elementwise("Sub", u, one)))
-    small = b.elementwise("Less", b.elementwise("Abs", x), one, dtype="bool")
-    same = b.elementwise("Equal", u, one, dtype="bool")
-    return choose(b, same, x, choose(b, small, near, logarithm))
+    u = x + 1
+    near = log(u) * (x / (u - 1))
+    return where(u.equals(1), x, where(abs(x) < 1, near, log(u)))
 
 
 @formula("stablehlo.atan2")
-def angle(b: GraphBuilder, y: TensorValue, x: TensorValue) -> TensorValue:
+def angle(y: Number, x: Number) -> Number:
     """The angle of (x, y), by the quadrant; at infinity as their signs say, as IEEE 754 asks."""
-    zero = b.like(0, x)
-    far = b.elementwise("And", infinite(b, x), infinite(b, y))
-    y_near = choose(b, far, b.elementwise("Sign", y), y)
-    x_near = choose(b, far, b.elementwise("Sign", x), x)
-    flat = b.elementwise("Atan", b.elementwise("Div", y_near, x_near))
-    below, behind = _sign_is_negative(b, y), _sign_is_negative(b, x)
-    turn = choose(b, below, b.like(-np.pi, x), b.like(np.pi, x))
-    turned = choose(b, behind, b.elementwise("Add", flat, turn), flat)
-    axis = choose(b, behind, turn, choose(b, below, b.elementwise("Neg", zero), zero))
-    valid = b.elementwise("Equal", x, x, dtype="bool")
-    return choose(b, _is_zero(b, y), choose(b, valid, axis, x), turned)
+    far = infinite(x) & infinite(y)
+    flat = atan(where(far, sign(y), y) / where(far, sign(x), x))
+    below, behind = _sign_is_negative(y), _sign_is_negative(x)
+    turn = where(below, x.like(-np.pi), np.pi)
+    axis = where(behind, turn, where(below, -x.like(0), 0))
+    turned = where(behind, flat + turn, flat)
+    return where(y.equals(0), where(x.equals(x), axis, x), turned)
 
 
-def _is_zero(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    return b.elementwise("Equal", x, b.like(0, x), dtype="bool")
-
-
-def _sign_is_negative(b: GraphBuilder, x: TensorValue) -> TensorValue:
+def _sign_is_negative(x: Number) -> Number:
     """Whether x is below zero, or the negative zero."""
-    signed = choose(b, _is_zero(b, x), b.elementwise("Reciprocal", x), x)
-    return b.elementwise("Less", signed, b.like(0, x), dtype="bool")
-
-
-def infinite(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    if x.dtype in ("float32", "float64", "float16", "bfloat16"):
-        return b.elementwise("IsInf", x, dtype="bool")
-    return b.elementwise("Equal", b.elementwise("Abs", x), b.like(np.inf, x), dtype="bool")
+    return where(x.equals(0), reciprocal(x), x) < 0
 
 
 @formula("chlo.is_inf")
-def is_infinite(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    return infinite(b, x)
+def infinite(x: Number) -> Number:
+    if x.dtype in ("float32", "float64", "float16", "bfloat16"):
+        return x.apply("IsInf", dtype="bool")
+    return abs(x).equals(np.inf)
 
 
 @formula("stablehlo.is_finite")
-def is_finite(b: GraphBuilder, x: TensorValue) -> TensorValue:
-    unlike = b.elementwise("Or", infinite(b, x), b.elementwise("IsNaN", x, dtype="bool"))
-    return b.elementwise("Not", unlike)
-
-
-# -- choices and comparisons --------------------------------------------------------------------
-def choose(
-    b: GraphBuilder, condition: TensorValue, then: TensorValue, otherwise: TensorValue
-) -> TensorValue:
-    """`Where`; the branch itself where the condition is known."""
-    known = b.single(condition)
-    if known is not None:
-        taken = then if bool(known) else otherwise
-        shape = np.broadcast_shapes(condition.shape, then.shape, otherwise.shape)
-        return TensorValue(taken.name, taken.dtype, taken.own, shape)
-    return b.elementwise("Where", condition, then, otherwise, dtype=then.dtype)
-
-
-@formula("stablehlo.select")
-def select(
-    b: GraphBuilder, condition: TensorValue, then: TensorValue, otherwise: TensorValue
-) -> TensorValue:
-    return choose(b, condition, then, otherwise)
+def is_finite(x: Number) -> Number:
+    return ~(infinite(x) | is_nan(x))
 
 
 @formula("stablehlo.clamp")
-def clamp(b: GraphBuilder, low: TensorValue, x: TensorValue, high: TensorValue) -> TensorValue:
-    bounds = [b.single(low), b.single(high)]
+def clamp(low: Number, x: Number, high: Number) -> Number:
+    bounds = [x.b.single(bound.value) for bound in (low, high)]
     if None not in bounds and is_floating(x.dtype):
-        names = (b.like(float(n), x) for n in bounds)
-        return b.elementwise("Clip", x, *names)
-    return b.elementwise("Min", b.elementwise("Max", x, low), high)
+        return x.apply("Clip", *(x.like(float(bound)) for bound in bounds))
+    return x.maximum(low).minimum(high)
 
 
-_COMPARISONS = {
-    "EQ": "Equal", "LT": "Less", "LE": "LessOrEqual", "GT": "Greater", "GE": "GreaterOrEqual",
+# -- comparisons --------------------------------------------------------------------------------
+_COMPARISONS: dict[str, Callable[[Number, Number], Number]] = {
+    "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
 
 
 @rules.register("stablehlo.compare")
 def _compare(translation: Translation, operation: Any, values: Values) -> Values:
-    direction = comparison(operation)
-    b, (x, y) = translation.builder, values
+    x, y = (number(translation.builder, value) for value in values)
     if word(operation, "compare_type") == "TOTALORDER" and is_floating(x.dtype):
-        x, y = ordered(b, x), ordered(b, y)
-    return [compare(b, direction, x, y)]
-
-
-def comparison(operation: Any) -> str:
-    """What a comparison asks: EQ, NE, LT, LE, GT, GE."""
-    return word(operation, "comparison_direction")
+        x, y = ordered(x), ordered(y)
+    direction = word(operation, "comparison_direction")
+    if direction in ("EQ", "NE"):
+        same = x.equals(y)
+        return [(same if direction == "EQ" else ~same).value]
+    if x.dtype == "bool":
+        x, y = x.cast("int32"), y.cast("int32")
+    return [_COMPARISONS[direction](x, y).value]
 
 
 def word(operation: Any, name: str) -> str:
@@ -255,23 +191,13 @@ def word(operation: Any, name: str) -> str:
     return text(operation, name).removesuffix(">").rpartition(" ")[2]
 
 
-def compare(b: GraphBuilder, direction: str, x: TensorValue, y: TensorValue) -> TensorValue:
-    if direction == "NE":
-        return b.elementwise("Not", compare(b, "EQ", x, y))
-    if x.dtype == "bool" and direction != "EQ":
-        x, y = b.cast(x, "int32"), b.cast(y, "int32")
-    return b.elementwise(_COMPARISONS[direction], x, y, dtype="bool")
-
-
-def ordered(b: GraphBuilder, x: TensorValue) -> TensorValue:
+def ordered(x: Number) -> Number:
     """Whole numbers that are ordered as floating numbers are in total: -NaN, -inf, ..., NaN."""
-    bits = f"int{8 * size_of(x.dtype)}"
     if size_of(x.dtype) < 4:  # exact, and one step for every element type
-        return ordered(b, b.cast(x, "float32"))
-    integers = bit_cast(b, x, bits)
-    low = b.like(np.iinfo(bits).max, integers)
-    below = b.elementwise("Less", integers, b.like(0, integers), dtype="bool")
-    return choose(b, below, b.elementwise("BitwiseXor", integers, low), integers)
+        return ordered(x.cast("float32"))
+    kind = f"int{8 * size_of(x.dtype)}"
+    integers = x.bits_as(kind)
+    return where(integers < 0, integers ^ int(np.iinfo(kind).max), integers)
 
 
 # -- conversions --------------------------------------------------------------------------------
@@ -289,16 +215,7 @@ def _bitcast_convert(translation: Translation, operation: Any, values: Values) -
         raise translation.refuse(
             operation, f"reads {value.dtype} as {result.dtype}; types of one size are supported"
         )
-    return [bit_cast(translation.builder, value, result.dtype)]
-
-
-def bit_cast(b: GraphBuilder, x: TensorValue, dtype: str) -> TensorValue:
-    """The same bits as another type of the same size."""
-    if x.dtype == dtype:
-        return x
-    from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
-
-    return b.elementwise("BitCast", x, dtype=dtype, to=DTYPE_NUMBERS[dtype])
+    return [Number(translation.builder, value).bits_as(result.dtype).value]
 
 
 _PRECISIONS = {(8, 7): "bfloat16", (5, 10): "float16", (8, 23): "float32"}

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.capabilities.stablehlo.arithmetic import choose
 from tilesmith.capabilities.stablehlo.attributes import integers, tensor_type
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, paired, parted, parts, stacked
-from tilesmith.capabilities.stablehlo.rules.elementwise import choose, word
+from tilesmith.capabilities.stablehlo.rules.elementwise import word
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, cut, reverse
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.capabilities.stablehlo.arithmetic import Number, choose
 from tilesmith.capabilities.stablehlo.attributes import integers
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
-from tilesmith.capabilities.stablehlo.rules.elementwise import choose
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.capabilities.stablehlo.turns import Turns, TurnWindows, WrittenRow
@@ -81,8 +81,7 @@ def batched(b: GraphBuilder, indices: Shape, vector: int, shape: Shape) -> list[
 
 def clamped(b: GraphBuilder, start: TensorValue, most: int) -> TensorValue:
     """At least 0 and at most `most`, so that a window lies inside."""
-    low = b.elementwise("Max", start, b.like(0, start))
-    return b.elementwise("Min", low, b.like(most, start))
+    return Number(b, start).maximum(0).minimum(most).value
 
 
 def _rows(b: GraphBuilder, shape: Shape, windows: Windows, lead: int) -> TensorValue:

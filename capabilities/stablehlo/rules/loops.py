@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.capabilities.stablehlo.arithmetic import Number
 from tilesmith.capabilities.stablehlo.attributes import constant_of, text
 from tilesmith.capabilities.stablehlo.bodies import body_of, looped
 from tilesmith.capabilities.stablehlo.builder import TensorValue
 from tilesmith.capabilities.stablehlo.pairs import flat, packed, parts
-from tilesmith.capabilities.stablehlo.rules.elementwise import compare
 from tilesmith.capabilities.stablehlo.rules.scans import scanned
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.support.errors import ModelError
@@ -202,7 +202,7 @@ def _chosen(
         taken = number if 0 <= number < len(branches) else -1
         return translation.region(branches[taken], [], outer)
     place = b.place
-    flag = index if index.dtype == "bool" else compare(b, "EQ", index, b.like(0, index))
+    flag = index if index.dtype == "bool" else Number(b, index).equals(0).value
     if index.dtype == "bool":
         branches = branches[::-1]
     attributes: dict[str, Any] = {}
@@ -215,8 +215,8 @@ def _chosen(
                 given = list(translation.region(rest[0], [], outer))
             else:
                 translation.known = outer
-                below = b.elementwise("Sub", index, b.like(1, index))
-                given = list(_chosen(translation, below, rest, operation))
+                below = Number(b, index) - 1
+                given = list(_chosen(translation, below.value, rest, operation))
             results = flat(given)
             attributes[name], captures = body_of(b, name, [], nodes, results)
             captured.update(dict.fromkeys(captures))

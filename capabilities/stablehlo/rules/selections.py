@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.capabilities.stablehlo.arithmetic import choose
 from tilesmith.capabilities.stablehlo.attributes import integers, pairs
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
-from tilesmith.capabilities.stablehlo.rules.elementwise import choose
 from tilesmith.capabilities.stablehlo.rules.reductions import COMBINERS, ReductionBody, identity
 from tilesmith.capabilities.stablehlo.rules.shapes import cut, pad, spread_out
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.capabilities.stablehlo.arithmetic import Number, choose, is_nan, where
 from tilesmith.capabilities.stablehlo.attributes import integer
 from tilesmith.capabilities.stablehlo.bodies import looped
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import flat, packed
-from tilesmith.capabilities.stablehlo.rules.elementwise import choose, compare, ordered
+from tilesmith.capabilities.stablehlo.rules.elementwise import ordered
 from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
@@ -124,12 +125,11 @@ def comparable(b: GraphBuilder, value: TensorValue) -> TensorValue:
         return b.cast(value, "int32")
     if not is_floating(value.dtype):
         return value
-    zero = b.like(0, value)
-    plain = choose(b, b.elementwise("Equal", value, zero, dtype="bool"), zero, value)
-    wide = b.cast(plain, "float32") if value.dtype != "float64" else plain
-    bits = ordered(b, wide)
-    largest = b.like(np.iinfo(to_numpy(bits.dtype)).max, bits)
-    return choose(b, b.elementwise("IsNaN", wide, dtype="bool"), largest, bits)
+    x = Number(b, value)
+    plain = where(x.equals(0), 0, x)
+    wide = plain.cast("float32") if value.dtype != "float64" else plain
+    bits = ordered(wide)
+    return where(is_nan(wide), int(np.iinfo(to_numpy(bits.dtype)).max), bits).value
 
 
 def _places(b: GraphBuilder, value: TensorValue, axis: int, upwards: bool) -> TensorValue:
@@ -192,25 +192,18 @@ def _stage(
     """Each element and the one whose place differs in the bit `stride`, put in order: upwards
     where the bit `block` of the place is 0, downwards elsewhere."""
     b, size = comparator.builder, carried[0].shape[1]
-    here = count(b, size, "int64")
-    zero = b.like(0, here)
-
-    def lacks(bit: TensorValue) -> TensorValue:
-        return compare(b, "EQ", b.elementwise("BitwiseAnd", here, bit), zero)
-
-    partner = b.full(b.elementwise("BitwiseXor", here, stride))
+    here = Number(b, count(b, size, "int64"))
+    lacks_stride, lacks_block = ((here & Number(b, bit)).equals(0) for bit in (stride, block))
+    partner = b.full((here ^ Number(b, stride)).value)
     others = [b.add("Gather", [v.name, partner.name], v.dtype, v.shape, axis=1) for v in carried]
-    earlier = b.elementwise("Less", carried[-1], others[-1], dtype="bool")
-    before = comparator(carried[:-1], others[:-1])
-    behind = comparator(others[:-1], carried[:-1])
-    same = b.elementwise("And", b.elementwise("Not", behind), earlier)
-    first = b.elementwise("Or", before, same)
+    places, their_places = Number(b, carried[-1]), Number(b, others[-1])
+    earlier = places < their_places
+    before = Number(b, comparator(carried[:-1], others[:-1]))
+    behind = Number(b, comparator(others[:-1], carried[:-1]))
+    first = before | (~behind & earlier)
     if size > extent:
-        places = (b.elementwise("Less", each[-1], b.like(extent, zero), dtype="bool")
-                  for each in (carried, others))  # fmt: skip
-        first = choose(b, b.elementwise("And", *places), first, earlier)
-    upwards = compare(b, "EQ", lacks(stride), lacks(block))
-    stays = compare(b, "EQ", first, upwards)
+        first = where((places < extent) & (their_places < extent), first, earlier)
+    stays = first.equals(lacks_stride.equals(lacks_block)).value
     return [choose(b, stays, mine, other) for mine, other in zip(carried, others, strict=True)]
 
 
