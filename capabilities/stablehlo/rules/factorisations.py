@@ -11,18 +11,29 @@ from tilesmith.capabilities.stablehlo.attributes import place_of, tensor_type, t
 from tilesmith.capabilities.stablehlo.translator import Rule, Translation, Values, rules
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN
 
-_NOT_TRANSPOSED, _LEFT, _LOWER, _UNIT, _WITHOUT, _ALL = (ord(letter) for letter in "NLLUNA")
-"""Letters by which LAPACK's options are stated."""
+_ROUTINES: dict[str, tuple[str, dict[str, tuple[str, str, bool]]]] = {
+    "potrf": ("Cholesky", {"lower": ("uplo", "L", True)}),
+    "trsm": ("TriangularSolve", {
+        "left": ("side", "L", True), "lower": ("uplo", "L", True),
+        "transpose": ("trans_x", "N", False), "unit": ("diag", "U", True),
+    }),
+    "syevd": ("Eigenvectors", {"lower": ("uplo", "L", True), "vectors": ("mode", "N", False)}),
+    "gesdd": ("SingularVectors", {"vectors": ("mode", "N", False), "full": ("mode", "A", True)}),
+    "getrf": ("LU", {}), "geqrf": ("Reflections", {}), "orgqr": ("FromReflections", {}),
+}  # fmt: skip
+"""By routine of LAPACK: the host's operator; and of each of its options which option of the routine
+says it, by which letter, and whether that letter means yes."""
 
 
 def _on_host(
-    translation: Translation, operation: Any, values: Values, operator: str, **options: Any
+    translation: Translation, operation: Any, values: Values, operator: str, **options: bool
 ) -> Values:
     b = translation.builder
     results = [tensor_type(result.type, place_of(operation)) for result in operation.results]
     shapes = [(kind.dtype, kind.shape) for kind in results]
     names = [b.full(value).name for value in values]
-    return b.add_many(operator, names, shapes, domain=INTERNAL_DOMAIN, **options)
+    numbers = {name: int(option) for name, option in options.items()}
+    return b.add_many(operator, names, shapes, domain=INTERNAL_DOMAIN, **numbers)
 
 
 def _option(translation: Translation, operation: Any, name: str) -> int:
@@ -40,71 +51,36 @@ def _option(translation: Translation, operation: Any, name: str) -> int:
         ) from None
 
 
-@rules.register("lapack.potrf")
-def _potrf(translation: Translation, operation: Any, values: Values) -> Values:
-    lower = int(_option(translation, operation, "uplo") == _LOWER)
-    return _on_host(translation, operation, values, "Cholesky", lower=lower)
-
-
-@rules.register("lapack.trsm")
-def _trsm(translation: Translation, operation: Any, values: Values) -> Values:
-    return _on_host(
-        translation, operation, values, "TriangularSolve",
-        left=int(_option(translation, operation, "side") == _LEFT),
-        lower=int(_option(translation, operation, "uplo") == _LOWER),
-        transpose=int(_option(translation, operation, "trans_x") != _NOT_TRANSPOSED),
-        unit=int(_option(translation, operation, "diag") == _UNIT),
-    )  # fmt: skip
-
-
-@rules.register("lapack.syevd")
-def _syevd(translation: Translation, operation: Any, values: Values) -> Values:
-    return _on_host(
-        translation, operation, values, "Eigenvectors",
-        lower=int(_option(translation, operation, "uplo") == _LOWER),
-        vectors=int(_option(translation, operation, "mode") != _WITHOUT),
-    )  # fmt: skip
-
-
-@rules.register("lapack.gesdd")
-def _gesdd(translation: Translation, operation: Any, values: Values) -> Values:
-    mode = _option(translation, operation, "mode")
-    return _on_host(
-        translation, operation, values, "SingularVectors",
-        vectors=int(mode != _WITHOUT), full=int(mode == _ALL),
-    )  # fmt: skip
-
-
-def _without_options(operator: str) -> Rule:
+def _routine(operator: str, stated: dict[str, tuple[str, str, bool]]) -> Rule:
     def rule(translation: Translation, operation: Any, values: Values) -> Values:
-        return _on_host(translation, operation, values, operator)
+        options = {
+            name: (_option(translation, operation, option) == ord(letter)) == yes
+            for name, (option, letter, yes) in stated.items()
+        }
+        return _on_host(translation, operation, values, operator, **options)
 
     return rule
 
 
-for _routine, _operator in (
-    ("getrf", "LU"), ("geqrf", "Reflections"), ("orgqr", "FromReflections"),
-):  # fmt: skip
-    rules.register(f"lapack.{_routine}")(_without_options(_operator))
+for _name, _row in _ROUTINES.items():
+    rules.register(f"lapack.{_name}")(_routine(*_row))
 
 
 @rules.register("stablehlo.cholesky")
 def _cholesky(translation: Translation, operation: Any, values: Values) -> Values:
     b, (x,) = translation.builder, values
-    lower = int(_flag(operation, "lower"))
     shapes = [(x.dtype, x.shape), ("int32", x.shape[:-2])]
-    names = [b.full(x).name]
-    factor = b.add_many("Cholesky", names, shapes, domain=INTERNAL_DOMAIN, lower=lower)
-    return factor[:1]
+    lower = int(_flag(operation, "lower"))
+    return b.add_many("Cholesky", [b.full(x).name], shapes, domain=INTERNAL_DOMAIN, lower=lower)[:1]
 
 
 @rules.register("stablehlo.triangular_solve")
 def _triangular_solve(translation: Translation, operation: Any, values: Values) -> Values:
     return _on_host(
         translation, operation, values, "TriangularSolve",
-        left=int(_flag(operation, "left_side")), lower=int(_flag(operation, "lower")),
-        transpose=int("NO_TRANSPOSE" not in str(operation.attributes["transpose_a"])),
-        unit=int(_flag(operation, "unit_diagonal")),
+        left=_flag(operation, "left_side"), lower=_flag(operation, "lower"),
+        transpose="NO_TRANSPOSE" not in str(operation.attributes["transpose_a"]),
+        unit=_flag(operation, "unit_diagonal"),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from tilesmith.capabilities.stablehlo.attributes import integers, tensor_type
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, paired, parted, parts, stacked
 from tilesmith.capabilities.stablehlo.rules.elementwise import word
-from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, cut, reverse
+from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, part, reverse
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 
 
@@ -72,17 +72,11 @@ def _completed(b: GraphBuilder, x: Complex, length: int) -> Complex:
     they have is not looked at.
     """
     axis, half = len(x.shape) - 1, length // 2 + 1
-    real, imaginary = (b.full(_up_to(b, part, 0, half)) for part in parts(x))
+    real, imaginary = (b.full(part(b, side, axis, 0, half)) for side in parts(x))
     places = np.arange(half)
     kept = b.constant((places > 0) & (2 * places != length))
     imaginary = choose(b, kept, imaginary, b.like(0, imaginary))
     high = (length + 1) // 2
-    sides = [reverse(b, _up_to(b, part, 1, high), (axis,)) for part in (real, imaginary)]
+    sides = [reverse(b, part(b, side, axis, 1, high), (axis,)) for side in (real, imaginary)]
     turned = b.elementwise("Neg", sides[1])
     return paired(concatenate(b, [real, sides[0]], axis), concatenate(b, [imaginary, turned], axis))
-
-
-def _up_to(b: GraphBuilder, x: TensorValue, start: int, end: int) -> TensorValue:
-    """Elements of the last axis."""
-    rest = x.shape[:-1]
-    return cut(b, x, (*(0 for _ in rest), start), (*rest, end))

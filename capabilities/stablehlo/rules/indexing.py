@@ -19,7 +19,7 @@ from tilesmith.capabilities.stablehlo.arithmetic import Number, choose
 from tilesmith.capabilities.stablehlo.attributes import integers
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
-from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut
+from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, count, cut, part
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.capabilities.stablehlo.turns import Turns, TurnWindows, WrittenRow
 
@@ -56,17 +56,12 @@ def components(b: GraphBuilder, indices: TensorValue, vector: int) -> list[Tenso
     rest = (*shape[:vector], *shape[vector + 1 :])
     before = b.producer(indices.name)
     if before is not None and before.is_onnx("Concat") and indices.whole:
-        parts = [b.value(name) for name in before.inputs]
+        columns = [b.value(name) for name in before.inputs]
         joined = before.attribute("axis") == vector
-        if joined and all(part.shape[vector] == 1 for part in parts):
-            return [b.cast(b.reshape(part, rest), "int64") for part in parts]
-    columns = []
-    for number in range(shape[vector]):
-        starts, ends = [0] * len(shape), list(shape)
-        starts[vector], ends[vector] = number, number + 1
-        part = b.reshape(cut(b, indices, tuple(starts), tuple(ends)), rest)
-        columns.append(b.cast(part, "int64"))
-    return columns
+        if joined and all(column.shape[vector] == 1 for column in columns):
+            return [b.cast(b.reshape(column, rest), "int64") for column in columns]
+    columns = (part(b, indices, vector, number, number + 1) for number in range(shape[vector]))
+    return [b.cast(b.reshape(column, rest), "int64") for column in columns]
 
 
 def batched(b: GraphBuilder, indices: Shape, vector: int, shape: Shape) -> list[TensorValue]:
@@ -159,9 +154,9 @@ def _gather(translation: Translation, operation: Any, values: Values) -> Values:
     batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
     starts: dict[int, TensorValue] = {}
     parts = components(b, indices, vector)
-    for axis, part in zip(axes.start_index_map, parts, strict=True):
+    for axis, start in zip(axes.start_index_map, parts, strict=True):
         if sizes[axis] < value.shape[axis]:
-            starts[axis] = clamped(b, part, value.shape[axis] - sizes[axis])
+            starts[axis] = clamped(b, start, value.shape[axis] - sizes[axis])
     shared = tuple(axes.operand_batching_dims)
     counts = batched(b, tuple(axes.start_indices_batching_dims), vector, indices.shape)
     starts.update(zip(shared, counts, strict=True))
@@ -242,17 +237,11 @@ def _spliced(
     for piece in pieces:
         end = place + piece.shape[axis]
         if place < start:
-            low.append(_between(b, piece, axis, 0, min(end, start) - place))
+            low.append(part(b, piece, axis, 0, min(end, start) - place))
         if end > stop:
-            high.append(_between(b, piece, axis, max(place, stop) - place, end - place))
+            high.append(part(b, piece, axis, max(place, stop) - place, end - place))
         place = end
     return concatenate(b, [*low, update, *high], axis)
-
-
-def _between(b: GraphBuilder, value: TensorValue, axis: int, start: int, end: int) -> TensorValue:
-    starts, limits = [0] * len(value.shape), list(value.shape)
-    starts[axis], limits[axis] = start, end
-    return cut(b, value, tuple(starts), tuple(limits))
 
 
 # -- by turn ------------------------------------------------------------------------------------
@@ -310,9 +299,9 @@ def _read_before(
     if line is None:
         return b.full(read(b, value, _windows(b, rows, turns))), False
     axis, low, backwards = line
-    part = _between(b, b.full(value), axis, low, low + turns)
+    rows_of_all = part(b, b.full(value), axis, low, low + turns)
     order = (axis, *(a for a in range(len(value.shape)) if a != axis))
-    return b.reshape(b.full(b.transpose(part, order)), (turns, *rows.sizes)), backwards
+    return b.reshape(b.full(b.transpose(rows_of_all, order)), (turns, *rows.sizes)), backwards
 
 
 def written_by_turn(

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.capabilities.stablehlo.arithmetic import Number
-from tilesmith.capabilities.stablehlo.attributes import constant_of, text
+from tilesmith.capabilities.stablehlo.attributes import constant_of
 from tilesmith.capabilities.stablehlo.bodies import body_of, looped
 from tilesmith.capabilities.stablehlo.builder import TensorValue
 from tilesmith.capabilities.stablehlo.pairs import flat, packed, parts
+from tilesmith.capabilities.stablehlo.rules.elementwise import word
 from tilesmith.capabilities.stablehlo.rules.scans import scanned
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.support.errors import ModelError
@@ -72,7 +73,7 @@ def _turns(loop: _Loop) -> int | None:
     comparison = _maker(end.operands[0])
     if comparison is None or comparison.name != "stablehlo.compare":
         return None
-    if text(comparison, "comparison_direction").removesuffix(">").rpartition(" ")[2] != "LT":
+    if word(comparison, "comparison_direction") != "LT":
         return None
     counter, limit = comparison.operands
     positions = {argument: number for number, argument in enumerate(test.arguments)}
@@ -80,7 +81,7 @@ def _turns(loop: _Loop) -> int | None:
         return None
     position = positions[counter]
     first = loop.translation.builder.single(loop.initial[position])
-    last = _number(loop, limit, positions, body)
+    last = _limit(loop, limit, positions, body)
     step = _step(loop, body, position)
     if first is None or last is None or step is None or step < 1:
         return None
@@ -93,42 +94,36 @@ def _maker(value: Any) -> Any:
     return getattr(owner, "operation", owner) if hasattr(owner, "operands") else None
 
 
-def _number(loop: _Loop, value: Any, positions: dict[Any, int], body: Any) -> int | None:
+def _number(loop: _Loop, value: Any) -> int | None:
+    """The number that a value read by a region is: a constant there, or known outside."""
+    if value in loop.outer:
+        known = loop.translation.builder.single(loop.outer[value])
+        return None if known is None else int(known)
+    operation = _maker(value)
+    if operation is None or operation.name != "stablehlo.constant":
+        return None
+    return int(constant_of(operation)[1].reshape(-1)[0])
+
+
+def _limit(loop: _Loop, value: Any, positions: dict[Any, int], body: Any) -> int | None:
     """The number that a value of the condition is at every turn."""
-    b = loop.translation.builder
-    if value in positions:  # an argument that the body hands on as it is
-        position = positions[value]
-        returned = list(list(body.operations)[-1].operands)[position]
-        if returned != list(body.arguments)[position]:
-            return None
-        known = b.single(loop.initial[position])
-    elif value in loop.outer:
-        known = b.single(loop.outer[value])
-    else:
-        operation = _maker(value)
-        if operation is None or operation.name != "stablehlo.constant":
-            return None
-        known = constant_of(operation)[1].reshape(-1)[0]
+    if value not in positions:
+        return _number(loop, value)
+    position = positions[value]
+    if list(list(body.operations)[-1].operands)[position] != list(body.arguments)[position]:
+        return None  # the body hands on another
+    known = loop.translation.builder.single(loop.initial[position])
     return None if known is None else int(known)
 
 
 def _step(loop: _Loop, body: Any, position: int) -> int | None:
     """What the body adds to a counter."""
-    returned = list(list(body.operations)[-1].operands)[position]
-    operation = _maker(returned)
+    operation = _maker(list(list(body.operations)[-1].operands)[position])
     if operation is None or operation.name != "stablehlo.add":
         return None
     argument = list(body.arguments)[position]
     others = [operand for operand in operation.operands if operand != argument]
-    if len(others) != 1:
-        return None
-    if others[0] in loop.outer:
-        known = loop.translation.builder.single(loop.outer[others[0]])
-        return None if known is None else int(known)
-    constant = _maker(others[0])
-    if constant is None or constant.name != "stablehlo.constant":
-        return None
-    return int(constant_of(constant)[1].reshape(-1)[0])
+    return _number(loop, others[0]) if len(others) == 1 else None
 
 
 # -- Loop ---------------------------------------------------------------------------------------

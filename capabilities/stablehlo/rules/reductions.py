@@ -12,7 +12,7 @@ import numpy as np
 from tilesmith.capabilities.stablehlo.attributes import integers
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, packed
-from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, cut
+from tilesmith.capabilities.stablehlo.rules.shapes import concatenate, part
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
 
@@ -206,24 +206,13 @@ def fold(
         return [replace(value, shape=shape) for value in initial]
     values = [b.reshape(b.transpose(value, (*axes, *left)), (extent, *shape)) for value in operands]
     while extent > 1:
-        half = extent // 2
-        lows = [_part(b, value, 0, half) for value in values]
-        highs = [_part(b, value, half, 2 * half) for value in values]
-        joined = body(lows, highs)
-        if extent % 2:
-            rest = [_part(b, value, 2 * half, extent) for value in values]
-            joined = [
-                concatenate(b, [_spread(j, (half, *shape)), r], 0)
-                for j, r in zip(joined, rest, strict=True)
-            ]
-        values, extent = [_spread(j, (half + extent % 2, *shape)) for j in joined], -(-extent // 2)
+        half, odd = divmod(extent, 2)
+        lows, highs = (
+            [part(b, value, 0, start, start + half) for value in values] for start in (0, half)
+        )
+        joined = [replace(value, shape=(half, *shape)) for value in body(lows, highs)]
+        if odd:
+            rest = [part(b, value, 0, 2 * half, extent) for value in values]
+            joined = [concatenate(b, [*pair], 0) for pair in zip(joined, rest, strict=True)]
+        values, extent = joined, half + odd
     return body(initial, [b.reshape(value, shape) for value in values])
-
-
-def _spread(value: TensorValue, shape: Shape) -> TensorValue:
-    return replace(value, shape=shape)
-
-
-def _part(b: GraphBuilder, value: TensorValue, start: int, end: int) -> TensorValue:
-    rest = value.shape[1:]
-    return cut(b, value, (start, *(0 for _ in rest)), (end, *rest))

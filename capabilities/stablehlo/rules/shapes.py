@@ -134,6 +134,15 @@ def cut(
     return TensorValue(sliced.name, sliced.dtype, sliced.own, shape)
 
 
+def part(
+    b: GraphBuilder, x: TensorValue, axis: int, start: int, end: int, step: int = 1
+) -> TensorValue:
+    """Elements of one axis, and all of the others."""
+    starts, limits, steps = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    starts[axis], limits[axis], steps[axis] = start, end, step
+    return cut(b, x, tuple(starts), tuple(limits), tuple(steps))
+
+
 @rules.register("stablehlo.reverse")
 def _reverse(translation: Translation, operation: Any, values: Values) -> Values:
     return [reverse(translation.builder, values[0], integers(operation, "dimensions"))]

@@ -134,11 +134,18 @@ def comparable(b: GraphBuilder, value: TensorValue) -> TensorValue:
 
 def _places(b: GraphBuilder, value: TensorValue, axis: int, upwards: bool) -> TensorValue:
     """Where each element of the sorted value was; equal ones keep their order."""
-    many = b.constant(np.array([value.shape[axis]], np.int64))
-    names = [b.full(value).name, many.name]
-    results = [(value.dtype, value.shape), ("int64", value.shape)]
-    _, places = b.add_many("TopK", names, results, axis=axis, largest=int(not upwards), sorted=1)
-    return places
+    return _top(b, value, value.shape[axis], axis, largest=not upwards)[1]
+
+
+def _top(
+    b: GraphBuilder, value: TensorValue, k: int, axis: int, largest: bool = True
+) -> tuple[TensorValue, ...]:
+    """The first k in order along an axis, and their places."""
+    shape = list(value.shape)
+    shape[axis] = k
+    names = [b.full(value).name, b.constant(np.array([k], np.int64)).name]
+    results = [(value.dtype, tuple(shape)), ("int64", tuple(shape))]
+    return b.add_many("TopK", names, results, axis=axis, largest=int(largest), sorted=1)
 
 
 def _taken(b: GraphBuilder, value: TensorValue, places: TensorValue, axis: int) -> TensorValue:
@@ -215,10 +222,5 @@ def top_k(translation: Translation, operation: Any, values: Values) -> Values:
 
 def largest(b: GraphBuilder, value: TensorValue, k: int) -> Values:
     """The k largest and their places; as TopK has them where there are none that are no numbers."""
-    shape = (*value.shape[:-1], k)
-    many = b.constant(np.array([k], np.int64))
-    names = [b.full(value).name, many.name]
-    top = b.add_many(
-        "TopK", names, [(value.dtype, shape), ("int64", shape)], axis=-1, largest=1, sorted=1
-    )
-    return [top[0], b.cast(top[1], "int32")]
+    numbers, places = _top(b, value, k, -1)
+    return [numbers, b.cast(places, "int32")]

@@ -12,7 +12,7 @@ from tilesmith.capabilities.stablehlo.attributes import integers, pairs
 from tilesmith.capabilities.stablehlo.builder import OPSET, GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, packed
 from tilesmith.capabilities.stablehlo.rules.reductions import Joins, ReductionBody, identity
-from tilesmith.capabilities.stablehlo.rules.shapes import cut, pad, spread_out
+from tilesmith.capabilities.stablehlo.rules.shapes import pad, part, spread_out
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules
 
 _RUNNING = {"sum": ("CumSum", 11), "product": ("CumProd", 26)}
@@ -174,7 +174,7 @@ def _doubled(
         values = _along(b, body, values, axis, size, step)
         stride = windows.strides[axis]
         if stride > 1 or values[0].shape[axis] != extent:
-            values = [_part(b, value, axis, 0, max(0, extent), stride) for value in values]
+            values = [part(b, value, axis, 0, max(0, extent), stride) for value in values]
     shape = values[0].shape
     joined = body(initial, values)
     return [replace(value, shape=shape) for value in joined]
@@ -185,21 +185,21 @@ def _along(
 ) -> list[TensorValue]:
     """Element i becomes the join of `size` elements from i on, each `step` behind the last."""
     if values[0].shape[axis] < (size - 1) * step + 1:
-        return [_part(b, value, axis, 0, 0) for value in values]
+        return [part(b, value, axis, 0, 0) for value in values]
     done: list[TensorValue] = []
     covered, length = 0, 1
     while True:
         if size & length:
             start = covered * step
             if done:
-                rest = [_part(b, v, axis, start, v.shape[axis]) for v in values]
+                rest = [part(b, v, axis, start, v.shape[axis]) for v in values]
                 done = _joined(b, body, done, rest, axis)
             else:
                 done = values
             covered += length
         if 2 * length > size:
             return done
-        ahead = [_part(b, v, axis, length * step, v.shape[axis]) for v in values]
+        ahead = [part(b, v, axis, length * step, v.shape[axis]) for v in values]
         values, length = _joined(b, body, values, ahead, axis), 2 * length
 
 
@@ -208,14 +208,6 @@ def _joined(
 ) -> list[TensorValue]:
     """Both as long as the shorter one."""
     extent = min(first[0].shape[axis], second[0].shape[axis])
-    sides = [[_part(b, value, axis, 0, extent) for value in side] for side in (first, second)]
+    sides = [[part(b, value, axis, 0, extent) for value in side] for side in (first, second)]
     shape = sides[0][0].shape
     return [replace(value, shape=shape) for value in body(sides[0], sides[1])]
-
-
-def _part(
-    b: GraphBuilder, value: TensorValue, axis: int, start: int, end: int, step: int = 1
-) -> TensorValue:
-    starts, ends, steps = [0] * len(value.shape), list(value.shape), [1] * len(value.shape)
-    starts[axis], ends[axis], steps[axis] = start, end, step
-    return cut(b, value, tuple(starts), tuple(ends), tuple(steps))
