@@ -140,6 +140,31 @@ def views_of(graph: GraphModule) -> list[ResultView]:
     return views
 
 
+def orders_of(graph: GraphModule) -> dict[int, tuple[int, ...]]:
+    """By result of a graph, the order in which its axes lie in memory, where it is not their own:
+    PyTorch's results keep the order of what they are computed of."""
+    output = next(node for node in graph.graph.nodes if node.op == "output")
+    orders = {}
+    for number, node in enumerate(output.args[0]):
+        meta = node.meta if isinstance(node, Node) else {}
+        value = meta.get("example_value", meta.get("val"))
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            continue
+        strides = [getattr(getattr(s, "node", None), "hint", s) for s in value.stride()]
+        if None in strides or 0 in strides:
+            continue
+        order = sorted(range(len(strides)), key=strides.__getitem__, reverse=True)
+        if order != list(range(len(strides))):
+            orders[number] = tuple(order)
+    return orders
+
+
+def laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The same tensor, its axes in this order in memory."""
+    back = [order.index(axis) for axis in range(len(order))]
+    return tensor.permute(order).contiguous().permute(back)
+
+
 def symbols_of(graph: GraphModule, args: Sequence[Any]) -> dict[Any, int]:
     """What the symbols of a graph's sizes are in a call."""
     numbers: dict[Any, int] = {}
@@ -200,21 +225,25 @@ def _simplified(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
     return GraphModule(graph, changed)
 
 
+_INLINED = {"autograd_function_apply": 2, "tag_activation_checkpoint": 1}
+"""Functions whose forward is their first argument: by which argument its own begin."""
+
+
 def _is_for_gradients(node: Node) -> bool:
-    """Switches of gradients, and functions that have a backward of their own."""
-    return node.target is torch._C._set_grad_enabled or str(node.target) == (
-        "autograd_function_apply"
-    )
+    """Switches of gradients, functions that have a backward of their own, and checkpoints."""
+    return node.target is torch._C._set_grad_enabled or str(node.target) in _INLINED
 
 
 def _inline(module: GraphModule, graph: Graph, node: Node) -> None:
     """Put the body of a function's forward, which may hold such functions, in its place."""
-    forward, arguments = node.args[0], node.args[2:]
+    forward, arguments = node.args[0], node.args[_INLINED[str(node.target)] :]
     body = module.get_submodule(forward.target).graph
     inner = [n for n in body.nodes if n.op == "placeholder"]
     copies = dict(zip(inner, arguments, strict=True))
     with graph.inserting_before(node):
-        results, _ = graph.graph_copy(body, copies)
+        results = graph.graph_copy(body, copies)
+    if str(node.target) == "autograd_function_apply":
+        results = results[0]  # what is kept for the backward comes behind
     for of_body in body.nodes:
         if of_body.op == "get_attr":
             copies[of_body].target = f"{forward.target}.{of_body.target}"

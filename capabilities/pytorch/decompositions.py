@@ -9,6 +9,7 @@ otherwise.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -121,6 +122,28 @@ def _hypot(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a.isinf() | b.isinf(), math.inf, length)
 
 
+@_rule(aten.median.default)
+def _median(x: Tensor) -> Any:
+    """The lower of the middle two; what is no number is a result of all."""
+    count = x.numel()
+    if not isinstance(count, int) or count == 0 or x.dtype is torch.bool:
+        return NotImplemented
+    middle = x.flatten().sort().values[(count - 1) // 2]
+    return torch.where(x.isnan().any(), math.nan, middle) if x.is_floating_point() else middle
+
+
+@_rule(aten.split.Tensor, aten.split_with_sizes.default)
+def _split(x: Tensor, sizes: Any, dim: int = 0) -> Any:
+    """By slices; the exporter gives a sequence, which fewer passes see through."""
+    extent = x.shape[dim]
+    if not isinstance(sizes, list | tuple):
+        if not isinstance(extent, int) or not isinstance(sizes, int) or not extent or not sizes:
+            return NotImplemented
+        sizes = [min(sizes, extent - start) for start in range(0, extent, sizes)]
+    ends = list(itertools.accumulate(sizes))
+    return [x.narrow(dim, end - size, size) for end, size in zip(ends, sizes, strict=True)]
+
+
 # -- questions -----------------------------------------------------------------------------------
 @_rule(aten._is_all_true.default)
 def _is_all_true(x: Tensor) -> Tensor:
@@ -216,6 +239,15 @@ def _batch_norm(
 
 
 # -- linear algebra ------------------------------------------------------------------------------
+@_rule(aten.einsum.default)
+def _einsum(equation: str, operands: Any, *, path: Any = None) -> Any:
+    """In float32, in which PyTorch sums, where ONNX's operator does not take the element type."""
+    dtype = operands[0].dtype
+    if dtype is not torch.bfloat16:
+        return NotImplemented
+    return torch.einsum(equation, [operand.to(torch.float32) for operand in operands]).to(dtype)
+
+
 @_rule(aten.linalg_solve_triangular.default)
 def _solve_triangular(
     a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False

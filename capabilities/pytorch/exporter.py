@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import TensorArgument
 from torch.fx import Node
 
 from tilesmith.capabilities.pytorch.decompositions import Rule, rules
@@ -33,6 +34,9 @@ try:
     HAS_PARTS = True
 except ImportError:  # another version of PyTorch
     HAS_PARTS = False
+
+_OPSET = 24
+"""Version of ONNX's operators: earlier ones of some take no bfloat16."""
 
 
 @cache
@@ -72,20 +76,24 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     for operator, rule in rules().items():
         table[operator] = _either(rule, table[operator]) if operator in table else rule
     with shape_options.patch(backed_size_oblivious=True):  # as the exporter does
-        program = program.run_decompositions(table)
-        _fx_passes.insert_type_promotion_nodes(program.graph_module)
-        program._graph_module = _fx_passes.remove_assertion_nodes(program.graph_module)
-    return program
+        return program.run_decompositions(table)
 
 
 def written(program: ExportedProgram, inputs: Sequence[str]) -> Any:
     """The decomposed program as a model of `onnx_ir`, its inputs so named.
 
+    Operators that mix element types, or reduce narrow ones, are given conversions in the program.
+
     Raises:
         Exception: of any kind, where an operator has no function or its function fails.
     """
     if HAS_PARTS:
+        with shape_options.patch(backed_size_oblivious=True):
+            _fx_passes.insert_type_promotion_nodes(program.graph_module)
+            program._graph_module = _fx_passes.remove_assertion_nodes(program.graph_module)
+        _name_outputs(program)
         model = _core._exported_program_to_onnx_program(program, registry=_registry()).model
+        model = _core.onnxscript_apis.convert_version(model, _OPSET)
         for value, name in zip(model.graph.inputs, inputs, strict=True):
             value.name = name
         return model
@@ -95,6 +103,14 @@ def written(program: ExportedProgram, inputs: Sequence[str]) -> Any:
         program, dynamo=True, optimize=False, verbose=False, input_names=inputs,
         custom_translation_table=TRANSLATIONS,
     ).model  # fmt: skip
+
+
+def _name_outputs(program: ExportedProgram) -> None:
+    """Let a program's signature name what its graph gives, which conversions have replaced."""
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True):
+        if isinstance(spec.arg, TensorArgument):
+            spec.arg = TensorArgument(node.name)
 
 
 def has_function(node: Node) -> bool:

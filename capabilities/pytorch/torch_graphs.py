@@ -36,7 +36,9 @@ from tilesmith.capabilities.pytorch.binding import (
     ResultView,
     is_literal,
     is_static,
+    laid_out,
     number_of,
+    orders_of,
     symbols_of,
     views_of,
 )
@@ -150,6 +152,7 @@ class _Entry:
     places: tuple[int, ...]
     feeds: tuple[int, ...]
     views: tuple[ResultView, ...]
+    orders: Mapping[int, tuple[int, ...]]
 
     def writes_shared(self, args: Sequence[Any]) -> bool:
         """Whether it writes an argument whose memory is another's, too: writes are done last here,
@@ -169,8 +172,12 @@ class _Entry:
         """The graph's results, but for views."""
         tensors = [args[i] for i in self.feeds]
         if isinstance(self.runs, Executable):
-            return called(self.runs, self.signature, tensors)
-        return results_of(self.runs.run(tensors), self.signature, tensors)
+            results = called(self.runs, self.signature, tensors)
+        else:
+            results = results_of(self.runs.run(tensors), self.signature, tensors)
+        for number, order in self.orders.items():
+            results[number] = laid_out(results[number], order)
+        return results
 
 
 class CompiledGraph:
@@ -196,6 +203,8 @@ class CompiledGraph:
         self.asked = {"threads": torch.get_num_threads(), **asked}
         self.report = GraphReport(_called(graph))
         self._views = tuple(views_of(graph)) if inside is None else ()
+        kept = {view.output for view in self._views}
+        self._orders = {n: order for n, order in orders_of(graph).items() if n not in kept}
         self._lock = threading.Lock()
         self._entries: dict[tuple[Any, ...], _Entry] = {}
         self._compiled = 0
@@ -300,7 +309,7 @@ class CompiledGraph:
         places = tuple(i for i in self._static if i not in feeds)
         return _Entry(
             runs, signature, _Weights([args[i] for i in places]), places, feeds,
-            tuple(view.at(symbols) for view in self._views),
+            tuple(view.at(symbols) for view in self._views), self._orders,
         )  # fmt: skip
 
     def _runs(self, pure: PureProgram, random: bool) -> Executable | Partition:

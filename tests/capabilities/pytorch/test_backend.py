@@ -109,6 +109,46 @@ def test_reports_are_of_graphs_since_the_last_reset() -> None:
     assert len(reports()) == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_results_of_narrow_numbers_keep_their_type(dtype: Any) -> None:
+    """Sums are computed in float32; bfloat16 needs operators of ONNX's newest versions."""
+
+    def function(x: Any, picture: Any) -> Any:
+        columns = [column.sum() for column in x.split(2, -1)]
+        product = torch.einsum("ij,kj->ik", x, x)
+        return columns, x.mean(0), x.topk(2), x.median(), product, norm(picture)
+
+    norm = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)).eval().to(dtype)
+    x, picture = torch.randn(3, 4).to(dtype), torch.randn(1, 2, 5, 5).to(dtype)
+    results = torch.compile(function, backend="tilesmith", fullgraph=True)(x, picture)
+    assert reports()[-1].whole
+    torch.testing.assert_close(results, function(x, picture))
+
+
+def test_results_lie_in_memory_as_pytorchs() -> None:
+    def function(x: Any, picture: Any) -> Any:
+        return x.t() * 2, picture.relu(), x.sum(0)
+
+    picture = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    results = torch.compile(function, backend="tilesmith", fullgraph=True)(
+        torch.randn(3, 4), picture
+    )
+    assert [y.stride() for y in results] == [(1, 4), picture.stride(), (1,)]
+    torch.testing.assert_close(results[1], picture.relu())
+    assert results[1].permute(0, 2, 3, 1).view(-1).shape == (96,)
+
+
+def test_checkpoints_are_compiled_in_inference() -> None:
+    layer, x = nn.Linear(4, 4), torch.randn(3, 4)
+
+    def function(x: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False) + 1
+
+    result = torch.compile(function, backend="tilesmith", fullgraph=True)(x)
+    assert reports()[-1].whole
+    torch.testing.assert_close(result, layer(x) + 1)
+
+
 def test_random_numbers_are_pytorchs() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)).train()
     compiled = torch.compile(module, backend="tilesmith")
