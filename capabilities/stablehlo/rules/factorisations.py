@@ -32,7 +32,7 @@ def _on_host(
     results = [tensor_type(result.type, place_of(operation)) for result in operation.results]
     shapes = [(kind.dtype, kind.shape) for kind in results]
     names = [b.full(value).name for value in values]
-    numbers = {name: int(option) for name, option in options.items()}
+    numbers: dict[str, Any] = {name: int(option) for name, option in options.items()}
     return b.add_many(operator, names, shapes, domain=INTERNAL_DOMAIN, **numbers)
 
 

@@ -60,8 +60,8 @@ def components(b: GraphBuilder, indices: TensorValue, vector: int) -> list[Tenso
         joined = before.attribute("axis") == vector
         if joined and all(column.shape[vector] == 1 for column in columns):
             return [b.cast(b.reshape(column, rest), "int64") for column in columns]
-    columns = (part(b, indices, vector, number, number + 1) for number in range(shape[vector]))
-    return [b.cast(b.reshape(column, rest), "int64") for column in columns]
+    cuts = (part(b, indices, vector, number, number + 1) for number in range(shape[vector]))
+    return [b.cast(b.reshape(column, rest), "int64") for column in cuts]
 
 
 def batched(b: GraphBuilder, indices: Shape, vector: int, shape: Shape) -> list[TensorValue]:
