@@ -3,7 +3,7 @@
     formula("stablehlo.log_plus_one")          the rule of that operation is the function below
     def log_plus_one(x): u = 1 + x; return where(u.equals(1), x, log(u) * (x / (u - 1)))
 
-A `Number` is a tensor of real numbers and a `Pair` one of complex numbers; every operation on them
+A `RealValue` is a tensor of real numbers and a `ComplexValue` one of complex numbers; every operation on them
 writes a node. Python's own numbers take the element type of the tensor they meet. Formulas look at
 the shapes of their operands alone, not at an operation's: so the body of a reduction, a function of
 single numbers, can be put to work on whole tensors.
@@ -27,10 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _binary(
     operator: str, flags: str = "", *, dtype: str = "", reflected: bool = False
-) -> Callable[[Number, Number | float], Number]:
+) -> Callable[[RealValue, RealValue | float], RealValue]:
     """A method: an operator of two, another one where the first operand is of truth values."""
 
-    def method(self: Number, other: Number | float) -> Number:
+    def method(self: RealValue, other: RealValue | float) -> RealValue:
         chosen = flags if flags and self.dtype == "bool" else operator
         other = self.like(other)
         first, second = (other, self) if reflected else (self, other)
@@ -39,17 +39,17 @@ def _binary(
     return method
 
 
-def _unary(operator: str, flags: str = "", *, dtype: str = "") -> Callable[[Number], Number]:
+def _unary(operator: str, flags: str = "", *, dtype: str = "") -> Callable[[RealValue], RealValue]:
     """A method or a function: an operator of one, another one of truth values."""
 
-    def method(self: Number) -> Number:
+    def method(self: RealValue) -> RealValue:
         return self.apply(flags if flags and self.dtype == "bool" else operator, dtype=dtype)
 
     return method
 
 
 @dataclass(frozen=True)
-class Number:
+class RealValue:
     """A tensor of real numbers, whole numbers or truth values in a formula."""
 
     b: GraphBuilder
@@ -59,21 +59,23 @@ class Number:
     def dtype(self) -> str:
         return self.value.dtype
 
-    def apply(self, operator: str, *others: Number, dtype: str = "", **attributes: Any) -> Number:
+    def apply(
+        self, operator: str, *others: RealValue, dtype: str = "", **attributes: Any
+    ) -> RealValue:
         """An operator of ONNX that broadcasts; its result has this element type, or another."""
         values = (self.value, *(other.value for other in others))
-        return Number(self.b, self.b.elementwise(operator, *values, dtype=dtype, **attributes))
+        return RealValue(self.b, self.b.elementwise(operator, *values, dtype=dtype, **attributes))
 
-    def like(self, number: Number | float) -> Number:
+    def like(self, number: RealValue | float) -> RealValue:
         """A number of Python in this element type."""
-        if isinstance(number, Number):
+        if isinstance(number, RealValue):
             return number
-        return Number(self.b, self.b.like(number, self.value))
+        return RealValue(self.b, self.b.like(number, self.value))
 
-    def cast(self, dtype: str) -> Number:
-        return Number(self.b, self.b.cast(self.value, dtype))
+    def cast(self, dtype: str) -> RealValue:
+        return RealValue(self.b, self.b.cast(self.value, dtype))
 
-    def bits_as(self, dtype: str) -> Number:
+    def bits_as(self, dtype: str) -> RealValue:
         """The same bits as another element type of the same size."""
         if dtype == self.dtype:
             return self
@@ -110,12 +112,12 @@ sign, floor, reciprocal = _unary("Sign"), _unary("Floor"), _unary("Reciprocal")
 is_nan = _unary("IsNaN", dtype="bool")
 
 
-def where(condition: Number, then: Number | float, otherwise: Number | float) -> Number:
-    """`Where`; the branch itself where the condition is known. One branch is a `Number`."""
-    given = then if isinstance(then, Number) else otherwise
-    assert isinstance(given, Number), "where of two numbers has no element type"
+def where(condition: RealValue, then: RealValue | float, otherwise: RealValue | float) -> RealValue:
+    """`Where`; the branch itself where the condition is known. One branch is a `RealValue`."""
+    given = then if isinstance(then, RealValue) else otherwise
+    assert isinstance(given, RealValue), "where of two numbers has no element type"
     branches = given.like(then).value, given.like(otherwise).value
-    return Number(given.b, choose(given.b, condition.value, *branches))
+    return RealValue(given.b, choose(given.b, condition.value, *branches))
 
 
 def choose(
@@ -131,40 +133,40 @@ def choose(
 
 # -- complex numbers ----------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Pair:
+class ComplexValue:
     """A tensor of complex numbers in a formula."""
 
-    real: Number
-    imaginary: Number
+    real: RealValue
+    imaginary: RealValue
 
     @property
-    def parts(self) -> tuple[Number, Number]:
+    def parts(self) -> tuple[RealValue, RealValue]:
         return self.real, self.imaginary
 
-    def __mul__(self, other: Pair | Number | float) -> Pair:
-        if not isinstance(other, Pair):
-            return Pair(self.real * other, self.imaginary * other)
+    def __mul__(self, other: ComplexValue | RealValue | float) -> ComplexValue:
+        if not isinstance(other, ComplexValue):
+            return ComplexValue(self.real * other, self.imaginary * other)
         (a, c), (d, e) = self.parts, other.parts
-        return Pair(a * d - c * e, a * e + c * d)
+        return ComplexValue(a * d - c * e, a * e + c * d)
 
-    def __truediv__(self, other: Number) -> Pair:
-        return Pair(self.real / other, self.imaginary / other)
+    def __truediv__(self, other: RealValue) -> ComplexValue:
+        return ComplexValue(self.real / other, self.imaginary / other)
 
-    def conjugate(self) -> Pair:
-        return Pair(self.real, -self.imaginary)
+    def conjugate(self) -> ComplexValue:
+        return ComplexValue(self.real, -self.imaginary)
 
 
 # -- rules --------------------------------------------------------------------------------------
 def number(b: GraphBuilder, value: TensorValue) -> Any:
-    """A value as formulas take it: a `Pair` where it is complex, else a `Number`."""
+    """A value as formulas take it: a `ComplexValue` where it is complex, else a `RealValue`."""
     if isinstance(value, Complex):
-        return Pair(Number(b, value.real), Number(b, value.imaginary))
-    return Number(b, value)
+        return ComplexValue(RealValue(b, value.real), RealValue(b, value.imaginary))
+    return RealValue(b, value)
 
 
-def value_of(result: Number | Pair) -> TensorValue:
+def value_of(result: RealValue | ComplexValue) -> TensorValue:
     """What `number` was given."""
-    if isinstance(result, Pair):
+    if isinstance(result, ComplexValue):
         return paired(result.real.value, result.imaginary.value)
     return result.value
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tilesmith.capabilities.stablehlo.arithmetic import Number, formula, where
+from tilesmith.capabilities.stablehlo.arithmetic import RealValue, formula, where
 from tilesmith.search_space.expressions.dtypes import size_of
 
 
-def _unsigned(x: Number) -> Number:
+def _unsigned(x: RealValue) -> RealValue:
     return x.bits_as(x.dtype if x.dtype.startswith("u") else f"u{x.dtype}")
 
 
-def _right(x: Number, by: int) -> Number:
+def _right(x: RealValue, by: int) -> RealValue:
     return x.apply("BitShift", x.like(by), direction="RIGHT")
 
 
-def _shifted(x: Number, by: Number, direction: str) -> Number:
+def _shifted(x: RealValue, by: RealValue, direction: str) -> RealValue:
     """Bits of x moved; all gone where `by` is at least their number."""
     v, amount = _unsigned(x), _unsigned(by)
     inside = amount < 8 * size_of(x.dtype)
@@ -23,17 +23,17 @@ def _shifted(x: Number, by: Number, direction: str) -> Number:
 
 
 @formula("stablehlo.shift_left")
-def shift_left(x: Number, by: Number) -> Number:
+def shift_left(x: RealValue, by: RealValue) -> RealValue:
     return _shifted(x, by, "LEFT")
 
 
 @formula("stablehlo.shift_right_logical")
-def shift_right_logical(x: Number, by: Number) -> Number:
+def shift_right_logical(x: RealValue, by: RealValue) -> RealValue:
     return _shifted(x, by, "RIGHT")
 
 
 @formula("stablehlo.shift_right_arithmetic")
-def shift_right_arithmetic(x: Number, by: Number) -> Number:
+def shift_right_arithmetic(x: RealValue, by: RealValue) -> RealValue:
     """Copies of the highest bit move in: a negative number's complement is shifted."""
     signed = x.bits_as(x.dtype.removeprefix("u"))
     below = signed < 0
@@ -42,12 +42,12 @@ def shift_right_arithmetic(x: Number, by: Number) -> Number:
 
 
 @formula("stablehlo.popcnt")
-def count_ones(x: Number) -> Number:
+def count_ones(x: RealValue) -> RealValue:
     """Ones among the bits: in pairs, in fours, in bytes, and the bytes summed."""
     bits = 8 * size_of(x.dtype)
     v = _unsigned(x)
 
-    def masked(value: Number, byte: int) -> Number:
+    def masked(value: RealValue, byte: int) -> RealValue:
         return value & int.from_bytes(bytes([byte]) * (bits // 8), "little")
 
     v = v - masked(_right(v, 1), 0x55)
@@ -60,7 +60,7 @@ def count_ones(x: Number) -> Number:
 
 
 @formula("stablehlo.count_leading_zeros")
-def count_leading_zeros(x: Number) -> Number:
+def count_leading_zeros(x: RealValue) -> RealValue:
     """Ones are spread to the right of the first; what is left has none."""
     v, step = _unsigned(x), 1
     while step < 8 * size_of(x.dtype):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.capabilities.stablehlo.arithmetic import (
-    Number,
-    Pair,
+    ComplexValue,
+    RealValue,
     cos,
     cosh,
     exp,
@@ -110,18 +110,18 @@ for _names, _rule in (
 
 
 # -- parts --------------------------------------------------------------------------------------
-formula("complex.stablehlo.complex")(Pair)
-formula("complex.chlo.conj")(Pair.conjugate)
-formula("complex.stablehlo.multiply")(Pair.__mul__)
+formula("complex.stablehlo.complex")(ComplexValue)
+formula("complex.chlo.conj")(ComplexValue.conjugate)
+formula("complex.stablehlo.multiply")(ComplexValue.__mul__)
 
 
 @formula("complex.stablehlo.real")
-def _real(x: Pair) -> Number:
+def _real(x: ComplexValue) -> RealValue:
     return x.real
 
 
 @formula("complex.stablehlo.imag")
-def _imaginary(x: Pair) -> Number:
+def _imaginary(x: ComplexValue) -> RealValue:
     return x.imaginary
 
 
@@ -151,7 +151,7 @@ def _compare(translation: Translation, operation: Any, values: Values) -> Values
 
 # -- arithmetic ---------------------------------------------------------------------------------
 @formula("complex.stablehlo.divide")
-def _divide(x: Pair, y: Pair) -> Pair:
+def _divide(x: ComplexValue, y: ComplexValue) -> ComplexValue:
     """x y* / |y|^2, of y brought near 1 first, so that its square is a number; of 0 and infinities,
     which nothing brings there, both parts by |y|."""
     largest = abs(y.real).maximum(abs(y.imaginary))
@@ -160,15 +160,17 @@ def _divide(x: Pair, y: Pair) -> Pair:
     unit = y / scale
     near = (x / scale) * unit.conjugate() / _squared_size(unit)
     far = x / largest
-    return Pair(where(usual, near.real, far.real), where(usual, near.imaginary, far.imaginary))
+    return ComplexValue(
+        where(usual, near.real, far.real), where(usual, near.imaginary, far.imaginary)
+    )
 
 
-def _squared_size(x: Pair) -> Number:
+def _squared_size(x: ComplexValue) -> RealValue:
     return x.real * x.real + x.imaginary * x.imaginary
 
 
 @formula("complex.stablehlo.abs")
-def _absolute(x: Pair) -> Number:
+def _absolute(x: ComplexValue) -> RealValue:
     """The root of both squares' sum, of numbers whose squares are none, too."""
     sizes = abs(x.real), abs(x.imaginary)
     high, low = sizes[0].maximum(sizes[1]), sizes[0].minimum(sizes[1])
@@ -178,77 +180,79 @@ def _absolute(x: Pair) -> Number:
 
 
 @formula("complex.stablehlo.sign")
-def _sign(x: Pair) -> Pair:
+def _sign(x: ComplexValue) -> ComplexValue:
     size = _absolute(x)
     return x / where(size.equals(0), 1, size)
 
 
 # -- functions ----------------------------------------------------------------------------------
-def _exponential(x: Pair) -> Pair:
+def _exponential(x: ComplexValue) -> ComplexValue:
     size, level = exp(x.real), x.imaginary.equals(0)
-    turned = Pair(cos(x.imaginary), sin(x.imaginary)) * size
-    return Pair(where(level, size, turned.real), where(level, x.imaginary, turned.imaginary))
+    turned = ComplexValue(cos(x.imaginary), sin(x.imaginary)) * size
+    return ComplexValue(
+        where(level, size, turned.real), where(level, x.imaginary, turned.imaginary)
+    )
 
 
 @formula("complex.stablehlo.exponential_minus_one")
-def _exp_minus_one(x: Pair) -> Pair:
+def _exp_minus_one(x: ComplexValue) -> ComplexValue:
     """exp(a) cos(b) - 1 = (exp(a) - 1) cos(b) - 2 sin(b / 2)^2, without cancellation."""
     half = sin(x.imaginary * 0.5)
     near = exp_minus_one(x.real) * cos(x.imaginary)
-    return Pair(near - half * half * 2, _exponential(x).imaginary)
+    return ComplexValue(near - half * half * 2, _exponential(x).imaginary)
 
 
 @formula("complex.stablehlo.power")
-def _power(x: Pair, y: Pair) -> Pair:
+def _power(x: ComplexValue, y: ComplexValue) -> ComplexValue:
     """exp(y log x); 1 where y is 0, and 0 of 0."""
     size = _absolute(x)
-    result = _exponential(y * Pair(log(size), angle(x.imaginary, x.real)))
+    result = _exponential(y * ComplexValue(log(size), angle(x.imaginary, x.real)))
     of_none, to_none = size.equals(0), _absolute(y).equals(0)
-    return Pair(
+    return ComplexValue(
         where(to_none, 1, where(of_none, 0, result.real)),
         where(to_none, 0, where(of_none, 0, result.imaginary)),
     )
 
 
 @formula("complex.stablehlo.tanh")
-def _tanh(x: Pair) -> Pair:
+def _tanh(x: ComplexValue) -> ComplexValue:
     """tanh(a + ib) = (t + i sin b cos b (1 - t^2)) / (cos^2 b + t^2 sin^2 b) of t = tanh a."""
     t = tanh(x.real)
     sine, cosine = sin(x.imaginary), cos(x.imaginary)
     below = cosine * cosine + t * t * (sine * sine)
-    return Pair(t, sine * cosine * (1 - t * t)) / below
+    return ComplexValue(t, sine * cosine * (1 - t * t)) / below
 
 
 @formula("complex.stablehlo.tan")
-def _tan(x: Pair) -> Pair:
+def _tan(x: ComplexValue) -> ComplexValue:
     """-i tanh(i x)."""
-    tangent = _tanh(Pair(-x.imaginary, x.real))
-    return Pair(tangent.imaginary, -tangent.real)
+    tangent = _tanh(ComplexValue(-x.imaginary, x.real))
+    return ComplexValue(tangent.imaginary, -tangent.real)
 
 
 @formula("complex.stablehlo.logistic")
-def _logistic(x: Pair) -> Pair:
+def _logistic(x: ComplexValue) -> ComplexValue:
     """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2."""
     tangent = _tanh(x * 0.5)
-    return Pair(tangent.real + 1, tangent.imaginary) * 0.5
+    return ComplexValue(tangent.real + 1, tangent.imaginary) * 0.5
 
 
 @formula("complex.stablehlo.sine")
-def _sine(x: Pair) -> Pair:
+def _sine(x: ComplexValue) -> ComplexValue:
     """sin(a + ib) = sin a cosh b + i cos a sinh b."""
     a, c = x.parts
-    return Pair(sin(a) * cosh(c), cos(a) * sinh(c))
+    return ComplexValue(sin(a) * cosh(c), cos(a) * sinh(c))
 
 
 @formula("complex.stablehlo.cosine")
-def _cosine(x: Pair) -> Pair:
+def _cosine(x: ComplexValue) -> ComplexValue:
     """cos(a + ib) = cos a cosh b - i sin a sinh b."""
     a, c = x.parts
-    return Pair(cos(a) * cosh(c), -(sin(a) * sinh(c)))
+    return ComplexValue(cos(a) * cosh(c), -(sin(a) * sinh(c)))
 
 
 @formula("complex.stablehlo.rsqrt")
-def _inverse_root(x: Pair) -> Pair:
+def _inverse_root(x: ComplexValue) -> ComplexValue:
     """1 / sqrt(x) = sqrt(1 / x), by the polar form."""
     half = angle(x.imaginary, x.real) * -0.5
-    return Pair(cos(half), sin(half)) * reciprocal(sqrt(_absolute(x)))
+    return ComplexValue(cos(half), sin(half)) * reciprocal(sqrt(_absolute(x)))

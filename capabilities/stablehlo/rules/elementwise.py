@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.capabilities.stablehlo.arithmetic import (
-    Number,
+    RealValue,
     atan,
     exp,
     floor,
@@ -52,7 +52,7 @@ for _name, _operator in _AS_ONNX.items():
 
 for _name, _function in (
     ("add", operator.add), ("subtract", operator.sub), ("multiply", operator.mul),
-    ("maximum", Number.maximum), ("minimum", Number.minimum), ("and", operator.and_),
+    ("maximum", RealValue.maximum), ("minimum", RealValue.minimum), ("and", operator.and_),
     ("or", operator.or_), ("xor", operator.xor), ("not", operator.invert), ("select", where),
 ):  # fmt: skip
     formula(f"stablehlo.{_name}")(_function)
@@ -60,36 +60,36 @@ for _name, _function in (
 
 # -- arithmetic ---------------------------------------------------------------------------------
 @formula("stablehlo.negate")
-def negate(x: Number) -> Number:
+def negate(x: RealValue) -> RealValue:
     return 0 - x if x.dtype.startswith("uint") else -x
 
 
 @formula("stablehlo.divide")
-def divide(x: Number, divisor: Number) -> Number:
+def divide(x: RealValue, divisor: RealValue) -> RealValue:
     """Whole numbers towards zero; a sum over windows by their size is the mean beside it."""
     mean, size = x.b.means.get(x.value.name, (x.value, 0))
     if size and x.b.single(divisor.value) == size:
-        return Number(x.b, replace(mean, shape=x.value.shape))
+        return RealValue(x.b, replace(mean, shape=x.value.shape))
     return x / divisor
 
 
 @formula("stablehlo.rsqrt")
-def reciprocal_root(x: Number) -> Number:
+def reciprocal_root(x: RealValue) -> RealValue:
     return reciprocal(sqrt(x))
 
 
 @formula("chlo.square")
-def square(x: Number) -> Number:
+def square(x: RealValue) -> RealValue:
     return x * x
 
 
 @formula("stablehlo.cbrt")
-def cube_root(x: Number) -> Number:
+def cube_root(x: RealValue) -> RealValue:
     return sign(x) * abs(x) ** (1 / 3)
 
 
 @formula("stablehlo.power")
-def power(x: Number, exponent: Number) -> Number:
+def power(x: RealValue, exponent: RealValue) -> RealValue:
     if is_floating(x.dtype) or x.dtype in ("int32", "int64"):
         return x**exponent
     if x.dtype in ("uint32", "uint64"):  # the same bits, whatever the sign
@@ -99,7 +99,7 @@ def power(x: Number, exponent: Number) -> Number:
 
 
 @formula("stablehlo.remainder")
-def remainder(x: Number, divisor: Number) -> Number:
+def remainder(x: RealValue, divisor: RealValue) -> RealValue:
     """With the sign of x."""
     if is_floating(x.dtype):
         return x.apply("Mod", divisor, fmod=1)
@@ -107,14 +107,14 @@ def remainder(x: Number, divisor: Number) -> Number:
 
 
 @formula("stablehlo.round_nearest_afz")
-def round_away(x: Number) -> Number:
+def round_away(x: RealValue) -> RealValue:
     """Halves away from zero."""
     low = floor(abs(x))
     return sign(x) * (low + (abs(x) - low >= 0.5).cast(x.dtype))
 
 
 @formula("stablehlo.exponential_minus_one")
-def exp_minus_one(x: Number) -> Number:
+def exp_minus_one(x: RealValue) -> RealValue:
     """exp(x) - 1 without cancellation: (u - 1) x / log u of u = exp(x) (Kahan)."""
     u = exp(x)
     near = (u - 1) * (x / log(u))
@@ -122,7 +122,7 @@ def exp_minus_one(x: Number) -> Number:
 
 
 @formula("stablehlo.log_plus_one")
-def log_plus_one(x: Number) -> Number:
+def log_plus_one(x: RealValue) -> RealValue:
     """log(1 + x) without cancellation: log(u) x / (u - 1) of u = 1 + x (Kahan)."""
     u = x + 1
     near = log(u) * (x / (u - 1))
@@ -130,7 +130,7 @@ def log_plus_one(x: Number) -> Number:
 
 
 @formula("stablehlo.atan2")
-def angle(y: Number, x: Number) -> Number:
+def angle(y: RealValue, x: RealValue) -> RealValue:
     """The angle of (x, y), by the quadrant; at infinity as their signs say, as IEEE 754 asks."""
     far = infinite(x) & infinite(y)
     flat = atan(where(far, sign(y), y) / where(far, sign(x), x))
@@ -141,25 +141,25 @@ def angle(y: Number, x: Number) -> Number:
     return where(y.equals(0), where(x.equals(x), axis, x), turned)
 
 
-def _sign_is_negative(x: Number) -> Number:
+def _sign_is_negative(x: RealValue) -> RealValue:
     """Whether x is below zero, or the negative zero."""
     return where(x.equals(0), reciprocal(x), x) < 0
 
 
 @formula("chlo.is_inf")
-def infinite(x: Number) -> Number:
+def infinite(x: RealValue) -> RealValue:
     if x.dtype in ("float32", "float64", "float16", "bfloat16"):
         return x.apply("IsInf", dtype="bool")
     return abs(x).equals(np.inf)
 
 
 @formula("stablehlo.is_finite")
-def is_finite(x: Number) -> Number:
+def is_finite(x: RealValue) -> RealValue:
     return ~(infinite(x) | is_nan(x))
 
 
 @formula("stablehlo.clamp")
-def clamp(low: Number, x: Number, high: Number) -> Number:
+def clamp(low: RealValue, x: RealValue, high: RealValue) -> RealValue:
     bounds = [x.b.single(bound.value) for bound in (low, high)]
     if None not in bounds and is_floating(x.dtype):
         return x.apply("Clip", *(x.like(float(bound)) for bound in bounds))
@@ -167,7 +167,7 @@ def clamp(low: Number, x: Number, high: Number) -> Number:
 
 
 # -- comparisons --------------------------------------------------------------------------------
-_COMPARISONS: dict[str, Callable[[Number, Number], Number]] = {
+_COMPARISONS: dict[str, Callable[[RealValue, RealValue], RealValue]] = {
     "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
 
@@ -191,7 +191,7 @@ def word(operation: Any, name: str) -> str:
     return text(operation, name).removesuffix(">").rpartition(" ")[2]
 
 
-def ordered(x: Number) -> Number:
+def ordered(x: RealValue) -> RealValue:
     """Whole numbers that are ordered as floating numbers are in total: -NaN, -inf, ..., NaN."""
     if size_of(x.dtype) < 4:  # exact, and one step for every element type
         return ordered(x.cast("float32"))
@@ -215,7 +215,7 @@ def _bitcast_convert(translation: Translation, operation: Any, values: Values) -
         raise translation.refuse(
             operation, f"reads {value.dtype} as {result.dtype}; types of one size are supported"
         )
-    return [Number(translation.builder, value).bits_as(result.dtype).value]
+    return [RealValue(translation.builder, value).bits_as(result.dtype).value]
 
 
 _PRECISIONS = {(8, 7): "bfloat16", (5, 10): "float16", (8, 23): "float32"}

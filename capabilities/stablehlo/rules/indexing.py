@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.capabilities.stablehlo.arithmetic import Number, choose
+from tilesmith.capabilities.stablehlo.arithmetic import RealValue, choose
 from tilesmith.capabilities.stablehlo.attributes import integers
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
@@ -76,7 +76,7 @@ def batched(b: GraphBuilder, indices: Shape, vector: int, shape: Shape) -> list[
 
 def clamped(b: GraphBuilder, start: TensorValue, most: int) -> TensorValue:
     """At least 0 and at most `most`, so that a window lies inside."""
-    return Number(b, start).maximum(0).minimum(most).value
+    return RealValue(b, start).maximum(0).minimum(most).value
 
 
 def _rows(b: GraphBuilder, shape: Shape, windows: Windows, lead: int) -> TensorValue:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.capabilities.stablehlo.arithmetic import Number
+from tilesmith.capabilities.stablehlo.arithmetic import RealValue
 from tilesmith.capabilities.stablehlo.attributes import constant_of
 from tilesmith.capabilities.stablehlo.bodies import body_of, looped
 from tilesmith.capabilities.stablehlo.builder import TensorValue
@@ -197,7 +197,7 @@ def _chosen(
         taken = number if 0 <= number < len(branches) else -1
         return translation.region(branches[taken], [], outer)
     place = b.place
-    flag = index if index.dtype == "bool" else Number(b, index).equals(0).value
+    flag = index if index.dtype == "bool" else RealValue(b, index).equals(0).value
     if index.dtype == "bool":
         branches = branches[::-1]
     attributes: dict[str, Any] = {}
@@ -210,7 +210,7 @@ def _chosen(
                 given = list(translation.region(rest[0], [], outer))
             else:
                 translation.known = outer
-                below = Number(b, index) - 1
+                below = RealValue(b, index) - 1
                 given = list(_chosen(translation, below.value, rest, operation))
             results = flat(given)
             attributes[name], captures = body_of(b, name, [], nodes, results)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilesmith.capabilities.stablehlo.arithmetic import Number
+from tilesmith.capabilities.stablehlo.arithmetic import RealValue
 from tilesmith.capabilities.stablehlo.bindings import stablehlo
 from tilesmith.capabilities.stablehlo.bodies import looped
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
@@ -167,14 +167,14 @@ def _inside(
     b: GraphBuilder, shape: Shape, starts: dict[int, TensorValue], sizes: Shape, batch: Shape
 ) -> TensorValue | None:
     """Whether each window lies inside; None where every one does."""
-    inside: Number | None = None
+    inside: RealValue | None = None
     for axis, start in starts.items():
         tables = (turns.table(b, start) for turns in reversed(b.turns))
         known = next((table for table in tables if table is not None), b.known(start))
         most = shape[axis] - sizes[axis]
         if known is not None and known.min() >= 0 and known.max() <= most:
             continue
-        place = Number(b, start)
+        place = RealValue(b, start)
         both = (place >= 0) & (place <= most)
         inside = both if inside is None else inside & both
     return None if inside is None else replace(inside.value, shape=batch)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.capabilities.stablehlo.arithmetic import Number, choose, is_nan, where
+from tilesmith.capabilities.stablehlo.arithmetic import RealValue, choose, is_nan, where
 from tilesmith.capabilities.stablehlo.attributes import integer
 from tilesmith.capabilities.stablehlo.bodies import looped
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, TensorValue
@@ -125,7 +125,7 @@ def comparable(b: GraphBuilder, value: TensorValue) -> TensorValue:
         return b.cast(value, "int32")
     if not is_floating(value.dtype):
         return value
-    x = Number(b, value)
+    x = RealValue(b, value)
     plain = where(x.equals(0), 0, x)
     wide = plain.cast("float32") if value.dtype != "float64" else plain
     bits = ordered(wide)
@@ -199,14 +199,14 @@ def _stage(
     """Each element and the one whose place differs in the bit `stride`, put in order: upwards
     where the bit `block` of the place is 0, downwards elsewhere."""
     b, size = comparator.builder, carried[0].shape[1]
-    here = Number(b, count(b, size, "int64"))
-    lacks_stride, lacks_block = ((here & Number(b, bit)).equals(0) for bit in (stride, block))
-    partner = b.full((here ^ Number(b, stride)).value)
+    here = RealValue(b, count(b, size, "int64"))
+    lacks_stride, lacks_block = ((here & RealValue(b, bit)).equals(0) for bit in (stride, block))
+    partner = b.full((here ^ RealValue(b, stride)).value)
     others = [b.add("Gather", [v.name, partner.name], v.dtype, v.shape, axis=1) for v in carried]
-    places, their_places = Number(b, carried[-1]), Number(b, others[-1])
+    places, their_places = RealValue(b, carried[-1]), RealValue(b, others[-1])
     earlier = places < their_places
-    before = Number(b, comparator(carried[:-1], others[:-1]))
-    behind = Number(b, comparator(others[:-1], carried[:-1]))
+    before = RealValue(b, comparator(carried[:-1], others[:-1]))
+    behind = RealValue(b, comparator(others[:-1], carried[:-1]))
     first = before | (~behind & earlier)
     if size > extent:
         first = where((places < extent) & (their_places < extent), first, earlier)

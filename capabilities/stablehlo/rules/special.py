@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.capabilities.stablehlo.arithmetic import Number, erf
+from tilesmith.capabilities.stablehlo.arithmetic import RealValue, erf
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, expanded, rules
 
 
@@ -17,13 +17,13 @@ def _complementary_error(translation: Translation, operation: Any, values: Value
     The argument of a GELU, -x / sqrt 2, keeps this form, which passes recognise; elsewhere small
     values keep their digits.
     """
-    x = Number(translation.builder, values[0])
+    x = RealValue(translation.builder, values[0])
     if _is_scaled_negation(x):
         return [(1 - erf(x)).value]
     return expanded("chlo.erfc")(translation, operation, values)
 
 
-def _is_scaled_negation(x: Number) -> bool:
+def _is_scaled_negation(x: RealValue) -> bool:
     product = x.b.producer(x.value.name)
     if product is None or not product.is_onnx("Mul"):
         return False
