@@ -3,10 +3,10 @@
     formula("stablehlo.log_plus_one")          the rule of that operation is the function below
     def log_plus_one(x): u = 1 + x; return where(u.equals(1), x, log(u) * (x / (u - 1)))
 
-A `RealValue` is a tensor of real numbers and a `ComplexValue` one of complex numbers; every operation on them
-writes a node. Python's own numbers take the element type of the tensor they meet. Formulas look at
-the shapes of their operands alone, not at an operation's: so the body of a reduction, a function of
-single numbers, can be put to work on whole tensors.
+A `RealValue` is a tensor of real numbers and a `ComplexValue` one of complex numbers; every
+operation on them writes a node. Python's own numbers take the element type of the tensor they meet.
+Formulas look at the shapes of their operands alone, not at an operation's: so the body of a
+reduction, a function of single numbers, can be put to work on whole tensors.
 """
 
 from __future__ import annotations
