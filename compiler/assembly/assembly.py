@@ -64,8 +64,8 @@ def assemble(
         arrange: places what lies in arenas.
     """
     backend = backend_of(target)
-    store = RecipeStore(Constants(backend.lends_weights))
-    in_place = bool(settled.graph.updates) and backend.updates_in_place
+    store = RecipeStore(Constants(backend.in_callers_memory))
+    in_place = bool(settled.graph.updates) and backend.in_callers_memory
     updated = written_over(settled.graph, settled.layouts) if in_place else {}
     placing = arrange if backend.reuses_memory else side_by_side
     assembler = _Assembler(settled, kernels, placing, store, updated=updated)

@@ -73,10 +73,9 @@ class Backend(ABC):
     """What a configuration can be shown as, by the name of the language."""
     reuses_memory: ClassVar[bool] = True
     """Whether tensors that are not alive together may share bytes."""
-    lends_weights: ClassVar[bool] = False
-    """Whether kernels take weights wherever they lie (`Recipe.lent`)."""
-    updates_in_place: ClassVar[bool] = False
-    """Whether kernels write arrays of the caller's (the region "caller")."""
+    in_callers_memory: ClassVar[bool] = False
+    """Whether kernels take weights wherever they lie (`Recipe.lent`), and write arrays of the
+    caller's (the region "caller")."""
     computes_in: ClassVar[str] = "fp32"
     """The precision of kernels of an fp32 model, unless another is asked for."""
     image_layouts: ClassVar[tuple[str, ...]] = ()

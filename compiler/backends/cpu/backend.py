@@ -78,8 +78,7 @@ class CpuBackend(Backend):
 
     family = "cpu"
     measured_by = "hardware"
-    lends_weights = True
-    updates_in_place = True
+    in_callers_memory = True
     listings: ClassVar[Mapping[str, Listing]] = {
         "LLVM IR": lambda *which: _llvm_ir(*which),
         "assembly": lambda *which: toolchain.emit_assembly(_llvm_ir(*which), which[1]),
