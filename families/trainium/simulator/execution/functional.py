@@ -29,7 +29,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
 )
 from tilesmith.families.trainium.codegen.isa.verification import ByteSpan, verify_dataflow
 from tilesmith.families.trainium.codegen.isa.verification.report import told_of
-from tilesmith.families.trainium.simulator.execution import special
+from tilesmith.families.trainium.simulator.execution import arithmetic
 from tilesmith.families.trainium.simulator.execution.arithmetic import BINARY, FUNCTIONS, REDUCERS
 from tilesmith.search_space.expressions.dtypes import size_of, to_numpy
 from tilesmith.search_space.support.errors import InputError
@@ -179,13 +179,15 @@ class FunctionalCore:
 
     def select(self, i: Instruction) -> None:
         value = self.read(i.operands["in0"])
-        keep = special.affine(value.shape, i.function, i.function2, i.accumulate) >= 0
+        keep = arithmetic.affine(value.shape, i.function, i.function2, i.accumulate) >= 0
         self.write(i.operands["out"], np.where(keep, value, np.float32(i.immediates[0])))
 
     def iota(self, i: Instruction) -> None:
         view = self.view(i.operands["out"])
         shape = (len(view), view[0].size)
-        self.write(i.operands["out"], special.affine(shape, i.function, i.function2, i.accumulate))
+        self.write(
+            i.operands["out"], arithmetic.affine(shape, i.function, i.function2, i.accumulate)
+        )
 
     def chosen(self, i: Instruction, keep: Array, value: Array) -> None:
         """Write `value` where `keep`, else the immediate; the row maxima too, if asked for."""
@@ -199,7 +201,7 @@ class FunctionalCore:
 
     def range_select(self, i: Instruction) -> None:
         value, low, high = (self.read(i.operands[name]) for name in ("in0", "in1", "in2"))
-        self.chosen(i, special.in_range(value.shape, low, high, i.function), value)
+        self.chosen(i, arithmetic.in_range(value.shape, low, high, i.function), value)
 
     def copy_predicated(self, i: Instruction) -> None:
         value, predicate, kept = (self.read(i.operands[name]) for name in ("in0", "in1", "in2"))
@@ -212,30 +214,30 @@ class FunctionalCore:
         self.write(i.operands["out2"], REDUCERS[OPERATIONS[i.function2]](result, axis=1))
 
     def bn_stats(self, i: Instruction) -> None:
-        self.write(i.operands["out"], special.bn_stats(self.read(i.operands["in0"])))
+        self.write(i.operands["out"], arithmetic.bn_stats(self.read(i.operands["in0"])))
 
     def bn_aggr(self, i: Instruction) -> None:
-        self.write(i.operands["out"], special.bn_aggr(self.read(i.operands["in0"])))
+        self.write(i.operands["out"], arithmetic.bn_aggr(self.read(i.operands["in0"])))
 
     def max8(self, i: Instruction) -> None:
-        self.write(i.operands["out"], special.max8(self.read(i.operands["in0"])))
+        self.write(i.operands["out"], arithmetic.max8(self.read(i.operands["in0"])))
 
     def find_index8(self, i: Instruction) -> None:
         a, values = self.read(i.operands["in0"]), self.read(i.operands["in1"])
-        self.write(i.operands["out"], special.find_index8(a, values))
+        self.write(i.operands["out"], arithmetic.find_index8(a, values))
 
     def match_replace8(self, i: Instruction) -> None:
         a, values = self.read(i.operands["in0"]), self.read(i.operands["in1"])
-        self.write(i.operands["out"], special.match_replace8(a, values, i.immediates[0]))
+        self.write(i.operands["out"], arithmetic.match_replace8(a, values, i.immediates[0]))
 
     def local_gather(self, i: Instruction) -> None:
         a = self.read(i.operands["in0"])
         index, count = self.indices(i, a.shape[1]), self.view(i.operands["out"])[0].size
-        self.write(i.operands["out"], special.local_gather(a, index, count))
+        self.write(i.operands["out"], arithmetic.local_gather(a, index, count))
 
     def shuffle(self, i: Instruction) -> None:
         self.write(
-            i.operands["out"], special.shuffle(self.read(i.operands["in0"]), shuffle_mask(i))
+            i.operands["out"], arithmetic.shuffle(self.read(i.operands["in0"]), shuffle_mask(i))
         )
 
 
