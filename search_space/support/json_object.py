@@ -23,7 +23,7 @@ number that is not finite becomes None, as standard JSON has none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -42,25 +42,12 @@ class JsonObject:
 
     def to_json(self) -> dict[str, Any]:
         """The object, by the keys that scripts rely on."""
-        return dict(self._items())
+        return dict(_items(self, self._keys))
 
-    def _items(self) -> Iterator[tuple[str, Any]]:
-        for declared in self._keys:
-            if declared == "...":
-                yield from ((name, plain(getattr(self, name))) for name in self._others())
-            elif declared.startswith("*"):
-                yield from plain(_reached(self, declared[1:])).items()
-            else:
-                key, _, path = declared.rstrip("?").partition(":")
-                value = plain(_reached(self, path or key))
-                if path and value is not None:
-                    value = _converted(value, path, key)
-                if value or not declared.endswith("?"):
-                    yield key, value
 
-    def _others(self) -> Iterator[str]:
-        named = {part.strip("*?") for key in self._keys for part in key.split(":")}
-        return (f.name for f in fields(self) if f.name not in named)  # type: ignore[arg-type]
+def object_of(value: Any, keys: str) -> dict[str, Any]:
+    """An object of what is no `JsonObject`, by keys that are declared in the same way."""
+    return dict(_items(value, keys.split()))
 
 
 def plain(value: Any) -> Any:
@@ -78,6 +65,23 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     return value
+
+
+def _items(value: Any, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for declared in keys:
+        if declared == "...":
+            named = {part.strip("*?") for key in keys for part in key.split(":")}
+            others = (field.name for field in fields(value) if field.name not in named)
+            yield from ((name, plain(getattr(value, name))) for name in others)
+        elif declared.startswith("*"):
+            yield from plain(_reached(value, declared[1:])).items()
+        else:
+            key, _, path = declared.rstrip("?").partition(":")
+            item = plain(_reached(value, path or key))
+            if path and item is not None:
+                item = _converted(item, path, key)
+            if item or not declared.endswith("?"):
+                yield key, item
 
 
 def _reached(value: Any, path: str) -> Any:

@@ -9,9 +9,10 @@ import click
 from tilesmith.cli.help import Explained
 from tilesmith.cli.options import json_option
 from tilesmith.display.output import print_json, table
+from tilesmith.search_space.support.json_object import object_of
 
 if TYPE_CHECKING:
-    from tilesmith.search_space.workloads.template import Parameter, Template
+    from tilesmith.search_space.workloads.template import Template
 
 
 @click.command(cls=Explained)
@@ -37,21 +38,12 @@ def operators(name: str | None, as_json: bool) -> None:
 
 def describe(template: Template) -> dict[str, Any]:
     """A template as plain data."""
-    return {
-        "name": template.operator,
-        "summary": template.summary,
-        "parameters": [_parameter(parameter) for parameter in template.parameters],
-    }
-
-
-def _parameter(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "meaning": parameter.meaning,
-        "default": parameter.default,
-        "required": parameter.default is None,
-        "choices": list(parameter.choices),
-    }
+    parameters = [
+        {**object_of(p, "name meaning default"), "required": p.default is None,
+         "choices": list(p.choices)}
+        for p in template.parameters
+    ]  # fmt: skip
+    return {**object_of(template, "name:operator summary"), "parameters": parameters}
 
 
 def _explanation(template: Template) -> str:

@@ -9,10 +9,13 @@ import click
 from tilesmith.cli.help import Explained
 from tilesmith.cli.options import json_option, set_option
 from tilesmith.display.output import print_json, table
+from tilesmith.search_space.support.json_object import object_of
 
 if TYPE_CHECKING:
     from tilesmith.search_space.hardware.target import Fact, Target
     from tilesmith.search_space.meshes.mesh import Mesh
+
+_FACT = "value unit source trust calibratable minimum maximum"
 
 
 @click.command(cls=Explained)
@@ -48,37 +51,18 @@ def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bo
 
 def describe(target: Target) -> dict[str, Any]:
     """A target as plain data, facts by dotted name."""
-    return {
-        "name": target.name,
-        "family": target.family,
-        "doc": target.doc,
-        "identity": target.identity,
-        "facts": {name: _fact(fact) for name, fact in target.facts},
-    }
+    facts = {name: object_of(fact, _FACT) for name, fact in target.facts}
+    return {**object_of(target, "name family doc identity"), "facts": facts}
 
 
 def describe_mesh(mesh: Mesh) -> dict[str, Any]:
     """A mesh as plain data, levels from the inside out."""
+    level = "name topology extents gbps_each_way:gbps cores_a_port:owner hop_us"
     return {
-        "name": mesh.name,
-        "core": mesh.target.name,
-        "doc": mesh.doc,
-        "cores": mesh.cores,
-        "chips": mesh.chips,
-        "cores_per_chip": mesh.cores_per_chip,
+        **object_of(mesh, "name core:target.name doc cores chips cores_per_chip"),
         "memory_gib": mesh.chip_gib * mesh.chips,
-        "levels": [
-            {
-                "name": level.name,
-                "topology": level.topology,
-                "extents": list(level.extents),
-                "gbps_each_way": level.gbps,
-                "cores_a_port": level.owner,
-                "hop_us": level.hop_us,
-            }
-            for level in mesh.levels
-        ],
-        "facts": {name: _fact(fact) for name, fact in mesh.data.facts},
+        "levels": [object_of(one, level) for one in mesh.levels],
+        "facts": {name: object_of(fact, _FACT) for name, fact in mesh.data.facts},
     }
 
 
@@ -97,18 +81,6 @@ def _explained_mesh(mesh: Mesh) -> str:
     ]  # fmt: skip
     header = ("level", "topology", "members", "GB/s each way", "cores a port", "us a hop")
     return heading + table(header, levels) + "\n\n" + _facts(mesh.data)
-
-
-def _fact(fact: Fact) -> dict[str, Any]:
-    return {
-        "value": fact.value,
-        "unit": fact.unit,
-        "source": fact.source,
-        "trust": fact.trust,
-        "calibratable": fact.calibratable,
-        "minimum": fact.minimum,
-        "maximum": fact.maximum,
-    }
 
 
 def _explanation(target: Target) -> str:

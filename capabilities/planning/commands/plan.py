@@ -12,6 +12,7 @@ from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import Listed, json_option
 from tilesmith.cli.values import NameList, Setting
 from tilesmith.display.output import print_json, table
+from tilesmith.search_space.support.json_object import object_of
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.planning.architecture import Architecture
@@ -95,23 +96,11 @@ def _asked(
     architecture: Architecture, deployment: Deployment, load: DeploymentLoad
 ) -> dict[str, Any]:
     """What the point is of."""
+    where = "mesh:mesh.name chips tp:tensor pp:pipeline ep:expert dp:data weights cache"
     return {
-        "model": architecture.name,
-        "architecture": architecture.family,
-        "parameters": architecture.parameters,
-        "active_parameters": architecture.active_parameters,
-        "mesh": deployment.mesh.name,
-        "chips": deployment.chips,
-        "tp": deployment.tensor,
-        "pp": deployment.pipeline,
-        "ep": deployment.expert,
-        "dp": deployment.data,
-        "weights": deployment.weights,
-        "cache": deployment.cache,
-        "batch": load.batch,
-        "input": load.input_tokens,
-        "output": load.output_tokens,
-        "max_sequence": load.limit,
+        **object_of(architecture, "model:name architecture:family parameters active_parameters"),
+        **object_of(deployment, where),
+        **object_of(load, "batch input:input_tokens output:output_tokens max_sequence:limit"),
     }
 
 

@@ -21,6 +21,7 @@ from tilesmith.capabilities.planning.sweeps.prices import Price
 from tilesmith.capabilities.planning.sweeps.sweep import COLUMNS, DeploymentPoint, DeploymentSweep
 from tilesmith.display.html.charts import Chart, ChartAxis, Dot, path
 from tilesmith.display.html.pages import rendered
+from tilesmith.search_space.support.json_object import object_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,36 +167,29 @@ def answer_rows(answer: Answer) -> list[tuple[str, str]]:
     return rows
 
 
+_ANSWER = (
+    "batch:engine.batch budget:engine.budget replica_requests_per_s:capacity usd_per_hour "
+    "usd_per_million_tokens served"
+)
+
+
 def answer_json(answer: Answer) -> dict[str, Any]:
     """The answer as plain data."""
     fleet, where = answer.candidate.fleet, answer.candidate.deployment
     return {
         "mesh": fleet.instance,
-        "chips": answer.chips,
-        "instances": answer.instances,
-        "replicas": answer.replicas,
-        "tp": where.tensor,
-        "pp": where.pipeline,
-        "ep": where.expert,
-        "weights": where.weights,
-        "cache": where.cache,
+        **object_of(answer, "chips instances replicas"),
+        **object_of(where, "tp:tensor pp:pipeline ep:expert weights cache"),
         "policy": _policy(answer),
         "prefill": None
         if answer.prefill is None
         else {
-            "replicas": answer.prefill.replicas,
-            "mesh": answer.prefill.candidate.fleet.instance,
-            "tp": answer.prefill.candidate.deployment.tensor,
-            "pp": answer.prefill.candidate.deployment.pipeline,
-            "ep": answer.prefill.candidate.deployment.expert,
-            "weights": answer.prefill.candidate.deployment.weights,
+            **object_of(answer.prefill, "replicas mesh:candidate.fleet.instance"),
+            **object_of(
+                answer.prefill.candidate.deployment, "tp:tensor pp:pipeline ep:expert weights"
+            ),
         },
-        "batch": answer.engine.batch,
-        "budget": answer.engine.budget,
-        "replica_requests_per_s": answer.capacity,
-        "usd_per_hour": answer.usd_per_hour,
-        "usd_per_million_tokens": answer.usd_per_million_tokens,
-        "served": answer.served.to_json(),
+        **object_of(answer, _ANSWER),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.commands.db import tables
+from tilesmith.search_space.support.json_object import object_of
 
 if TYPE_CHECKING:
     from tilesmith.records.upkeep.merging import Difference
@@ -24,13 +25,10 @@ _KINDS = {
 def values(difference: Difference) -> dict[str, Any]:
     """A difference as plain data."""
     return {
-        "workload": difference.workload,
-        "target": difference.target,
-        "threads": difference.threads,
+        **object_of(difference, "workload target threads"),
         "first": difference.ours and tables.best_values(difference.ours),
         "second": difference.theirs and tables.best_values(difference.theirs),
-        "ratio": difference.ratio,
-        "comparable": difference.comparable,
+        **object_of(difference, "ratio comparable"),
         "kind": kind(difference),
     }
 

@@ -12,7 +12,7 @@ import click
 from tilesmith.cli.help import Explained
 from tilesmith.commands.db.options import limit_option, opened_at, with_database_and_json
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.support.json_object import plain
+from tilesmith.search_space.support.json_object import object_of, plain
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -90,18 +90,12 @@ def _values(opened: Database, job: Job, moment: datetime) -> dict[str, Any]:
     return {
         "id": job.id,
         "state": state_of(job),
-        "owner": job.owner,
-        "host": job.host,
-        "started_at": job.started_at.isoformat(),
-        "ended_at": job.ended_at.isoformat() if job.ended_at else None,
+        **object_of(job, "owner host started_at ended_at"),
         "age_s": age_s,
         "silent_s": job.silent_s if job.status == "running" else None,
         **counts.to_json(),
         "trials_per_s": None if job.lost else rate,
-        "command": job.command,
-        "seed": job.seed,
-        "strategy": job.strategy,
-        "message": job.message,
+        **object_of(job, "command seed strategy message"),
         "resumable": job.status != "finished" and not job.runs,
         "progress": dict(job.progress),
     }

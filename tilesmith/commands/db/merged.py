@@ -8,6 +8,7 @@ import click
 
 from tilesmith.commands.db.tables import best_values, in_us, report_text, report_values, table
 from tilesmith.records.upkeep.merging import MergeReport, MergeStanding
+from tilesmith.search_space.support.json_object import object_of
 
 
 def values(report: MergeReport) -> dict[str, Any]:
@@ -20,10 +21,7 @@ def values(report: MergeReport) -> dict[str, Any]:
         },
         "standings": [
             {
-                "workload": standing.workload,
-                "target": standing.target,
-                "threads": standing.threads,
-                "winner": standing.winner,
+                **object_of(standing, "workload target threads winner"),
                 "best": best_values(standing.best),
                 "before_us": standing.before and in_us(standing.before.latency),
                 "gain": standing.gain,

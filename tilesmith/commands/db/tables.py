@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 from tilesmith.display import output
 from tilesmith.display.output import note
 from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.support.json_object import object_of
 from tilesmith.search_space.support.printable import printable
 
 if TYPE_CHECKING:
@@ -23,36 +23,29 @@ if TYPE_CHECKING:
     from tilesmith.search_space.results.origin import Origin
 
 
+_SUBJECT = (
+    "id workload:workload_key target:target_identity threads measured_by:result.measured_by "
+    "input_layout output_layout config status:result.status"
+)
+_OUTCOME = (
+    "samples:result.samples warm_samples:result.warm_samples message:result.message "
+    "bound:result.bound elapsed_s:result.elapsed job host machine:result.machine created_at "
+    "calibration"
+)
+
+
 def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, Any]:
     """A record as plain data, under the names of the JSON Lines export.
 
     Args:
         task: what a job tells of it, as `gflops`.
     """
-    result = record.result
     return {
-        "id": record.id,
-        "workload": record.workload_key,
-        "target": record.target_identity,
-        "threads": record.threads,
-        "measured_by": result.measured_by,
-        "input_layout": record.input_layout,
-        "output_layout": record.output_layout,
-        "config": dict(record.config),
-        "status": result.status,
-        "latency_us": in_us(result.latency),
-        "latency_s": result.latency,
+        **object_of(record, _SUBJECT),
+        "latency_us": in_us(record.latency),
+        "latency_s": record.latency,
         "gflops": gflops(record, task),
-        "samples": list(result.samples),
-        "warm_samples": list(result.warm_samples),
-        "message": result.message,
-        "bound": result.bound,
-        "elapsed_s": result.elapsed,
-        "job": record.job,
-        "host": record.host,
-        "machine": result.machine,
-        "created_at": record.created_at.isoformat() if record.created_at else None,
-        "calibration": record.calibration,
+        **object_of(record, _OUTCOME),
         "toolchain": record.toolchain.to_dict() if record.toolchain else {},
     }
 
@@ -207,14 +200,9 @@ def drifts_table(drifts: Sequence[Drift], tolerance: float) -> None:
 
 def report_values(report: ImportReport) -> dict[str, Any]:
     """What an import or a merge did, as plain data."""
-    return {
-        "added": report.added,
-        "duplicates": report.duplicates,
-        "conflict_count": report.conflict_count,
-        "stale": report.stale,
-        "conflicts": [asdict(conflict) for conflict in report.conflicts],
-        "bad_lines": [{"line": number, "reason": reason} for number, reason in report.bad_lines],
-    }
+    bad_lines = [{"line": number, "reason": reason} for number, reason in report.bad_lines]
+    counts = object_of(report, "added duplicates conflict_count stale conflicts")
+    return {**counts, "bad_lines": bad_lines}
 
 
 def report_text(report: ImportReport, shown: int = 20) -> None:

@@ -76,7 +76,10 @@ class Measured(
 
 
 @dataclass(frozen=True)
-class MeasureReport:
+class MeasureReport(
+    JsonObject,
+    keys="workload:workload.key target measured_by given *asked speedup base:_base notes",
+):
     """A configuration beside its base.
 
     Attributes:
@@ -106,18 +109,9 @@ class MeasureReport:
         """Whether it computes other numbers, or nothing at all."""
         return not self.asked.result.ok or self.asked.numbers.startswith("wrong")
 
-    def to_json(self) -> dict[str, Any]:
-        """The object `tilesmith measure --json` prints."""
-        return {
-            "workload": str(self.workload),
-            "target": self.target,
-            "measured_by": self.measured_by,
-            "given": dict(self.given),
-            **self.asked.to_json(),
-            "speedup": self.speedup,
-            "base": {**self.base.to_json(), "is": self.base_is},
-            "notes": list(self.notes),
-        }
+    @property
+    def _base(self) -> dict[str, Any]:
+        return {**self.base.to_json(), "is": self.base_is}
 
 
 @takes(Asked)

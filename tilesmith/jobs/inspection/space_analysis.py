@@ -32,6 +32,7 @@ from tilesmith.search_space.hardware.target import HOST, Target
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.support.errors import ConfigError, InputError
+from tilesmith.search_space.support.json_object import JsonObject, object_of
 from tilesmith.search_space.workloads.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -76,7 +77,11 @@ class _Standing:
 
 
 @dataclass(frozen=True)
-class SpaceReport:
+class SpaceReport(
+    JsonObject,
+    keys="workload target size combinations legal algorithms knobs:_knobs limits judged:_judged "
+    "*_standings importance importance_from importance_count importance_explained:explained notes",
+):
     """What `space` found.
 
     Attributes:
@@ -113,38 +118,21 @@ class SpaceReport:
         """Share of the combinations that are legal."""
         return self.size / self.combinations if self.combinations else 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """The object `tilesmith space --json` prints."""
+    @property
+    def _knobs(self) -> dict[str, Any]:
+        return {knob.name: object_of(knob, "values algorithms") for knob in self.knobs}
+
+    @property
+    def _judged(self) -> dict[str, Any]:
         return {
-            "workload": self.workload,
-            "target": self.target,
-            "size": self.size,
-            "combinations": self.combinations,
-            "legal": self.legal,
-            "algorithms": list(self.algorithms),
-            "knobs": {k.name: {"values": list(k.values), "algorithms": k.algorithms}
-                      for k in self.knobs},
-            "limits": [vars(limit) for limit in self.limits],
-            "judged": {
-                "drawn": self.drawn,
-                "failures": self.failures,
-                "quantiles_us": {f"{q:g}": us for q, us in self.quantiles.items()},
-                "histogram": [{"from_us": a, "to_us": b, "count": n} for a, b, n in self.bins],
-            },
-            **{
-                s.name: {
-                    "config": dict(s.config),
-                    "latency_us": s.latency_us,
-                    "faster_than": s.faster_than,
-                }
-                for s in self.standings
-            },
-            "importance": dict(self.importance),
-            "importance_from": self.importance_from,
-            "importance_count": self.importance_count,
-            "importance_explained": self.explained,
-            "notes": list(self.notes),
-        }  # fmt: skip
+            **object_of(self, "drawn failures"),
+            "quantiles_us": {f"{q:g}": us for q, us in self.quantiles.items()},
+            "histogram": [{"from_us": a, "to_us": b, "count": n} for a, b, n in self.bins],
+        }
+
+    @property
+    def _standings(self) -> dict[str, Any]:
+        return {one.name: object_of(one, "config latency_us faster_than") for one in self.standings}
 
 
 @takes(Asked)

@@ -19,6 +19,7 @@ from tilesmith.records.database import Database
 from tilesmith.records.jobs.job import BEAT_S
 from tilesmith.records.trials.record import WorkerReport
 from tilesmith.search_space.support.errors import TilesmithError
+from tilesmith.search_space.support.json_object import object_of
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.tuner.tasks.options import Progress
 
@@ -26,6 +27,9 @@ Observer = Callable[[Progress], None]
 
 _RATE_OVER_S = 60.0
 _JOIN_S = 2.0
+
+
+_TASK = "workload:workload.key weight trials default_us:default_s best_us:best_s"
 
 
 class _Told:
@@ -70,11 +74,7 @@ class _Told:
             "trials_per_s": round(trials / seconds, 3) if seconds > 0 else None,
             "tasks": [
                 {
-                    "workload": task.workload.key,
-                    "weight": task.weight,
-                    "trials": task.trials,
-                    "default_us": None if task.default_s is None else task.default_s * 1e6,
-                    "best_us": None if task.best_s is None else task.best_s * 1e6,
+                    **object_of(task, _TASK),
                     "flops": template_of(task.workload.operator).flops(task.workload),
                 }
                 for task in latest.tasks
