@@ -12,10 +12,9 @@ from typing import Any
 from onnx import helper
 from onnx.reference.op_run import OpRun
 
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Operator, OperatorCall, Results, own_operators
 from tilesmith.compiler.host.operators.loops import HostLoop, Scan
 from tilesmith.compiler.host.operators.optional import Optional
-from tilesmith.compiler.host.overrides import Operator, own_operators
 
 
 class _Own(OpRun):

@@ -23,8 +23,7 @@ from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.graph.value_types import texts
 from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
-from tilesmith.compiler.host.operators.call import OperatorCall
-from tilesmith.compiler.host.overrides import Operator, own_operators
+from tilesmith.compiler.host.operators.call import Operator, OperatorCall, own_operators
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep

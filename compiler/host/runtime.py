@@ -24,7 +24,7 @@ from onnx import helper
 
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, TensorInfo
 from tilesmith.compiler.graph.value_types import STRING
-from tilesmith.compiler.host.overrides import COMPILED
+from tilesmith.compiler.host.operators.call import COMPILED
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import DependencyError, InputError
 

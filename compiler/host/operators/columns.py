@@ -6,11 +6,12 @@ import itertools
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator
 from tilesmith.compiler.host.operators.windows import last_axes
 from tilesmith.search_space.support.errors import JobError
 
 
+@host_operator("Col2Im")
 def col2im(call: OperatorCall) -> Results:
     """Columns (n, c places, blocks) added up where in the images (n, c, ...) they belong (18)."""
     x, image, block = call.inputs

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator
 
 
 def _newer(operator: str, opset: int, inputs: list[Any], **attributes: Any) -> Results:
@@ -29,12 +29,14 @@ def _newer(operator: str, opset: int, inputs: list[Any], **attributes: Any) -> R
     return (np.asarray(result),)
 
 
+@host_operator("Softmax", before=13)
 def flattened_softmax(call: OperatorCall) -> Results:
     """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
     shifted, total = _flattened(call)
     return ((np.exp(shifted) / total).reshape(call.inputs[0].shape).astype(call.inputs[0].dtype),)
 
 
+@host_operator("LogSoftmax", before=13)
 def flattened_log_softmax(call: OperatorCall) -> Results:
     """The logarithm of `flattened_softmax`."""
     shifted, total = _flattened(call)
@@ -51,6 +53,7 @@ def _flattened(call: OperatorCall) -> tuple[Any, Any]:
     return shifted, np.exp(shifted).sum(axis=1, keepdims=True)
 
 
+@host_operator("GridSample", before=20)
 def grid_sample(call: OperatorCall) -> Results:
     """Before opset 20 the modes of GridSample had the names of two axes."""
     mode = str(call.attributes.get("mode", "bilinear"))
@@ -58,6 +61,8 @@ def grid_sample(call: OperatorCall) -> Results:
     return _newer("GridSample", 20, call.inputs, **{**call.attributes, **named})
 
 
+@host_operator("Resize", before=11)
+@host_operator("Upsample", before=10)
 def scaled(call: OperatorCall) -> Results:
     """Upsample (to opset 9) and Resize of opset 10: place i is taken from i / scale.
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 
 
 def _square(call: OperatorCall) -> tuple[Array, Array]:
@@ -26,6 +26,7 @@ def _square(call: OperatorCall) -> tuple[Array, Array]:
     return x.reshape(-1, *x.shape[-2:]), np.zeros(x.shape[:-2], np.int32)
 
 
+@host_operator("Cholesky")
 def cholesky(call: OperatorCall) -> Results:
     x = call.inputs[0]
     matrices, info = _square(call)
@@ -52,6 +53,7 @@ def _first_indefinite(matrix: Array) -> int:
     return len(matrix)
 
 
+@host_operator("LU")
 def lu(call: OperatorCall) -> Results:
     x = call.inputs[0]
     matrices, info = _square(call)
@@ -75,6 +77,7 @@ def lu(call: OperatorCall) -> Results:
     return factors.reshape(x.shape), pivots.reshape(*x.shape[:-2], many), info
 
 
+@host_operator("TriangularSolve")
 def triangular_solve(call: OperatorCall) -> Results:
     a, b = call.inputs
     lower, transpose = bool(call.attributes["lower"]), bool(call.attributes["transpose"])
@@ -92,6 +95,7 @@ def triangular_solve(call: OperatorCall) -> Results:
     return (x if left else x.swapaxes(-1, -2),)
 
 
+@host_operator("Reflections")
 def reflections(call: OperatorCall) -> Results:
     (x,) = call.inputs
     reflectors, factors = np.linalg.qr(x, mode="raw")
@@ -100,6 +104,7 @@ def reflections(call: OperatorCall) -> Results:
     )
 
 
+@host_operator("FromReflections")
 def from_reflections(call: OperatorCall) -> Results:
     x, factors = call.inputs
     q = np.zeros_like(x)
@@ -114,6 +119,7 @@ def from_reflections(call: OperatorCall) -> Results:
     return (q,)
 
 
+@host_operator("Eigenvectors")
 def eigenvectors(call: OperatorCall) -> Results:
     x = call.inputs[0]
     _, info = _square(call)
@@ -124,6 +130,7 @@ def eigenvectors(call: OperatorCall) -> Results:
     return vectors.astype(x.dtype), values.astype(x.dtype), info
 
 
+@host_operator("SingularVectors")
 def singular_vectors(call: OperatorCall) -> Results:
     x = call.inputs[0]
     _, info = _square(call)

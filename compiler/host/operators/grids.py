@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 
 
+@host_operator("AffineGrid")
 def affine_grid(call: OperatorCall) -> Results:
     """grid[n, places, :] = theta[n] (place, 1), places from -1 to 1, the last axis first.
 

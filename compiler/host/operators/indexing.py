@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith.compiler.graph.indices import index_fault
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator
 from tilesmith.search_space.support.errors import JobError
 
 
+@host_operator("GatherElements")
 def gather_elements(call: OperatorCall) -> Results:
     """y[.., i, ..] = x[.., indices[.., i, ..], ..] along `axis`; negative indices from the end.
 
@@ -33,6 +34,8 @@ _REDUCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@host_operator("Scatter")
+@host_operator("ScatterElements")
 def scatter_elements(call: OperatorCall) -> Results:
     """y = x, but y[.., indices[.., i, ..], ..] = updates[.., i, ..] along `axis`, in their order.
 
@@ -56,6 +59,7 @@ def scatter_elements(call: OperatorCall) -> Results:
     return (y,)
 
 
+@host_operator("OneHot")
 def one_hot(call: OperatorCall) -> Results:
     """(off, on)[a == index] for a of 0 .. depth - 1 along a new `axis`; negatives from the end.
 
@@ -74,6 +78,7 @@ MOST_ELEMENTS = 1 << 31
 """Of a progression; more would be gigabytes before anything is done with them."""
 
 
+@host_operator("Range")
 def progression(call: OperatorCall) -> Results:
     """start, start + delta, ... below `limit` (above it for a negative delta), of start's type.
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator
 
 
+@host_operator("Det")
 def det(call: OperatorCall) -> Results:
     """Determinants of the matrices along the last two axes; opsets 11 to 22."""
     (x,) = call.inputs
@@ -17,6 +18,7 @@ def det(call: OperatorCall) -> Results:
     return (np.asarray(np.linalg.det(wide)).astype(x.dtype),)
 
 
+@host_operator("Inverse")
 def inverse(call: OperatorCall) -> Results:
     """Inverses of the matrices along the last two axes.
 

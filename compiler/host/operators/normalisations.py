@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 
 
+@host_operator("BatchNormalization")
 def batch_normalization(call: OperatorCall) -> Results:
     """From opset 14 on `training_mode` says what is meant; before, one output is inference.
 
@@ -37,6 +38,7 @@ def batch_normalization(call: OperatorCall) -> Results:
     return (y, *running, own_mean.astype(mean.dtype), own_variance.astype(mean.dtype))
 
 
+@host_operator("LayerNormalization")
 def layer_normalization(call: OperatorCall) -> Results:
     """Mean and spread of the axes from `axis` on, which are of the type that `stash_type` names:
     float32 unless it is another, whatever the input's."""
@@ -61,6 +63,7 @@ def _normalised(call: OperatorCall, x: Array, *parameters: Array) -> Array:
     return ((x - mean) * factor + bias).astype(x.dtype)
 
 
+@host_operator("GroupNormalization")
 def group_normalization(call: OperatorCall) -> Results:
     """Channels of a group share mean and variance; scale and bias are one a channel.
 
@@ -78,6 +81,7 @@ def group_normalization(call: OperatorCall) -> Results:
     return ((normal * scale + bias).astype(x.dtype),)
 
 
+@host_operator("Hardmax", before=13)
 def flattened_hardmax(call: OperatorCall) -> Results:
     """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
     (x,) = call.inputs
@@ -90,6 +94,7 @@ def flattened_hardmax(call: OperatorCall) -> Results:
     return (y.reshape(x.shape),)
 
 
+@host_operator("LRN")
 def lrn(call: OperatorCall) -> Results:
     """x / (bias + alpha / size * the sum of squares over `size` channels around) ^ beta."""
     (x,) = call.inputs
@@ -105,6 +110,7 @@ def lrn(call: OperatorCall) -> Results:
     return ((x / base ** float(call.attributes.get("beta", 0.75))).astype(x.dtype),)
 
 
+@host_operator("LpNormalization")
 def lp_normalization(call: OperatorCall) -> Results:
     """x over its p-norm (p = 1 or 2) along `axis`; zero where the norm is.
 
@@ -117,6 +123,7 @@ def lp_normalization(call: OperatorCall) -> Results:
     return (np.where(norm == 0, 0, wide / norm).astype(x.dtype),)
 
 
+@host_operator("MeanVarianceNormalization")
 def mean_variance_normalization(call: OperatorCall) -> Results:
     """(x - mean) / (standard deviation + 1e-9) over `axes`, in x's dtype.
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator
 
 
+@host_operator("Pad")
 def pad(call: OperatorCall) -> Results:
     """x with elements put before and behind its axes; negative pads cut off, before any are put.
 

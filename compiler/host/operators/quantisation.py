@@ -15,9 +15,10 @@ import ml_dtypes
 import numpy as np
 from onnx import helper, numpy_helper
 
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 
 
+@host_operator("DequantizeLinear")
 def dequantize_linear(call: OperatorCall) -> Results:
     """x, scale and (if there is one) zero point to numbers of the scale's or the asked dtype.
 
@@ -35,6 +36,7 @@ def dequantize_linear(call: OperatorCall) -> Results:
     return (np.asarray(wide.astype(np.float32) * factor).astype(dtype),)
 
 
+@host_operator("QuantizeLinear")
 def quantize_linear(call: OperatorCall) -> Results:
     """Numbers to the zero point's or the asked element type, uint8 where there is neither.
 
@@ -84,6 +86,7 @@ def spread(value: Array, shape: tuple[int, ...], axis: int, block: int) -> Array
     return whole[tuple(cut)]
 
 
+@host_operator("Quantise")
 def quantise(call: OperatorCall) -> Results:
     """Internal: numbers to bytes, by one scale and one zero point."""
     x, scale, zero = call.inputs
@@ -93,6 +96,7 @@ def quantise(call: OperatorCall) -> Results:
     return (np.asarray(np.clip(np.nan_to_num(rounded), limits.min, limits.max), zero.dtype),)
 
 
+@host_operator("Dequantise")
 def dequantise(call: OperatorCall) -> Results:
     """Internal: bytes to numbers, by one scale and one zero point."""
     x, scale, zero = call.inputs

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import OperatorCall, Results
+from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 
 
+@host_operator("BlockQuantisedMatMul")
 def block_quantised_matmul(call: OperatorCall) -> Results:
     a, q, scale, zero = (call.input(position) for position in range(4))
     names = ("n", "k", "bits", "block", "activations")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 
 
 def _reduction(
@@ -46,6 +46,6 @@ def _log_of_exponentials(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
 
 
-reduce_sum_square = _reduction(_squares)
-reduce_log_sum = _reduction(_log_of_sum)
-reduce_log_sum_exp = _reduction(_log_of_exponentials)
+host_operator("ReduceSumSquare")(_reduction(_squares))
+host_operator("ReduceLogSum")(_reduction(_log_of_sum))
+host_operator("ReduceLogSumExp")(_reduction(_log_of_exponentials))

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilesmith.codegen.compiled import Floats, Ints, Singles, compiled
 from tilesmith.compiler.graph.indices import index_fault
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 from tilesmith.search_space.support.errors import JobError
 
 _MOST_SAMPLES = 4096
@@ -44,6 +44,7 @@ class Pooling(NamedTuple):
     samples: Ints
 
 
+@host_operator("RoiAlign")
 def roi_align(call: OperatorCall) -> Results:
     """y[r, c, bin] = mean, or maximum, of samples between pixels; opsets 10 to 22.
 
@@ -198,6 +199,7 @@ def take_largest(
         y[place + channel] = largest
 
 
+@host_operator("MaxRoiPool")
 def max_roi_pool(call: OperatorCall) -> Results:
     """y[r, c, bin] = the largest of the pixels in a bin, 0 where it has none; opsets 1 to 22.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilesmith.codegen.compiled import Ints, Singles, compiled
-from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator
 from tilesmith.search_space.support.errors import JobError
 
 _BUCKETS = 256
@@ -47,6 +47,7 @@ class _Choice(NamedTuple):
     overlap: float
 
 
+@host_operator("NonMaxSuppression")
 def non_max_suppression(call: OperatorCall) -> Results:
     """(image, class, box) of the boxes that remain, the best of each class first; opsets 10, 11."""
     boxes, scores = call.input(0), call.input(1)

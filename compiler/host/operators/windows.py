@@ -17,9 +17,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilesmith.compiler.host.operators.call import Array, Attributes, OperatorCall, Results
+from tilesmith.compiler.host.operators.call import (
+    Array,
+    Attributes,
+    OperatorCall,
+    Results,
+    host_operator,
+)
 
 
+@host_operator("ConvTranspose")
 def conv_transpose(call: OperatorCall) -> Results:
     """y[n, o, i s + k d - p] += x[n, c, i] w[c, o, k], group by group."""
     attributes, inputs = call.attributes, call.inputs
@@ -91,6 +98,7 @@ def transposed_crops(
     return before, after
 
 
+@host_operator("Conv")
 def conv(call: OperatorCall) -> Results:
     """y[n, o, i] = sum of x[n, c, i s + k d - p] w[o, c, k] over c and k, group by group."""
     x, w = call.inputs[0], call.inputs[1]
@@ -107,6 +115,7 @@ def conv(call: OperatorCall) -> Results:
     return (result.astype(x.dtype),)
 
 
+@host_operator("GlobalAveragePool")
 def global_average_pool(call: OperatorCall) -> Results:
     """The mean over all spatial axes."""
     (x,) = call.inputs
@@ -114,12 +123,14 @@ def global_average_pool(call: OperatorCall) -> Results:
     return (x.mean(axis=axes, keepdims=True, dtype=_wide(x)).astype(x.dtype),)
 
 
+@host_operator("GlobalMaxPool")
 def global_max_pool(call: OperatorCall) -> Results:
     """The maximum over all spatial axes, however many; `onnx.reference` knows two."""
     (x,) = call.inputs
     return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+@host_operator("GlobalLpPool")
 def global_lp_pool(call: OperatorCall) -> Results:
     """The p-norm over all spatial axes."""
     (x,) = call.inputs
@@ -129,6 +140,7 @@ def global_lp_pool(call: OperatorCall) -> Results:
     return (norms.astype(x.dtype),)
 
 
+@host_operator("MaxPool")
 def max_pool(call: OperatorCall) -> Results:
     """The maximum of each window and its index in the flattened input."""
     (x,) = call.inputs
@@ -148,6 +160,7 @@ def max_pool(call: OperatorCall) -> Results:
     return best.astype(x.dtype), argmax
 
 
+@host_operator("AveragePool")
 def average_pool(call: OperatorCall) -> Results:
     """The mean of each window: of its elements inside, or of those in the padding, too."""
     (x,) = call.inputs
@@ -161,6 +174,7 @@ def average_pool(call: OperatorCall) -> Results:
     return ((total / np.maximum(count, 1)).astype(x.dtype),)
 
 
+@host_operator("LpPool")
 def lp_pool(call: OperatorCall) -> Results:
     """The p-norm of each window; padding adds nothing."""
     (x,) = call.inputs
