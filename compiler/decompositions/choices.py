@@ -68,9 +68,7 @@ def lp_normalization(composer: Composer, node: Node) -> str | None:
     axis, p = int(node.attribute("axis", -1)) % len(dims), int(node.attribute("p", 2))
     if p not in (1, 2):
         return None
-    kept = (*dims[:axis], 1, *dims[axis + 1 :])
-    over = composer.constant(np.array([axis]))
-    norm = composer.newest(f"ReduceL{p}", x, over, shape=kept, keepdims=1)
+    norm = composer.reduce(f"ReduceL{p}", x, (axis,))
     nothing = composer.pointwise("Equal", norm, composer.number(0.0), dtype="bool")
     divisor = composer.pointwise("Where", nothing, composer.number(1.0), norm)
     return composer.pointwise("Div", x, divisor)

@@ -57,9 +57,9 @@ def _loss(composer: Composer, node: Node, scores: str) -> str:
     if how == "none":
         return loss
     if how == "mean" and not share:
-        return composer.newest("ReduceMean", loss, shape=(), keepdims=0)
-    total = composer.newest("ReduceSum", loss, shape=(), keepdims=0)
+        return composer.reduce("ReduceMean", loss, range(len(dims)), keep=False)
+    total = composer.reduce("ReduceSum", loss, range(len(dims)), keep=False)
     if how == "sum":
         return total
-    count = composer.newest("ReduceSum", share, shape=(), keepdims=0)
+    count = composer.reduce("ReduceSum", share, range(len(dims)), keep=False)
     return composer.pointwise("Div", total, count)

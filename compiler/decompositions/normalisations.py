@@ -47,9 +47,10 @@ def layer_normalization(composer: Composer, node: Node) -> tuple[str, ...] | Non
     if len(node.writes) == 1:
         return (y,)
     axis = int(node.attribute("axis", -1)) % len(dims)
-    mean = _mean(composer, x, axis)
+    over = range(axis, len(dims))
+    mean = composer.reduce("ReduceMean", x, over)
     centred = composer.pointwise("Sub", x, mean)
-    variance = _mean(composer, composer.pointwise("Mul", centred, centred), axis)
+    variance = composer.reduce("ReduceMean", composer.pointwise("Mul", centred, centred), over)
     small = composer.number(float(node.attribute("epsilon", 1e-5)))
     root = composer.pointwise("Sqrt", composer.pointwise("Add", variance, small))
     return y, mean, composer.pointwise("Reciprocal", root)
@@ -72,10 +73,3 @@ def _plain(composer: Composer, node: Node) -> str:
     y = composer.newest(node.operator, x, ones, shape=dims, **stated)
     y = composer.pointwise("Mul", y, node.inputs[1])
     return composer.pointwise("Add", y, node.inputs[2]) if node.input(2) else y
-
-
-def _mean(composer: Composer, x: str, axis: int) -> str:
-    dims = composer.dims(x)
-    over = composer.constant(np.arange(axis, len(dims)))
-    shape = (*dims[:axis], *(1,) * (len(dims) - axis))
-    return composer.newest("ReduceMean", x, over, shape=shape, keepdims=1)

@@ -102,17 +102,8 @@ def global_lp_pool(composer: Composer, node: Node) -> str | None:
     if p is None or len(source) < 3:
         return None
     powers = _powers(composer, node.inputs[0], p)
-    total = _over(composer, "ReduceSum", powers, tuple(range(2, len(source))))
+    total = composer.reduce("ReduceSum", powers, range(2, len(source)))
     return _root(composer, total, p)
-
-
-def _over(composer: Composer, operator: str, source: str, axes: tuple[int, ...]) -> str:
-    """A reduction whose axes stay."""
-    shape = tuple(1 if axis in axes else n for axis, n in enumerate(composer.dims(source)))
-    if composer.opset < (13 if operator == "ReduceSum" else 18):
-        return composer.apply(operator, source, shape=shape, axes=axes, keepdims=1)
-    where = composer.constant(np.array(axes, np.int64))
-    return composer.apply(operator, source, where, shape=shape, keepdims=1)
 
 
 @decompositions.register("MeanVarianceNormalization")
@@ -120,8 +111,8 @@ def mean_variance_normalization(composer: Composer, node: Node) -> str:
     x, rank = node.inputs[0], len(composer.dims(node.inputs[0]))
     given = node.attribute("axes") or (0, 2, 3)
     axes = tuple(sorted({int(axis) % rank for axis in given}))
-    centred = composer.pointwise("Sub", x, _over(composer, "ReduceMean", x, axes))
+    centred = composer.pointwise("Sub", x, composer.reduce("ReduceMean", x, axes))
     square = composer.pointwise("Mul", centred, centred)
-    spread = composer.pointwise("Sqrt", _over(composer, "ReduceMean", square, axes))
+    spread = composer.pointwise("Sqrt", composer.reduce("ReduceMean", square, axes))
     below = composer.pointwise("Add", spread, composer.number(1e-9))
     return composer.pointwise("Div", centred, below)

@@ -27,16 +27,8 @@ def _reduce(composer: Composer, node: Node, operator: str, source: str) -> str |
     over = axes(node, len(shape), composer.value)
     if over is None or (not over and node.attribute("noop_with_empty_axes", 0)):
         return None
-    over = over or tuple(range(len(shape)))
-    keep, dtype = int(node.attribute("keepdims", 1)), composer.dtype(source)
-    kept = [1 if axis in over else extent for axis, extent in enumerate(shape)]
-    if not keep:
-        kept = [extent for axis, extent in enumerate(shape) if axis not in over]
-    if composer.opset < (13 if operator == "ReduceSum" else 18):
-        stated = {"axes": over, "keepdims": keep}
-        return composer.apply(operator, source, shape=tuple(kept), dtype=dtype, **stated)
-    where = composer.constant(np.array(over, np.int64))
-    return composer.apply(operator, source, where, shape=tuple(kept), dtype=dtype, keepdims=keep)
+    keep = bool(node.attribute("keepdims", 1))
+    return composer.reduce(operator, source, over or range(len(shape)), keep=keep)
 
 
 _SUMMED = ("float32", "float64", "int64", "int32", "uint64", "uint32")

@@ -8,7 +8,7 @@ then runs on the host. Adding an operator is one file with a rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,6 +153,18 @@ class Composer:
         shape[axis] = sum(self.dims(name)[axis] for name in sources)
         dtype = self.dtype(sources[0])
         return self.apply("Concat", *sources, shape=tuple(shape), dtype=dtype, axis=axis)
+
+    def reduce(
+        self, operator: str, source: str, over: Collection[int], *, keep: bool = True
+    ) -> str:
+        """A reduction over axes, which stay with an extent of one, or do not."""
+        shape, dtype = self.dims(source), self.dtype(source)
+        kept = tuple(1 if a in over else n for a, n in enumerate(shape) if keep or a not in over)
+        if self.opset < (13 if operator == "ReduceSum" else 18):
+            stated = {"axes": tuple(over), "keepdims": int(keep)}
+            return self.apply(operator, source, shape=kept, dtype=dtype, **stated)
+        where = self.constant(np.array(tuple(over), np.int64))
+        return self.apply(operator, source, where, shape=kept, dtype=dtype, keepdims=int(keep))
 
     def kernel(
         self, operator: str, sources: tuple[str, ...], shape: tuple[int, ...], /, **parameters: Any
