@@ -113,7 +113,7 @@ def _weighed(
     query, key, value = operands
     shape = (*composer.dims(query)[:3], composer.dims(key)[2])
     turned = composer.transpose(key, (0, 1, 3, 2))
-    scores = composer.apply("MatMul", query, turned, shape=shape)
+    scores = composer.matmul(query, turned)
     stated = node.attribute("scale")
     scale = 1.0 / math.sqrt(composer.dims(query)[3]) if not stated else float(stated)
     scores = composer.pointwise("Mul", scores, composer.number(scale))
@@ -131,8 +131,7 @@ def _weighed(
         left_out = composer.pointwise("Less", scores, lowest, dtype="bool")
         weights = composer.pointwise("Where", left_out, composer.number(0.0), weights)
     stages.append(weights)
-    mixed = (*shape[:3], composer.dims(value)[3])
-    result = composer.apply("MatMul", weights, value, shape=mixed)
+    result = composer.matmul(weights, value)
     shown = len(node.outputs) > 3 and bool(node.outputs[3])
     return result, stages[int(node.attribute("qk_matmul_output_mode", 0))] if shown else ""
 

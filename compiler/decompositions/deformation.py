@@ -61,11 +61,9 @@ def deform_conv(composer: Composer, node: Node) -> str | None:
     columns = sampled(composer, split, samples, (taps, pixels))
     inner, outer = channels // groups * taps, result[1] // groups
     lead = (groups,) if groups > 1 else ()
-    product = composer.apply(
-        "MatMul",
+    product = composer.matmul(
         composer.view(node.inputs[1], (*lead, outer, inner)),
         composer.view(columns, (n, *lead, inner, pixels)),
-        shape=(n, *lead, outer, pixels),
     )
     found_pixels = composer.view(product, (n, result[1], pixels))
     if bias := node.input(3):

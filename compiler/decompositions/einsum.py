@@ -40,11 +40,8 @@ def einsum(composer: Composer, node: Node) -> str | None:
     extents |= others
     a = _matrices(composer, node.inputs[0], left, (batch, rows, summed), extents)
     b = _matrices(composer, node.inputs[1], right, (batch, summed, columns), extents)
-    lead = composer.dims(a)[:-2]
-    shape = (*lead, composer.dims(a)[-2], composer.dims(b)[-1])
-    product = composer.apply("MatMul", a, b, shape=shape)
     order = (*batch, *rows, *columns)
-    whole = composer.view(product, tuple(extents[label] for label in order))
+    whole = composer.view(composer.matmul(a, b), tuple(extents[label] for label in order))
     return composer.transpose(whole, tuple(order.index(label) for label in result))
 
 

@@ -72,8 +72,7 @@ def _product(composer: Composer, rows: str, matrix: NDArray[np.float32]) -> str:
     """(..., n, parts) times a matrix."""
     count = math.prod(composer.dims(rows)) // len(matrix)
     flat = composer.view(rows, (count, len(matrix)))
-    shape = (count, matrix.shape[1])
-    return composer.apply("MatMul", flat, composer.constant(matrix), shape=shape)
+    return composer.matmul(flat, composer.constant(matrix))
 
 
 @decompositions.register("STFT")

@@ -78,7 +78,6 @@ def affine_grid(composer: Composer, node: Node) -> str | None:
     axes = [centres(extent, bool(node.attribute("align_corners", 0))) for extent in extents]
     homogeneous = [*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(extents)]
     known = np.stack(homogeneous).reshape(count + 1, -1)
-    shape = (composer.dims(node.inputs[0])[0], count, known.shape[1])
-    grid = composer.apply("MatMul", node.inputs[0], composer.constant(known), shape=shape)
+    grid = composer.matmul(node.inputs[0], composer.constant(known))
     turned = composer.transpose(grid, (0, 2, 1))
     return composer.view(turned, composer.dims(node.writes[0]))

@@ -83,9 +83,7 @@ def _product(composer: Composer, a: str, b: str, start: int, end: int) -> str:
             b = composer.constant(np.ascontiguousarray(value[..., start:end, :]))
         else:
             b = composer.cut(b, axis, start, end)
-    one, two = composer.dims(a), composer.dims(b)
-    lead = np.broadcast_shapes(one[:-2], two[:-2])
-    return composer.apply("MatMul", a, b, shape=(*lead, one[-2], two[-1]))
+    return composer.matmul(a, b)
 
 
 @typed_decompositions.register("QLinearMatMul")

@@ -269,14 +269,12 @@ def _product(composer: Composer, source: str, axis: int, taps: _Weighted) -> str
     matrix = np.zeros((shape[axis], size))
     for index, weight in zip(indices, weights, strict=True):
         np.add.at(matrix, (index, np.arange(size)), weight)
-    whole = (*shape[:axis], size, *shape[axis + 1 :])
     if axis == len(shape) - 1:
-        return composer.apply("MatMul", source, composer.constant(matrix), shape=whole)
+        return composer.matmul(source, composer.constant(matrix))
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
     turned = composer.constant(np.ascontiguousarray(matrix.T))
-    view = composer.view(source, rows)
-    resized = composer.apply("MatMul", turned, view, shape=(rows[0], size, rows[2]))
-    return composer.view(resized, whole)
+    resized = composer.matmul(turned, composer.view(source, rows))
+    return composer.view(resized, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
 def _sampled(composer: Composer, source: str, taps: _Weighted) -> str:

@@ -24,14 +24,13 @@ def matmul(composer: Composer, node: Node) -> str | None:
     if len(a) < 2:  # a row, which the result does without
         lead = composer.dims(node.writes[0])
         row = composer.view(node.inputs[0], (1, *a))
-        product = composer.apply("MatMul", row, node.inputs[1], shape=(*lead[:-1], 1, lead[-1]))
-        return composer.view(product, lead)
+        return composer.view(composer.matmul(row, node.inputs[1]), lead)
     lead = np.broadcast_shapes(lead_a, lead_b)
     alike = [
         broadcast(composer, name, (*lead, *shape[-2:]))
         for name, shape in zip(node.inputs, (a, b), strict=True)
     ]
-    return composer.apply("MatMul", *alike, shape=composer.dims(node.writes[0]))
+    return composer.matmul(*alike)
 
 
 @decompositions.register("Gemm")

@@ -71,7 +71,7 @@ class Composer:
 
         Raises:
             ValueError: it has other than as many elements, as operands that do not go together make
-                it; `concat` and `apply` look at shapes for the same reason.
+                it; `concat` and `matmul` look at shapes for the same reason.
         """
         if self.dims(source) == shape:
             return source
@@ -154,6 +154,14 @@ class Composer:
         dtype = self.dtype(sources[0])
         return self.apply("Concat", *sources, shape=tuple(shape), dtype=dtype, axis=axis)
 
+    def matmul(self, left: str, right: str) -> str:
+        """A product of matrices, whose leading axes broadcast."""
+        a, b = self.dims(left), self.dims(right)
+        if a[-1] != b[max(len(b) - 2, 0)]:
+            raise ValueError(f"{shape_text(a)} is no factor of {shape_text(b)}")
+        shape = (*np.broadcast_shapes(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+        return self.apply("MatMul", left, right, shape=shape)
+
     def reduce(
         self, operator: str, source: str, over: Collection[int], *, keep: bool = True
     ) -> str:
@@ -184,10 +192,6 @@ class Composer:
         **attributes: Any,
     ) -> str:
         """An ONNX operator of one output, in a form that every opset shares."""
-        if operator == "MatMul":
-            left, right = (self.dims(name) for name in sources)
-            if left[-1] != right[max(len(right) - 2, 0)]:
-                raise ValueError(f"{shape_text(left)} is no factor of {shape_text(right)}")
         return self._add("", operator, sources, shape, dtype, attributes)
 
     def newest(
