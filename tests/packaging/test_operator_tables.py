@@ -19,7 +19,6 @@ ALLOWED = {
     "compiler/graph/operator_traits.py": 1,  # the table
     "compiler/formulas/pointwise_formulas.py": 1,  # formulas of elementwise operators
     "compiler/graph/fitting_inputs.py": 1,  # numbers that fit operands which tell shapes
-    "compiler/host/overrides.py": 1,  # functions of operators that the host computes itself
     "compiler/host/runtime.py": 2,  # where onnxruntime differs from the standard, and how
     "compiler/onnx/inference/shape_faults.py": 1,  # what is wrong with shapes together
     "compiler/onnx/inference/words.py": 2,  # the standard's words of attributes
