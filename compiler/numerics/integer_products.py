@@ -30,16 +30,6 @@ UNBOUNDED: Bounds = (-np.inf, np.inf)
 _MOST = 2**31 - 1
 
 
-def is_integer_product(node: Node | None) -> bool:
-    """Whether it is a kernel that sums products of bytes."""
-    return (
-        node is not None
-        and node.workload is not None
-        and node.workload.operator in ("matmul", "conv2d", "depthwise_conv2d")
-        and node.workload.text("weights") == "int8"
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class QuantisedProduct:
     """A product of quantised tensors, in whichever operators a model has it.
