@@ -19,9 +19,8 @@ from tilesmith.jobs.requests.request import Asked, Request
 from tilesmith.search_space.hardware.target import HOST, Target
 
 if TYPE_CHECKING:
-    from tilesmith.capabilities.stablehlo.function import CompiledFunction
     from tilesmith.capabilities.stablehlo.importer import StableHloModel
-    from tilesmith.capabilities.stablehlo.traced import JaxModel
+    from tilesmith.capabilities.stablehlo.traced import CompiledFunction, JaxModel
 
 
 def from_stablehlo(module: str | bytes | Path) -> StableHloModel:
@@ -83,7 +82,7 @@ def from_jax(
         InputError, CodegenError: as `compile`.
     """
     model = jax_model(function, *examples)
-    from tilesmith.capabilities.stablehlo.function import CompiledFunction
+    from tilesmith.capabilities.stablehlo.traced import CompiledFunction
     from tilesmith.jobs.compilation.compiling import build_fixed
 
     request = Request(model, target, here(database), **asked)

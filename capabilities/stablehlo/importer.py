@@ -19,8 +19,6 @@ from tilesmith.search_space.workloads.workload import shape_text
 
 _LOG = logging.getLogger(__name__)
 
-"""Files that are taken for StableHLO: MLIR's text, its bytecode, or a portable artifact."""
-
 
 def read_file(path: Path) -> bytes:
     """The bytes of a module's file; `ModelError` where it cannot be read."""

@@ -1,4 +1,5 @@
-"""Functions of JAX as models: traced for example arguments, arrays they hold as constants.
+"""Functions of JAX as models: traced for example arguments, arrays they hold as constants; and
+compiled ones, called as the functions were.
 
 Constants are taken out of the trace before it becomes StableHLO, and shared with JAX's own arrays.
 What goes in and out of a function are trees of arrays; a graph has them in the order of their
@@ -20,6 +21,7 @@ from tilesmith.capabilities.stablehlo.importer import check_shapes
 from tilesmith.capabilities.stablehlo.translator import Translation
 from tilesmith.compiler.driver.front_end import FrontEndModel
 from tilesmith.compiler.graph.graph import Graph
+from tilesmith.compiler.runtime.executable import Executable, own_aligned
 from tilesmith.search_space.hardware.target import HOST
 from tilesmith.search_space.support.errors import ModelError
 
@@ -121,3 +123,73 @@ BY_DLPACK = tuple(
                  "uint16", "uint32", "uint64", "complex64", "complex128")
 )  # fmt: skip
 """What numpy takes by DLPack; others go by the buffer, which is no copy either."""
+
+
+# -- compiled functions ----------------------------------------------------------------------------
+class CompiledFunction:
+    """A compiled function, called as the function was.
+
+    What JAX can take as it lies in memory is not copied: arrays come out by DLPack or the buffer
+    protocol.
+
+    Attributes:
+        model: the function as traced.
+        executable: what runs it.
+    """
+
+    def __init__(self, model: JaxModel, executable: Executable) -> None:
+        self.model, self.executable = model, executable
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the function gives: a tree of JAX's arrays.
+
+        Raises:
+            ModelError: a tree of another form than the examples', or arrays of other shapes.
+            JobError: as `Executable.run`.
+        """
+        leaves, tree = jax.tree_util.tree_flatten(tuple(arguments))
+        if tree != self.model.arguments:
+            raise ModelError(
+                f"'{self.model.name}' was traced for {self.model.arguments} and is called with "
+                f"{tree}; trace it again for that"
+            )
+        given = {
+            name: _parted(_fitting(leaf, dtype))
+            for name, leaf, dtype in zip(self.model.inputs, leaves, self.model.dtypes, strict=True)
+        }
+        outputs = self.executable.run(given, own_aligned)
+        results = [
+            _shared(_joined(array, dtype))
+            for array, dtype in zip(outputs.values(), self.model.given, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(self.model.results, results)
+
+
+def _parted(array: NDArray[Any]) -> NDArray[Any]:
+    """Complex numbers as real ones, [..., 2], over the same memory."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).reshape(array.shape)[..., None].view(array.real.dtype)
+
+
+def _joined(array: NDArray[Any], dtype: np.dtype) -> NDArray[Any]:
+    """What `_parted` was given, where that was complex."""
+    if dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(dtype)[..., 0]
+
+
+def _shared(array: NDArray[Any]) -> jax.Array:
+    """One of JAX's arrays over the memory; a copy of an element type that DLPack does not carry."""
+    if array.dtype in BY_DLPACK and array.size:
+        return jax.dlpack.from_dlpack(array)
+    return jax.numpy.asarray(array)
+
+
+def _fitting(leaf: Any, dtype: Any) -> NDArray[Any]:
+    """The leaf as JAX takes it: numbers of Python and of 64 bits as it takes those."""
+    array = array_of(leaf)
+    narrowed = jax.dtypes.canonicalize_dtype(array.dtype) == dtype
+    if array.dtype != dtype and (narrowed or not hasattr(leaf, "dtype")):
+        return np.asarray(array, dtype=dtype)
+    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ _LONG = 1 << 20
 def _constant(translation: Translation, operation: Any, values: Values) -> Values:
     kind, array = constant_of(operation)
     constant = translation.builder.constant(array, kind.dtype if array.ndim == 0 else "")
-    return [TensorValue(constant.name, kind.dtype, constant.own, kind.shape)]
+    return [replace(constant, dtype=kind.dtype, shape=kind.shape)]
 
 
 @rules.register("complex.stablehlo.constant")
@@ -37,7 +38,7 @@ def _complex_constant(translation: Translation, operation: Any, values: Values) 
             operation, "holds its numbers in a way that is not supported"
         ) from (error)
     constants = (translation.builder.constant(array) for array in arrays)
-    return [paired(*(TensorValue(m.name, m.dtype, m.own, kind.shape) for m in constants))]
+    return [paired(*(replace(each, shape=kind.shape) for each in constants))]
 
 
 @rules.register("stablehlo.iota")
@@ -124,14 +125,14 @@ def cut(
     own = (1,) * (len(shape) - len(x.own)) + x.own
     axes = [a for a, extent in enumerate(own) if shape[a] != x.shape[a] and extent > 1]
     # what is repeated is cut by repeating it less often
-    small = x if x.whole else b.reshape(TensorValue(x.name, x.dtype, x.own, x.own), own)
+    small = x if x.whole else b.reshape(replace(x, shape=x.own), own)
     if not axes:
-        return TensorValue(small.name, small.dtype, small.own, shape)
+        return replace(small, shape=shape)
     extents = tuple(shape[a] if a in axes else own[a] for a in range(len(own)))
     lists = ([each[a] for a in axes] for each in (starts, limits, range(len(own)), strides))
     names = [b.constant(np.array(entry, np.int64)).name for entry in lists]
     sliced = b.add("Slice", [small.name, *names], x.dtype, extents)
-    return TensorValue(sliced.name, sliced.dtype, sliced.own, shape)
+    return replace(sliced, shape=shape)
 
 
 def part(

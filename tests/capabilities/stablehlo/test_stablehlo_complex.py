@@ -162,8 +162,7 @@ def test_modules_have_complex_numbers_as_two_along_the_last_axis() -> None:
 
 
 def test_arrays_go_in_and_out_as_they_lie() -> None:
-    from tilesmith.capabilities.stablehlo.function import _joined, _parted, _shared
-    from tilesmith.capabilities.stablehlo.traced import array_of
+    from tilesmith.capabilities.stablehlo.traced import _joined, _parted, _shared, array_of
     from tilesmith.compiler.runtime.executable import own_aligned
 
     given = jnp.asarray(X)

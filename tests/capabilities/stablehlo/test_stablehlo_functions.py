@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -129,3 +130,24 @@ def test_scattering_into_two_tensors() -> None:
     best, place = run(compiled(module), given)
     assert best.tolist() == [1, 5, 2, 7]
     assert place.tolist() == [0, 0, 0, 9]
+
+
+# -- functions of CHLO --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("written", "error"),
+    [
+        pytest.param('"chlo.erf_inv"(%0)', lambda x, y: math.erf(y) - x, id="erf_inv"),
+        pytest.param("stablehlo.custom_call @mhlo.erf_inv(%0)", lambda x, y: math.erf(y) - x,
+                     id="erf_inv as artifacts write it"),
+        pytest.param('"chlo.erfc"(%0)', lambda x, y: y - math.erfc(x), id="erfc"),
+    ],
+)  # fmt: skip
+def test_error_functions_keep_the_digits_of_float64(
+    written: str, error: Callable[[float, float], float]
+) -> None:
+    x = np.array([-0.99, -0.3, 1e-9, 0.2, 0.7, 0.9999])
+    module = f"""module {{ func.func public @main(%0: tensor<6xf64>) -> tensor<6xf64> {{
+        %1 = {written} : (tensor<6xf64>) -> tensor<6xf64>
+        return %1 : tensor<6xf64> }} }}"""
+    (result,) = run(compiled(module), [x])
+    np.testing.assert_allclose(list(map(error, x, result)), 0, atol=1e-13)
