@@ -18,7 +18,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import InstructionStre
 from tilesmith.families.trainium.codegen.isa.text import lines
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.simulator.execution.functional import execute
-from tilesmith.families.trainium.simulator.timelines.picture import write_picture
+from tilesmith.families.trainium.simulator.timelines.drawing import draw
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.search_space.hardware.target import load_target
 
@@ -71,7 +71,7 @@ def main() -> None:
         core = Core.of(target.with_settings(setting))
         print(f"with {setting}: {timeline(stream, core).makespan / 1e3:.1f} us")
     if picture is not None:
-        write_picture(timeline(stream), picture)
+        draw(timeline(stream), picture)
 
 
 if __name__ == "__main__":
