@@ -20,7 +20,8 @@ from tilesmith.families.lpu.schedules.building_blocks.common import (
     with_numbers,
 )
 from tilesmith.families.lpu.schedules.building_blocks.functions import not_computed
-from tilesmith.search_space.expressions.dtypes import widened
+from tilesmith.families.lpu.schedules.building_blocks.machine import LANES, has_slices
+from tilesmith.search_space.expressions.dtypes import size_of, widened
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.scalar import Load, Scalar, rewrite, substitute
 from tilesmith.search_space.hardware.target import Target
@@ -31,10 +32,17 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.workloads.scheduler import schedules
-from tilesmith.search_space.workloads.template import compute_of
+from tilesmith.search_space.workloads.template import Operand, compute_of, template_of
 from tilesmith.search_space.workloads.workload import Workload
 
 FIXED = (("algorithm", "windows"), ("input_layout", "NHWC"), ("output_layout", "NHWC"))
+
+HOMES = 4
+"""Places of an image whose pixels many windows read at once."""
+
+MOST = 0.7
+"""Of MEM's banks that an image in its places and the result may take: sums need the others. (Of
+176, pools that took 108 had a schedule, and those that took 128 had none.)"""
 
 PIXELS = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
 """Orders of tensors with channels second, by rank."""
@@ -156,11 +164,37 @@ class PoolSpace(_WindowSpace):
 
 @schedules("pool2d", on="lpu")
 class PoolOnLpu(WindowsOnLpu):
-    """See the module's docstring."""
+    """Pools of images that leave MEM room for sums; the host runs larger ones."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        return super().refusal(workload, target) or _without_room(workload, target)
 
     def prepare(self, workload: Workload, target: Target) -> PoolSpace:
         compute = result_stage(with_summands(self.compute(workload)), workload)
         return PoolSpace(with_numbers(compute, across=1), workload)
+
+
+def _without_room(workload: Workload, target: Target) -> str | None:
+    """Why MEM holds no such image and result beside the sums of windows; None if it does."""
+    if not has_slices(target):
+        return None
+    template, every = template_of(workload.operator), 4 * target.integer("mem.slices")
+    (image, *_), result = template.inputs(workload), template.output(workload)
+    taken = HOMES * _banks(image, target) + _banks(result, target)
+    if taken <= MOST * every:
+        return None
+    return (
+        f"operator '{workload.operator}' takes {taken} banks of MEM for its image, which windows "
+        f"read from {HOMES} places at once, and its result; target '{target.name}' has {every}, "
+        f"of which {int(MOST * every)} are allowed beside sums: pool the image in parts"
+    )
+
+
+def _banks(pixels: Operand, target: Target) -> int:
+    """Whole banks that the pixels of a tensor take, a byte plane each its own."""
+    images, channels, height, width = pixels.shape
+    rows = images * height * width * -(-channels // LANES)
+    return -(-2 * rows // target.integer("mem.words")) * size_of(pixels.dtype)
 
 
 @schedules("depthwise_conv2d", on="lpu")

@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.compiler.model_builder import model_of, random
 from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.recipe.program import HostStep
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.families.lpu.backend.programs import program as programs
 from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
@@ -76,3 +77,15 @@ def test_what_has_no_schedule_says_so_of_chains_joined(
     with pytest.raises(ModelError, match=f"nothing holds {joined} chains"):
         linked(built())
     assert len(set(asked)) == forms
+
+
+@pytest.mark.parametrize(("stride", "size", "on_the_host"), [(1, 222, True), (3, 74, False)])
+def test_a_pool_that_leaves_mem_no_room_for_sums_runs_on_the_host(
+    stride: int, size: int, on_the_host: bool
+) -> None:
+    model = model_of(
+        f"net (float[1, 64, 224, 224] x) => (float[1, 64, {size}, {size}] y) "
+        f"{{ y = AveragePool <kernel_shape = [3, 3], strides = [{stride}, {stride}]> (x) }}"
+    )
+    steps = build(import_model(model), TARGET).recipe.steps
+    assert any(isinstance(step, HostStep) for step in steps) is on_the_host
