@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.codegen.programs.structures import space_of
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.host.nodes import REFERENCE
 from tilesmith.compiler.numerics.precision import in_precision
 from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import ConfigError, ModelError
-from tilesmith.search_space.workloads.scheduler import is_scheduled
+from tilesmith.search_space.workloads.scheduler import is_scheduled, scheduler_of
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -32,7 +32,7 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
             workloads.add(workload)
             continue
         try:
-            default_of(workload, target)
+            scheduler_of(workload, target).default(workload, target)
         except ConfigError as error:
             raise ModelError(
                 f"'{workload}' of model '{graph.title}' does not fit target '{target.name}': "
