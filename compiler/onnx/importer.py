@@ -292,13 +292,13 @@ class _Importer:
         for name in node.reads:
             if name not in self.tensors:
                 raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
+        check_operands(node, self.tensors, self.opsets)
         entry = expansion_for(node, self.opsets.get("", 1))
         entry = entry or part_of(node, self.splits, self.values)
         if entry is not None:
             return self._expanded(node, entry)
         if split := split_of(node, self.tensors, self.values):
             self.splits[node.outputs[0]] = split
-        check_operands(node, self.tensors, self.opsets)
         inferred = self._inferred(node)
         for info in inferred.values():
             check_size(info, f"'{info.name}', which {node.describe()} of '{self.name}' computes,")

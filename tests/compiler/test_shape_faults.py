@@ -97,3 +97,48 @@ def test_lists_of_a_scan_fit_what_is_scanned(stated: str, wrong: str) -> None:
     text = f"g (float[1] s, float[5, 1] x) => (float[1] t, float[5, 1] r) {{ {scan} }}"
     with pytest.raises(ModelError, match=f"Scan .* cannot be computed: .*{wrong}"):
         import_model(model_of(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (
+            "g (bfloat16[1, 3, 4, 8] q, bfloat16[2, 3, 6, 8] k, "
+            "bfloat16[2, 3, 6, 8] v) => (bfloat16[A, B, C, D] y) { y = Attention(q, k, v) }",
+            "the shapes 1x3x4x8, 2x3x6x8, 2x3x6x8; batches, .* have to agree",
+        ),
+        (
+            "g (float[1, 128, 1] x, int64 step, float window) => (float[A, B, C, D] y) "
+            "{ y = STFT(x, step, window) }",
+            "its window has the shape scalar; one axis is due",
+        ),
+        (
+            "g (float[2, 3] x, float[3] w) => (float[2, 3] y) "
+            "{ y = LayerNormalization<axis=2147483648>(x, w) }",
+            "'axis' is 2147483648",
+        ),
+    ],
+)
+def test_operands_are_compared_before_an_operator_is_put_together_from_others(
+    text: str, wrong: str
+) -> None:
+    with pytest.raises(ModelError, match=wrong):
+        import_model(model_of(text, opset=23))
+
+
+def test_an_operator_that_is_newer_than_its_model_has_an_axis_of_its_input() -> None:
+    """ONNX's inference would end the process: an expansion infers it as the newest there is."""
+    model = model_of(
+        "g (float[2, 3] x, float[3] w) => (float[2, 3] y) "
+        "{ y = LayerNormalization<axis=2147483648>(x, w) }"
+    )
+    model.opset_import[0].version = 1
+    with pytest.raises(ModelError, match="'axis' is 2147483648; its input has the shape 2x3"):
+        import_model(model)
+
+
+def test_an_unknown_node_without_a_name_is_refused() -> None:
+    model = model_of("g (float[2] x) => (float[2] y) { y = Identity(x) }")
+    model.graph.node.add(op_type="Cosh", domain="ai.onnx.ml", input=["x"])
+    with pytest.raises(ModelError, match=r"node '' .* uses ai\.onnx\.ml\.Cosh, which is not part"):
+        import_model(model)

@@ -19,6 +19,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import helper, inliner, version_converter
 
+from tilesmith.compiler.graph.sources import source_name
 from tilesmith.compiler.onnx.files.arrays import ArrayReader, one_line
 from tilesmith.compiler.onnx.files.functions import check_functions
 from tilesmith.compiler.onnx.files.mapped import read_mapped
@@ -184,7 +185,7 @@ def _check_operators(proto: onnx.ModelProto, name: str) -> None:
             if expansion_of(node.op_type, node.domain, version) is not None:
                 continue
             raise ModelError(
-                f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
+                f"node '{source_name(node.name, node.output)}' of '{name}' uses {node.domain}."
                 f"{node.op_type}, which is not part of ONNX; export the model without it"
             )
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import AttributeProto
 from onnx.defs import OpSchema
 
-from tilesmith.compiler.graph.graph import Node, TensorInfo
+from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, TensorInfo
 from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
 from tilesmith.compiler.onnx.inference.shape_faults import SHAPE_FAULTS
 from tilesmith.compiler.onnx.inference.words import word_faults
@@ -221,9 +221,10 @@ def check_operands(
             its input; shapes that do not go together where ONNX's inference does not look.
     """
     schema = schema_of(node.operator, node.domain, opsets)
-    if schema is None:
-        return
-    _check_dtypes(node, schema, tensors)
+    if schema is not None:
+        _check_dtypes(node, schema, tensors)
+    elif node.domain != INTERNAL_DOMAIN or not onnx.defs.has(node.operator):
+        return  # an internal node of an ONNX operator's name is inferred as the newest of that name
     _check_axes(node, tensors)
     if node.domain == "" and node.operator in SHAPE_FAULTS:
         shapes = [tensors[name].shape if name else None for name in node.inputs]

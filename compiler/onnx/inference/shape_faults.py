@@ -250,6 +250,15 @@ def _scan_faults(node: Node, shapes: Shapes) -> Iterator[str]:
             yield f"axis {axis} is scanned of an input of the shape {shape_text(shape)}"
 
 
+def _frames_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """A signal has batch, samples and parts; a window, one number for each sample of a frame."""
+    signal, _, window = (*shapes, None, None, None)[:3]
+    if signal is not None and len(signal) not in (2, 3):
+        yield f"its signal has the shape {shape_text(signal)}; batch x samples x 1 or 2 is due"
+    if window is not None and len(window) != 1:
+        yield f"its window has the shape {shape_text(window)}; one axis is due"
+
+
 def _diagonal_faults(node: Node, shapes: Shapes) -> Iterator[str]:
     """The diagonal is one number."""
     diagonal = (*shapes, None)[1]
@@ -267,6 +276,7 @@ SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "NegativeLogLikelihoodLoss": _loss_faults,
     "RotaryEmbedding": _rotary_faults,
     "Scan": _scan_faults,
+    "STFT": _frames_faults,
     "SoftmaxCrossEntropyLoss": _loss_faults,
     "Transpose": _transpose_faults,
     "Trilu": _diagonal_faults,
