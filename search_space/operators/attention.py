@@ -136,7 +136,8 @@ class Attention(Template):
         if kind != "none":
             missing = tuple(i for i, name in enumerate("bhmn") if name not in MASKS[kind])
             mask = np.expand_dims(inputs["mask"], missing)
-            scores = np.where(selects(workload) & (mask <= LOWEST), mask, scores + mask)
+            left_out = selects(workload) & (mask.astype(np.float32) <= LOWEST)
+            scores = np.where(left_out, mask, scores + mask)
         top = scores.max(axis=-1, keepdims=True)
         powers = np.exp(scores - top)
         weights = powers / powers.sum(axis=-1, keepdims=True)
