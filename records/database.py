@@ -11,8 +11,6 @@ it or nothing; any number of processes and threads may write at once (each proce
 meanwhile).
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -113,7 +111,7 @@ class Database(Questions, JobStore, MachineStore):
         name: str = "import",
         skip_bad: bool = False,
         processes: int = 1,
-    ) -> exchange.ImportReport:
+    ) -> "exchange.ImportReport":
         """Write the trials of an export, all or none; those already there are left out.
 
         Args:
@@ -129,7 +127,7 @@ class Database(Questions, JobStore, MachineStore):
         with self.writing() as connection:
             return exchange.import_lines(connection, lines, name, skip_bad, processes)
 
-    def merge(self, *others: Database) -> merging.MergeReport:
+    def merge(self, *others: "Database") -> "merging.MergeReport":
         """Bring other databases' trials, jobs, machines and targets into this one.
 
         One transaction: all of it or nothing. The order of the others changes nothing.
@@ -143,7 +141,7 @@ class Database(Questions, JobStore, MachineStore):
             reports = merging.merge(stack.enter_context(self.writing()), opened, self.toolchain)
         return merging.MergeReport(reports, merging.standings(self.overview(), before, theirs))
 
-    def diff(self, other: Database) -> list[merging.Difference]:
+    def diff(self, other: "Database") -> "list[merging.Difference]":
         """What this and another database hold best, the most different first."""
         from tilesmith.records.upkeep import merging
 
@@ -152,13 +150,13 @@ class Database(Questions, JobStore, MachineStore):
     # -- maintenance ------------------------------------------------------------------------------
     def verify(
         self,
-        measure: maintenance.Measure,
-        rng: np.random.Generator,
+        measure: "maintenance.Measure",
+        rng: "np.random.Generator",
         *,
         count: int | None = 10,
         target: str | None = None,
         heal: bool = False,
-    ) -> list[maintenance.Drift]:
+    ) -> "list[maintenance.Drift]":
         """Measure a sample of the best records of single operators again and compare.
 
         Args:
@@ -183,7 +181,7 @@ class Database(Questions, JobStore, MachineStore):
         with self.reading() as connection:
             return maintenance.check(connection)
 
-    def compact_trials(self, before: datetime, *, dry_run: bool = False) -> compaction.Compaction:
+    def compact_trials(self, before: datetime, *, dry_run: bool = False) -> "compaction.Compaction":
         """Shorten what older trials tell, by the rule of `records.upkeep.compaction`.
 
         Series after series, some of them in a transaction: ended midway, it can be done again.
@@ -201,7 +199,7 @@ class Database(Questions, JobStore, MachineStore):
             self.compact()
         return done
 
-    def prune(self, what: maintenance.Pruning, *, dry_run: bool = False) -> int:
+    def prune(self, what: "maintenance.Pruning", *, dry_run: bool = False) -> int:
         """Remove what is not worth keeping and give its space back; how many trials went.
 
         Args:

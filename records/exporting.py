@@ -8,8 +8,6 @@ What is written is what was there when it began (trials have numbers, in the ord
 somebody removes meanwhile may be missing.
 """
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import tempfile

@@ -10,8 +10,6 @@ configuration, in the order given; one that cannot be simulated has a failure in
 kind and its reason, and no latency.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -127,7 +125,7 @@ class FamilySimulator(ABC):
             "power is known"
         )
 
-    def on_threads(self, threads: int) -> FamilySimulator:
+    def on_threads(self, threads: int) -> "FamilySimulator":
         """The same for kernels that so many threads run, where the family has a say in them."""
         return self
 

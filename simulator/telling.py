@@ -1,7 +1,5 @@
 """Long work in the simulators and backends says what it is at; whoever shows progress listens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

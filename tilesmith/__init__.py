@@ -6,8 +6,6 @@ names capabilities, and a name of one that was left out of an installation is re
 sentence.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -12,8 +12,6 @@ that failed; messages are sentences for people. What is asked for becomes one re
 capabilities that read them.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -42,14 +40,14 @@ if TYPE_CHECKING:
 
 @takes(AskedOfSearch)
 def tune(
-    subject: Subject,
+    subject: "Subject",
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
-    observer: Observer | None = None,
-    cancel: CancelToken | None = None,
+    observer: "Observer | None" = None,
+    cancel: "CancelToken | None" = None,
     **asked: Unpack[AskedOfSearch],
-) -> TuneReport:
+) -> "TuneReport":
     """Search for the best schedules of a model, or of single operators.
 
     Every trial is in the database as soon as it is finished; the untuned default is measured first
@@ -107,10 +105,10 @@ def replay(
     space: str | Path,
     objective: str = "",
     *,
-    observer: Observer | None = None,
-    cancel: CancelToken | None = None,
+    observer: "Observer | None" = None,
+    cancel: "CancelToken | None" = None,
     **asked: Unpack[AskedOfReplay],
-) -> TuneReport:
+) -> "TuneReport":
     """Search a space that others measured in full, with their results for measurements.
 
     Args:
@@ -131,13 +129,13 @@ def replay(
 
 @takes(Asked)
 def compile(
-    model: Model,
+    model: "Model",
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
-) -> Executable | VaryingExecutable:
+) -> "Executable | VaryingExecutable":
     """Compile a model with the best schedules of a database.
 
     An operator the database does not know takes the schedule of the nearest tuned shape, or else
@@ -169,7 +167,7 @@ def compile(
 @takes()
 def load(
     path: str | Path, *, mapped: bool = True, trusted_key: str | Path | None = None
-) -> Executable | VaryingExecutable:
+) -> "Executable | VaryingExecutable":
     """Load an artifact that `Executable.save` or `tilesmith compile` wrote.
 
     It holds native code: load it as you would load a shared library, from people you trust, or
@@ -194,14 +192,14 @@ def load(
 
 @takes(Asked)
 def simulate(
-    subject: Subject,
+    subject: "Subject",
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
     fidelity: str | None = None,
     trace: str | Path | None = None,
     **asked: Unpack[Asked],
-) -> SimulationResult:
+) -> "SimulationResult":
     """Predict latency and what bounds it, on this machine or on described hardware.
 
     A model on an accelerator is compiled and its whole program played; elsewhere, and at the other

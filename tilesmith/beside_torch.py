@@ -5,8 +5,6 @@ An installed Tilesmith is found by its entry point; one that is run from its sou
 graph is compiled, and where TorchDynamo is not imported yet, its import is waited for.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder

@@ -4,8 +4,6 @@ Invariants: results go to stdout, everything else (progress, notes, errors) to s
 one sentence and an exit code (see `tilesmith.cli.failures`), whichever way the command was started.
 """
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import sys

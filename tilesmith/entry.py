@@ -5,8 +5,6 @@ traceback through a library's import would say nothing to anybody); and what the
 going to use of a library is not imported with it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -9,8 +9,6 @@ and once for every set of shapes it is run with. Invariants: outputs come in the
 errors are Tilesmith's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -14,8 +14,6 @@ Options: `torch.compile(..., options={"target": ..., "database": ..., "threads":
 arguments of `tilesmith.compile`; threads are PyTorch's own number unless given.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Registers the emitter of CPUs: how a compiled model becomes a library with a C header."""
 
-from __future__ import annotations
-
 from tilesmith.compiler.backends.shipping import (
     Library,
     LibraryEmitter,

@@ -6,8 +6,6 @@ sentence: 404 where there is no such job or record, 503 while the database is go
 has too many trials for a report, or none.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from typing import Any

@@ -14,8 +14,6 @@ Invariants, whatever a page holds:
   address is told to other sites (`Referrer-Policy`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress
@@ -72,7 +70,7 @@ class AccessRules:
 
     token: str | None
     hosts: frozenset[str]
-    sign_in: Callable[[], str]
+    sign_in: "Callable[[], str]"
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     @property
@@ -101,11 +99,11 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """The layer around the application. See the module."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+    def __init__(self, app: "ASGIApp", rules: AccessRules) -> None:
         self._app = app
         self._rules = rules
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -114,7 +112,7 @@ class Guard:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: "Scope") -> Response | None:
         """What is answered instead of the page; None lets the request through."""
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
@@ -140,7 +138,7 @@ class Guard:
             return name in self._rules.hosts
         return True
 
-    def _identified(self, scope: Scope, headers: Headers) -> Response | None:
+    def _identified(self, scope: "Scope", headers: Headers) -> Response | None:
         """None for someone who knows the token."""
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in asked if name == "token"]
@@ -175,7 +173,7 @@ def _is_anothers(headers: Headers) -> bool:
     )
 
 
-def _cookie_name(scope: Scope) -> str:
+def _cookie_name(scope: "Scope") -> str:
     """Cookies know no ports: two dashboards on one machine must not overwrite each other's."""
     server = scope.get("server")
     return f"tilesmith_{server[1] if server else 0}"
@@ -190,8 +188,8 @@ def _cookies(headers: Headers) -> dict[str, str]:
         return {}
 
 
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+def _with_headers(send: "Send") -> "Send":
+    async def sending(message: "Message") -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():

@@ -6,8 +6,6 @@ hundred of them leave none for others. The time is counted from the moment a con
 from the first byte after an answer, and goes on until a head is whole, however many bytes come.
 """
 
-from __future__ import annotations
-
 import secrets
 import socket
 from asyncio import TimerHandle, Transport

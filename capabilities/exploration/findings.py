@@ -11,8 +11,6 @@ Invariants: deterministic; a design that was played keeps its own latency; the b
 was played, is met by all slopes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,7 +81,7 @@ class Findings:
         elif number not in self.refused:
             self.played.setdefault(number, {})[model] = answer
 
-    def estimated(self) -> dict[str, Floats]:
+    def estimated(self) -> "dict[str, Floats]":
         """Latency of every model on every design, us."""
         return {
             model.name: corrected(
@@ -94,7 +92,7 @@ class Findings:
             for model in self.models
         }
 
-    def scores(self, estimated: Mapping[str, Floats]) -> Floats:
+    def scores(self, estimated: "Mapping[str, Floats]") -> "Floats":
         """Of every design; NaN where something does not run."""
         ratios = [np.log(latency / latency[0]) for latency in estimated.values()]
         scores = np.exp(np.mean(ratios, axis=0))
@@ -108,7 +106,7 @@ class Findings:
     def _spent(self, budget: Budget) -> list[float]:
         return [c.area_mm2 if budget == "area" else c.power_w for c in self.costs]
 
-    def _front(self, scores: Floats, budget: Budget, at_most: float | None) -> list[int]:
+    def _front(self, scores: "Floats", budget: Budget, at_most: float | None) -> list[int]:
         """
         Raises:
             InputError: no design runs everything, or none within the limit.
@@ -153,7 +151,7 @@ class Findings:
             tuple(dict.fromkeys(note for model in self.models for note in model.notes)),
         )
 
-    def _design(self, number: int, estimated: Mapping[str, Floats], score: float) -> Design:
+    def _design(self, number: int, estimated: "Mapping[str, Floats]", score: float) -> Design:
         bounds = [*self._bounds(number), "", ""]
         return Design(
             self.designs.points[number],

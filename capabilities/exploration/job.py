@@ -5,8 +5,6 @@ designs ─► every operator on every design (workers) ─► operators added u
         ─► designs of the front played, estimates renewed, some times ─► report
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +98,7 @@ class _Run:
     asked: ExploreRequest
     designs: Designs
     models: Sequence[Model]
-    mapped: Mapped
+    mapped: "Mapped"
     progress: Told
 
     def judged(self, base: Target) -> dict[str, OperatorDesigns]:

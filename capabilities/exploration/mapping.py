@@ -1,7 +1,5 @@
 """Where the parts of a search for hardware are done: here, in processes beside, or by workers."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
+def mapped_over(jobs: int, workers: str) -> "Iterator[Mapped]":
     """Give a map whose answers come in the order asked; what it runs on ends with the block.
 
     Processes begin at once, so that the caller can do something else before it takes the answers.

@@ -1,7 +1,5 @@
 """What a search for hardware found, as a CSV file and as a page with the front drawn."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -7,8 +7,6 @@ Invariants: frozen; latencies in us, NaN where a model does not fit; designs in 
 `variation.designs`, the base first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ Plain data in and out, so that workers anywhere do it: a function of its argumen
 call, since designs of one operator share its lowered programs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -281,12 +279,12 @@ def confirmed(
 
 
 def _played(
-    graph: Graph, precision: str, target: Target, chosen: Mapping[Workload, Config]
-) -> SimulationResult:
+    graph: "Graph", precision: str, target: Target, chosen: Mapping[Workload, Config]
+) -> "SimulationResult":
     from tilesmith.compiler.backends.backend import backend_of
     from tilesmith.compiler.driver.build import BuildOptions, build
 
-    def pins(kernels: Graph) -> Mapping[Workload, Config]:
+    def pins(kernels: "Graph") -> Mapping[Workload, Config]:
         workloads = {node.workload for node in kernels.nodes}
         return {workload: config for workload, config in chosen.items() if workload in workloads}
 

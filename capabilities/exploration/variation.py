@@ -12,8 +12,6 @@ Invariants: points are distinct and their order depends on nothing but the argum
 a target its family accepts, or is listed with the reason why not.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -40,7 +38,7 @@ class Variation:
     values: tuple[float, ...]
 
     @classmethod
-    def parse(cls, text: str, target: Target) -> Variation:
+    def parse(cls, text: str, target: Target) -> "Variation":
         """A variation as a command line has it.
 
         Raises:

@@ -1,7 +1,5 @@
 """A folder to send: the smallest model that shows a fault, inputs, command, what was found."""
 
-from __future__ import annotations
-
 import json
 import platform
 import shlex
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from tilesmith.capabilities.fault_finding.bisection.reduction import Small
 
 
-def command_of(report: BisectReport, folder: Path | None = None) -> str:
+def command_of(report: "BisectReport", folder: Path | None = None) -> str:
     """The command that shows the fault, run in the folder (or from anywhere, with it named)."""
     if report.small is None:
         return ""
@@ -40,7 +38,7 @@ def check_folder(folder: Path) -> None:
         raise unwritable(folder, error) from error
 
 
-def write_folder(report: BisectReport, folder: Path) -> None:
+def write_folder(report: "BisectReport", folder: Path) -> None:
     """Write model, inputs, expected outputs, command and finding.
 
     Raises:
@@ -65,18 +63,18 @@ def write_folder(report: BisectReport, folder: Path) -> None:
         raise unwritable(folder, error) from error
 
 
-def _error(report: BisectReport) -> str:
+def _error(report: "BisectReport") -> str:
     return f"largest relative error of an output {report.error:.3g}, against {report.reference}"
 
 
-def _weights(small: Small) -> str:
+def _weights(small: "Small") -> str:
     if not small.seeded:
         return "weights in it"
     names = ", ".join(small.seeded[:4]) + (" and others" if len(small.seeded) > 4 else "")
     return f"weights in it; {names}: computed by it, with numbers of the same size"
 
 
-def readme(report: BisectReport) -> str:
+def readme(report: "BisectReport") -> str:
     """What the folder is, for whoever gets it."""
     assert report.small is not None and report.finding is not None
     small = report.small

@@ -1,8 +1,6 @@
 """`tilesmith bisect`: which part of the compiler makes a model wrong, and the smallest model that
 shows it."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -88,8 +86,8 @@ class BisectReport(
     reference: str
     error: float
     failure: str
-    finding: FaultFinding | None
-    small: Small | None
+    finding: "FaultFinding | None"
+    small: "Small | None"
     whole_nodes: int
     options: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -113,7 +111,7 @@ class BisectReport(
         return platform.platform()
 
 
-def bisected(request: Request, options: BisectOptions) -> BisectReport:
+def bisected(request: "Request", options: BisectOptions) -> BisectReport:
     """Compile a model, and if it is wrong find out what makes it so.
 
     Raises:
@@ -161,7 +159,7 @@ def bisected(request: Request, options: BisectOptions) -> BisectReport:
     return replace(report, finding=finding, small=small)
 
 
-def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
+def comparable_outputs(graph: "Graph") -> tuple[list[str], tuple[str, ...]]:
     """Outputs in which random numbers have no part, and a sentence on the others.
 
     Raises:
@@ -193,8 +191,8 @@ def comparable_outputs(graph: Graph) -> tuple[list[str], tuple[str, ...]]:
 
 
 def suspected(
-    trial: CompiledTrial,
-    graph: Graph,
+    trial: "CompiledTrial",
+    graph: "Graph",
     inputs: Mapping[str, Any],
     wanted: Mapping[str, Any],
     asked_for: tuple[float, str],
@@ -237,12 +235,12 @@ def suspected(
 
 
 def reduced(
-    asked: Resolved,
+    asked: "Resolved",
     inputs: Mapping[str, Any],
-    finding: FaultFinding,
-    trial: CompiledTrial,
+    finding: "FaultFinding",
+    trial: "CompiledTrial",
     limits: tuple[float, float],
-) -> Small | None:
+) -> "Small | None":
     """The smallest model that is wrong as the whole is; None where the model has no ONNX form.
 
     Args:
@@ -262,7 +260,7 @@ def reduced(
     if np.isfinite(trial.error):
         bound = max(tolerance, min(trial.error / 10, _CLEARLY))
 
-    def shows(small: Small) -> bool:
+    def shows(small: "Small") -> bool:
         changed = replace(asked, subject=small.proto, shapes={})
         again = tried(lambda: build_fixed(changed), small.inputs, small.wanted)
         if bool(again.failure) != bool(trial.failure):
@@ -277,7 +275,7 @@ def reduced(
     return None if small is None else with_seeded_weights(small, shows, seconds / 2)
 
 
-def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
+def _whole(asked: "Resolved", inputs: Mapping[str, Any]) -> Any:
     from onnx.numpy_helper import from_array
 
     from tilesmith.capabilities.fault_finding.bisection.reduction import Whole
@@ -311,7 +309,7 @@ def _whole(asked: Resolved, inputs: Mapping[str, Any]) -> Any:
     return Whole(proto, imported, values)
 
 
-def attached_to(request: Request) -> dict[str, str]:
+def attached_to(request: "Request") -> dict[str, str]:
     """Files that `options_of` names as lying where the command is run: a target's description."""
     if not isinstance(request.target, str) or not request.target.endswith(".toml"):
         return {}
@@ -319,7 +317,7 @@ def attached_to(request: Request) -> dict[str, str]:
     return {path.name: path.read_text()}
 
 
-def options_of(request: Request) -> tuple[str, ...]:
+def options_of(request: "Request") -> tuple[str, ...]:
     """The options of a command that compiles as a request says, from whatever folder it is run.
 
     Shapes are left out, as they are the smaller model's own; so are passwords.

@@ -1,7 +1,5 @@
 """`tilesmith compare`: every tensor of a compiled model against a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +56,7 @@ class CompareOptions:
     reference: str | None = None
     tolerance: float | None = None
     replaced: str = ""
-    model: Model | None = None
+    model: "Model | None" = None
     seed: int = 0
 
 
@@ -66,14 +64,14 @@ class CompareOptions:
 class Ready:
     """A model compiled, read, and given inputs."""
 
-    model: Model
-    executable: Executable
-    graph: Graph
+    model: "Model"
+    executable: "Executable"
+    graph: "Graph"
     inputs: dict[str, NDArray[Any]]
     notes: tuple[str, ...]
 
 
-def compared(request: Request, options: CompareOptions) -> ComparisonReport:
+def compared(request: "Request", options: CompareOptions) -> "ComparisonReport":
     """Compile (or load) a model and compare its tensors.
 
     Raises:
@@ -126,7 +124,7 @@ def compared(request: Request, options: CompareOptions) -> ComparisonReport:
     )
 
 
-def _iteration(request: Request, ready: Ready, name: str | None) -> WrongIteration | None:
+def _iteration(request: "Request", ready: Ready, name: str | None) -> "WrongIteration | None":
     """Where a loop writes the first bad tensor: the iteration and kernel that go wrong first."""
     from tilesmith.capabilities.fault_finding.bisection.passes import Stages
     from tilesmith.capabilities.fault_finding.bisection.walk import is_close
@@ -150,7 +148,7 @@ def _iteration(request: Request, ready: Ready, name: str | None) -> WrongIterati
     return first_wrong_iteration(ready.executable, ready.inputs, loop, stages.settled, is_close)
 
 
-def _instruction(ready: Ready, name: str | None) -> WrongInstruction | None:
+def _instruction(ready: Ready, name: str | None) -> "WrongInstruction | None":
     """The instruction at which the first bad tensor becomes so; None where that cannot be told."""
     from tilesmith.capabilities.fault_finding.stepping.steps import wrong_instruction
 
@@ -160,7 +158,7 @@ def _instruction(ready: Ready, name: str | None) -> WrongInstruction | None:
     return wrong_instruction(ready.executable, ready.inputs, held.step)
 
 
-def prepared(request: Request, options: CompareOptions) -> Ready:
+def prepared(request: "Request", options: CompareOptions) -> Ready:
     """The model compiled and read at one size, with inputs; errors as `compared`."""
     from tilesmith.capabilities.fault_finding.comparison.refused import refusals
 
@@ -190,7 +188,7 @@ def prepared(request: Request, options: CompareOptions) -> Ready:
     return Ready(model, executable, graph, given, tuple(notes))
 
 
-def _source(subject: Subject, executable: Executable, given: Model | None) -> Model:
+def _source(subject: "Subject", executable: "Executable", given: "Model | None") -> "Model":
     """What an artifact or executable was compiled from; `ModelError` where nobody knows."""
     from tilesmith.jobs.evaluation.benching import source_of
     from tilesmith.jobs.subjects.subject import model_of
@@ -201,7 +199,7 @@ def _source(subject: Subject, executable: Executable, given: Model | None) -> Mo
     return source_of(executable, executable_words(subject), known)
 
 
-def _built(asked: Resolved) -> Executable:
+def _built(asked: "Resolved") -> "Executable":
     """A model compiled for one size; what a compiler with a fault in it raises is a sentence."""
     try:
         return _of_one_size(asked)
@@ -215,7 +213,7 @@ def _built(asked: Resolved) -> Executable:
         ) from error
 
 
-def bodies_of(graph: Graph) -> tuple[str, ...]:
+def bodies_of(graph: "Graph") -> tuple[str, ...]:
     """What is not looked into: a sentence, or none."""
     from tilesmith.compiler.graph.graph import Subgraph
 
@@ -233,7 +231,7 @@ def bodies_of(graph: Graph) -> tuple[str, ...]:
     )
 
 
-def _of_one_size(asked: Resolved) -> Executable:
+def _of_one_size(asked: "Resolved") -> "Executable":
     """A model compiled for one size: ranges at their middle, where tensors can be looked at."""
     executable = build_executable(asked)
     one = at_one_size(executable, asked.shapes)
@@ -243,7 +241,7 @@ def _of_one_size(asked: Resolved) -> Executable:
     return at_one_size(build_executable(replace(asked, shapes=fixed)), fixed)
 
 
-def shapes_of(given: Arrays) -> Shapes:
+def shapes_of(given: Arrays) -> "Shapes":
     """Shapes of inputs by name; sequences and what is not given have none."""
     return {n: array.shape for n, array in given.items() if isinstance(array, np.ndarray)}
 
@@ -259,8 +257,8 @@ class Referred:
         threads: that onnxruntime may use.
     """
 
-    model: Model
-    graph: Graph
+    model: "Model"
+    graph: "Graph"
     inputs: Mapping[str, Any]
     threads: int = 1
 
@@ -312,7 +310,7 @@ class Referred:
         return f"onnxruntime {version}", tensors
 
 
-def _file_of(model: Model) -> str | Path | onnx.ModelProto | None:
+def _file_of(model: "Model") -> "str | Path | onnx.ModelProto | None":
     """The model as onnxruntime takes it; None for other front ends' models."""
     from tilesmith.compiler.driver.front_end import FrontEndModel, format_of
 

@@ -1,7 +1,5 @@
 """What `tilesmith compare` prints: one line a tensor, and sentences on what to look at first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ _ROWS = 40
 """Rows that are printed unless all are asked for."""
 
 
-def comparison_text(report: ComparisonReport, sort: str = "order", rows: int = _ROWS) -> str:
+def comparison_text(report: "ComparisonReport", sort: str = "order", rows: int = _ROWS) -> str:
     """The table and what follows from it, at most 80 columns wide.
 
     Args:
@@ -31,7 +29,7 @@ def comparison_text(report: ComparisonReport, sort: str = "order", rows: int = _
     return "\n".join([*lines, "", *said])
 
 
-def _chosen(report: ComparisonReport, sort: str, rows: int) -> list[TensorRow]:
+def _chosen(report: "ComparisonReport", sort: str, rows: int) -> "list[TensorRow]":
     by_error = sorted(report.tensors, key=_badness, reverse=True)
     kept = by_error if rows == 0 else by_error[:rows]
     if sort == "worst":
@@ -40,11 +38,11 @@ def _chosen(report: ComparisonReport, sort: str, rows: int) -> list[TensorRow]:
     return [row for row in report.tensors if row.name in names]
 
 
-def _badness(row: TensorRow) -> tuple[bool, float]:
+def _badness(row: "TensorRow") -> tuple[bool, float]:
     return row.verdict == "bad", row.ratio if row.ratio is not None else row.error.max_rel
 
 
-def _table(report: ComparisonReport, rows: Sequence[TensorRow]) -> str:
+def _table(report: "ComparisonReport", rows: "Sequence[TensorRow]") -> str:
     ratios = any(row.ratio is not None for row in report.tensors)
     header = ["tensor", "operator", "max rel", "max abs", "mean abs", "cosine", "verdict"]
     if ratios:
@@ -81,7 +79,7 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else f"..{text[2 - width :]}"
 
 
-def _sentences(report: ComparisonReport) -> list[str]:
+def _sentences(report: "ComparisonReport") -> list[str]:
     sentences = [*_first_faults(report), *_deviations(report)]
     if report.whole:
         sentences.append(
@@ -99,7 +97,7 @@ def _sentences(report: ComparisonReport) -> list[str]:
     return [*sentences, *report.notes]
 
 
-def _first_faults(report: ComparisonReport) -> Iterator[str]:
+def _first_faults(report: "ComparisonReport") -> Iterator[str]:
     by_name = {row.name: row for row in report.tensors}
     if report.first_bad is not None:
         row = by_name[report.first_bad]
@@ -123,7 +121,7 @@ def _first_faults(report: ComparisonReport) -> Iterator[str]:
         yield f"first not finite: '{row.name}', written by {row.operator} '{row.node}'{both}"
 
 
-def _deviations(report: ComparisonReport) -> Iterator[str]:
+def _deviations(report: "ComparisonReport") -> Iterator[str]:
     """What each rise of R is; in a sentence that ends in the suspect."""
     for kind, means in (("step", "stays behind it"), ("spike", "returns behind it")):
         rows = [row for row in report.tensors if row.deviation == kind]
@@ -135,7 +133,7 @@ def _deviations(report: ComparisonReport) -> Iterator[str]:
         yield f"the suspect: '{report.suspect}'"
 
 
-def _replaced(report: ComparisonReport) -> Iterator[str]:
+def _replaced(report: "ComparisonReport") -> Iterator[str]:
     if (swap := report.replacement) is None:
         return
     yield f"with the reference's '{swap.tensor}' in place:"

@@ -5,8 +5,6 @@ report = ts.compare("model.onnx", inputs={"input": x})
 report.first_bad, report.tensors[0].error.max_rel
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -24,17 +22,17 @@ if TYPE_CHECKING:
 
 @takes(Asked)
 def compare(
-    model: Model | Compiled,
+    model: "Model | Compiled",
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
-    inputs: Arrays | None = None,
+    inputs: "Arrays | None" = None,
     reference: str | None = None,
     tolerance: float | None = None,
     replace: str = "",
-    source: Model | None = None,
+    source: "Model | None" = None,
     **asked: Unpack[Asked],
-) -> ComparisonReport:
+) -> "ComparisonReport":
     """Compare every tensor of a compiled model with a reference's.
 
     Args:
@@ -62,17 +60,17 @@ def compare(
 
 @takes(Asked)
 def bisect(
-    model: Model,
+    model: "Model",
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
-    inputs: Arrays | None = None,
+    inputs: "Arrays | None" = None,
     reference: str | None = None,
     tolerance: float | None = None,
     reduce: bool = True,
     output: str | Path | None = None,
     **asked: Unpack[Asked],
-) -> BisectReport:
+) -> "BisectReport":
     """Find out which pass, kernel, schedule or place in memory makes a compiled model wrong.
 
     Args:

@@ -5,8 +5,6 @@ and results as JSON values (see `search_space.results.measure`). Knows no Ray: t
 actor of it.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

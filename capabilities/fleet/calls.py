@@ -4,8 +4,6 @@ Arguments and answers are plain data: numbers, texts, lists, dictionaries and ar
 ran once or, after its worker died, again, makes no difference: what is called has no effect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

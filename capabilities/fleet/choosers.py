@@ -5,8 +5,6 @@ Ray hands an actor its messages in order. One that is lost is made anew wherever
 everything again, and asked again for what it owed: its answers are the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -11,8 +11,6 @@ A Ray of our own asks for a token that only this process and its children know, 
 into a folder of its own, and is ended by its keeper whatever becomes of us.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -103,7 +101,7 @@ class Cluster:
         self._keeper, self._folder, self.is_lost = fresh._keeper, fresh._folder, False
 
     @classmethod
-    def open(cls, place: WorkerPlace) -> Cluster:
+    def open(cls, place: WorkerPlace) -> "Cluster":
         """Connect to a cluster, or start one (after `settings.set_up_for`).
 
         Raises:
@@ -115,7 +113,7 @@ class Cluster:
         _connect(place.address)
         return cls(None, None, place.address)
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> "Cluster":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -18,8 +18,6 @@ what to send. Whoever drives it (the actors of a cluster, a simulated fleet) car
 Times are seconds of one steady clock, the caller's.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

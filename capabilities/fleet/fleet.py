@@ -8,8 +8,6 @@
 cluster says is read whenever the fleet is asked for something.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -92,7 +90,7 @@ class RayFleet:
         self._number = 0
         self._turned, self._unmanned_s = time.monotonic(), 0.0
 
-    def __enter__(self) -> RayFleet:
+    def __enter__(self) -> "RayFleet":
         return self
 
     def __exit__(self, *error: object) -> None:

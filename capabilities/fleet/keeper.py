@@ -9,8 +9,6 @@ in: {"workers", "memory", "start_s"}; first line out: {"address", "folder"} or {
 nothing but the standard library, and Ctrl-C at the terminal does not reach it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -5,8 +5,6 @@ are bound to the node they are made for; Ray restarts one whose process died, an
 again before it is given work. A node that joins the cluster is taken in use at the next look.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A simulator's results are the same whoever computes them, so a search with it is
 the number of workers. On hardware the machines differ; each keeps its own references and pace.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +53,7 @@ class FleetRunner(Runner):
     looks = 0
     moved = 0.0
 
-    def __init__(self, fleet: RayFleet, name: MeasuredBy) -> None:
+    def __init__(self, fleet: "RayFleet", name: MeasuredBy) -> None:
         self.measured_by = name
         self.deterministic = name == "simulator"
         self.batch = 64 if self.deterministic else 24
@@ -118,7 +116,7 @@ class FleetRunner(Runner):
     def doubtful(self) -> list[Candidate]:
         return self.watch.doubtful()
 
-    def _observe(self, candidate: Candidate, answer: Answer) -> None:
+    def _observe(self, candidate: Candidate, answer: "Answer") -> None:
         """What came with a result tells of the machine that gave it."""
         if "clock" not in answer:
             return
@@ -136,7 +134,7 @@ class FleetRunner(Runner):
         best = self._best.get(batch[0][0].key)
         return {"do": what, "runner": self.measured_by, "asked": asked, "best": best}
 
-    def _results(self, answer: Answer, count: int) -> list[MeasureResult]:
+    def _results(self, answer: "Answer", count: int) -> list[MeasureResult]:
         if "crashed" in answer:
             return [MeasureResult("crash", self.measured_by, message=answer["crashed"])] * count
         for total in answer.get("totals", ()):

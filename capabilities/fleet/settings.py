@@ -11,8 +11,6 @@ that cluster if there is one, else a Ray of our own with a worker for each core;
 is a cluster's Ray Client server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

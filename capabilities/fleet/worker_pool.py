@@ -3,8 +3,6 @@
 Ray is imported when a job has workers, not before.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +42,7 @@ class RayPool(WorkerPool):
         required("ray", extra="ray")
 
     @contextmanager
-    def cluster(self, workers: str) -> Iterator[Cluster]:
+    def cluster(self, workers: str) -> "Iterator[Cluster]":
         place = place_of(workers)
         set_up_for(place)
         with _own_signals():
@@ -56,7 +54,7 @@ class RayPool(WorkerPool):
 
     def searched(
         self,
-        cluster: Cluster,
+        cluster: "Cluster",
         target: Target,
         threads: int,
         search: Callable[[AnyFleet | None, bool], T],
@@ -84,17 +82,17 @@ class RayPool(WorkerPool):
                 cluster.restart()
             again = True
 
-    def hosts(self, cluster: Cluster, target: Target, threads: int) -> Mapping[str, Target]:
+    def hosts(self, cluster: "Cluster", target: Target, threads: int) -> Mapping[str, Target]:
         with fleet_of(cluster, target, threads, measures=True) as fleet:
             return fleet.hosts()
 
-    def runners(self, fleet: Any, names: Sequence[str]) -> list[Runner]:
+    def runners(self, fleet: Any, names: Sequence[str]) -> "list[Runner]":
         from tilesmith.capabilities.fleet.runner import FleetRunner
 
         return [FleetRunner(fleet, name) for name in names]  # type: ignore[arg-type]
 
     @contextmanager
-    def helpers(self, workers: str) -> Iterator[Mapped]:
+    def helpers(self, workers: str) -> "Iterator[Mapped]":
         place_of(workers)
         required("ray", extra="ray")
         with self.cluster(workers):
@@ -105,8 +103,8 @@ class RayPool(WorkerPool):
 
 @contextmanager
 def fleet_of(
-    cluster: Cluster, target: Target, threads: int, *, measures: bool
-) -> Iterator[RayFleet]:
+    cluster: "Cluster", target: Target, threads: int, *, measures: bool
+) -> "Iterator[RayFleet]":
     """The fleet of a job while the block runs."""
     from tilesmith.capabilities.fleet.fleet import RayFleet
 

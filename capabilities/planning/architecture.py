@@ -10,8 +10,6 @@ Invariants: frozen; `parameters` counts every number of a published checkpoint o
 normalisations included, repeated layers as often as they stand in the model, tied embeddings once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -4,8 +4,6 @@ Fields keep the names and the defaults their configuration classes have. Those t
 model is must be there: a forgotten `hidden_size` shall not become somebody else's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,7 +76,7 @@ class Configuration:
             )
         return value
 
-    def inner(self, name: str) -> Configuration:
+    def inner(self, name: str) -> "Configuration":
         """Fields that stand in a group of their own."""
         group = self.fields.get(name) or {}
         if not isinstance(group, Mapping):

@@ -8,8 +8,6 @@ LNC = 2, the mesh's `serving.logical_cores`), degrees that ask for more than the
 physical ones.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

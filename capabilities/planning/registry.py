@@ -1,7 +1,5 @@
 """Families of architectures by the name their public configurations give: see `architectures/`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tilesmith.capabilities.planning.architecture import Architecture

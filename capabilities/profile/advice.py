@@ -4,8 +4,6 @@ A database may know a profile's untuned workloads under other conditions: on oth
 other thread counts.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -252,7 +250,7 @@ def tuned_elsewhere(
 
 
 def _advice(
-    ops: list[OperatorTime], bests: list[Best], where: str, which: str, command: str
+    ops: list[OperatorTime], bests: "list[Best]", where: str, which: str, command: str
 ) -> list[Advice]:
     keys = {best.record.workload_key for best in bests}
     mine = [op for op in ops if op.workload in keys]
@@ -266,11 +264,11 @@ def _advice(
     return [Advice("elsewhere", text, sum(op.us for op in mine), command)]
 
 
-def _threads(bests: list[Best]) -> str:
+def _threads(bests: "list[Best]") -> str:
     counts = Counter(best.record.threads for best in bests)
     return ", ".join(f"{count} for {threads}" for threads, count in sorted(counts.items()))
 
 
-def _machines(bests: list[Best]) -> str:
+def _machines(bests: "list[Best]") -> str:
     counts = Counter(best.record.target_identity for best in bests)
     return ", ".join(f"{count} on {name}" for name, count in counts.most_common(3))

@@ -6,8 +6,6 @@ thread that there is, read before and after. Containers and virtual machines mos
 sentence says why. Only what runs in user mode is counted, which needs fewer rights.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -68,7 +66,7 @@ class Counters:
         self.why = ""
         self._open: dict[str, list[int]] = {}
 
-    def __enter__(self) -> Counters:
+    def __enter__(self) -> "Counters":
         number = _CALLS.get(platform.machine()) if platform.system() == "Linux" else None
         if number is None:
             self.why = "this system has no perf_event_open"

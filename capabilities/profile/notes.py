@@ -1,7 +1,5 @@
 """What a profile says of itself: what its times leave out, and how far they are to be believed."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ _UNSTEADY = 0.1
 """Spread of the middle half of the runs from which a profile says so."""
 
 
-def notes(recipe: Recipe, profile: Profile) -> tuple[str, ...]:
+def notes(recipe: "Recipe", profile: "Profile") -> tuple[str, ...]:
     """Sentences about what was looked at."""
     said = []
     if profile.threads < recipe.threads:

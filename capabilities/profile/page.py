@@ -3,8 +3,6 @@
 Bars are SVG inside the page; there is no script, font or picture to load.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.capabilities.profile.report import OperatorTime, ProfileReport

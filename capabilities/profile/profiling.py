@@ -3,8 +3,6 @@
 On a machine that is only described, the simulator's times of the same operators stand instead.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -55,12 +53,12 @@ class Profiled:
     """A report, and what happened in the first runs."""
 
     report: ProfileReport
-    events: tuple[Event, ...] = ()
+    events: "tuple[Event, ...]" = ()
 
 
 @takes(Asked)
 def profile(
-    model: Model | Compiled,
+    model: "Model | Compiled",
     inputs: Mapping[str, Any] | None = None,
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
@@ -130,8 +128,8 @@ def profiled(
 
 
 def _measured(
-    executable: Executable, inputs: Any, seconds: float, runs: int | None
-) -> tuple[ProfileReport, tuple[Event, ...]]:
+    executable: "Executable", inputs: Any, seconds: float, runs: int | None
+) -> "tuple[ProfileReport, tuple[Event, ...]]":
     from tilesmith.compiler.runtime.profiling import profiled as looked_at
 
     recipe = executable.recipe
@@ -170,7 +168,7 @@ _COUNTED = 10
 """Runs that hardware counters are read over."""
 
 
-def _counted(executable: Executable, inputs: Any) -> tuple[dict[str, float], tuple[str, ...]]:
+def _counted(executable: "Executable", inputs: Any) -> tuple[dict[str, float], tuple[str, ...]]:
     """Hardware counters of a run by name; or a sentence that says why there are none."""
     from tilesmith.capabilities.profile.hardware_counters import Counters
 
@@ -212,7 +210,7 @@ class _Oracle:
         self.target = target
         self._known: dict[tuple[str, str, int], _Foretold] = {}
 
-    def of(self, step: KernelStep, threads: int) -> _Foretold:
+    def of(self, step: "KernelStep", threads: int) -> _Foretold:
         key = step.workload, step.config, threads
         if key not in self._known:
             self._known[key] = self._asked(*key)
@@ -252,7 +250,7 @@ def _arithmetic(workload: Workload, target: Target, config: Config) -> float:
     return chosen.multiply_adds / direct if direct and chosen.multiply_adds else 1.0
 
 
-def _operator(times: StepTimes, recipe: Recipe, oracle: _Oracle) -> OperatorTime:
+def _operator(times: "StepTimes", recipe: "Recipe", oracle: _Oracle) -> OperatorTime:
     from tilesmith.compiler.recipe.program import HostStep, KernelStep, MoveStep
 
     step = times.step
@@ -303,7 +301,7 @@ def _named(step: Any) -> str:
 
 
 # -- machines that are described ----------------------------------------------------------------
-def _simulated(recipe: Recipe, result: SimulationResult) -> ProfileReport:
+def _simulated(recipe: "Recipe", result: SimulationResult) -> ProfileReport:
     """The simulator's times of the same operators."""
     from tilesmith.compiler.recipe.program import kernels_of
 
@@ -329,7 +327,7 @@ def _simulated(recipe: Recipe, result: SimulationResult) -> ProfileReport:
     )
 
 
-def _of_cost(cost: Any, steps: Sequence[KernelStep]) -> list[OperatorTime]:
+def _of_cost(cost: Any, steps: "Sequence[KernelStep]") -> list[OperatorTime]:
     """The operators that one line of the simulator's table is of, each with its equal part."""
     workload = Workload.parse(cost.workload)
     weight = float(cost.details.get("weight", 1))

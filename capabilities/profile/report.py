@@ -1,7 +1,5 @@
 """What a profile says: operators with their times, what was foretold of them, and what to try."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -214,7 +212,7 @@ class ProfileReport(
         return sum(op.us for op in self.ops if op.kind in kinds)
 
     @property
-    def by_operator(self) -> Sequence[OperatorGroup]:
+    def by_operator(self) -> "Sequence[OperatorGroup]":
         """Operators of the same name together, the slowest first."""
         groups: dict[tuple[str, Kind], list[OperatorTime]] = {}
         for op in self.ops:
@@ -236,7 +234,7 @@ class OperatorGroup:
     share_of_peak: float | None
 
     @classmethod
-    def of(cls, operator: str, kind: Kind, ops: Sequence[OperatorTime]) -> OperatorGroup:
+    def of(cls, operator: str, kind: Kind, ops: Sequence[OperatorTime]) -> "OperatorGroup":
         us = sum(op.us for op in ops)
         known = [op.predicted_us for op in ops if op.predicted_us is not None]
         peaks = [op.share_of_peak * op.us for op in ops if op.share_of_peak is not None]

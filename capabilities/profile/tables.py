@@ -1,7 +1,5 @@
 """A profile as tables for a terminal: operators by their time, kinds of operators, what to try."""
 
-from __future__ import annotations
-
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -86,7 +84,7 @@ def _head(report: ProfileReport) -> Iterable[str]:
         yield f"hardware counters of a run: {counted}"
 
 
-def _operators(report: ProfileReport, ops: Sequence[OperatorTime], width: int) -> Table:
+def _operators(report: ProfileReport, ops: Sequence[OperatorTime], width: int) -> "Table":
     from rich.cells import cell_len
 
     header = ["node", "us", "share", "foretold", "bound", "peak", "schedule"]
@@ -135,7 +133,7 @@ def _digits(report: ProfileReport) -> int:
     return 1 if report.total_us >= 100 else 2 if report.total_us >= 10 else 3
 
 
-def _groups(report: ProfileReport) -> Table:
+def _groups(report: ProfileReport) -> "Table":
     digits = _digits(report)
     table = _table("operator", "us", "share", "foretold", "kernels", "peak")
     for group in report.by_operator:
@@ -150,7 +148,7 @@ def _groups(report: ProfileReport) -> Table:
     return table
 
 
-def _table(first: str, *numbers: str) -> Table:
+def _table(first: str, *numbers: str) -> "Table":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
@@ -161,7 +159,7 @@ def _table(first: str, *numbers: str) -> Table:
     return table
 
 
-def _drawn(table: Table, width: int) -> str:
+def _drawn(table: "Table", width: int) -> str:
     from rich.console import Console
 
     buffer = StringIO()
@@ -190,7 +188,7 @@ def _middle(name: str, most: int) -> str:
     return f"{head}…{tail}"
 
 
-def _styled(text: str) -> Text:
+def _styled(text: str) -> "Text":
     """Brackets stay what they are, which rich would read as styles."""
     from rich.text import Text
 

@@ -4,8 +4,6 @@ Format: "Trace Event Format", complete events ("ph": "X"), times in microseconds
 never overlap; what a thread waits for the others is an event of its own, behind what it did.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ _RUNS = 1000
 """Number of the track of whole runs: behind all threads."""
 
 
-def write_trace(path: Path, report: ProfileReport, events: Sequence[Event]) -> None:
+def write_trace(path: Path, report: ProfileReport, events: "Sequence[Event]") -> None:
     """Write a trace; errors as `search_space.support.files.written`."""
     arguments = _told(report.ops)
     with written(path) as out:
@@ -51,7 +49,7 @@ def _told(ops: Iterable[OperatorTime]) -> Mapping[tuple[str, str], dict[str, Any
     }
 
 
-def _names(report: ProfileReport, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+def _names(report: ProfileReport, events: "Sequence[Event]") -> Iterator[dict[str, Any]]:
     def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
         row = {"ph": "M", "ts": 0, "pid": 1, "tid": 0, "name": kind, "args": {"name": name}}
         return {**row, **more}
@@ -63,7 +61,7 @@ def _names(report: ProfileReport, events: Sequence[Event]) -> Iterator[dict[str,
 
 
 def _rows(
-    events: Sequence[Event], arguments: Mapping[tuple[str, str], dict[str, Any]]
+    events: "Sequence[Event]", arguments: Mapping[tuple[str, str], dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     start = min((event.start for event in events), default=0.0)
     run = 0

@@ -7,8 +7,6 @@ Parameters are shared with PyTorch, not copied. PyTorch is optional: a function 
 which extra installs it (`DependencyError`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -27,12 +25,12 @@ if TYPE_CHECKING:
 
 @takes()
 def torch_model(
-    module: torch.nn.Module,
+    module: "torch.nn.Module",
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-) -> TorchModel:
+) -> "TorchModel":
     """A module of PyTorch as a model: what `tune`, `compile` and `simulate` take for a path.
 
     The module is traced by `torch.export`; its parameters are shared and not copied.
@@ -56,7 +54,7 @@ def torch_model(
 
 @takes(Asked)
 def from_torch(
-    module: torch.nn.Module,
+    module: "torch.nn.Module",
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -65,7 +63,7 @@ def from_torch(
     database: Named = BY_DEFAULT,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
-) -> CompiledModule:
+) -> "CompiledModule":
     """Compile a module of PyTorch; what is returned is called as the module is.
 
     Sizes that `dynamic_shapes` lets vary may differ from call to call, within their ranges. Where

@@ -4,8 +4,6 @@ Dynamo lifts a module's parameters and buffers to arguments, and Python numbers 
 tensors of no dimension. Kernels want weights that are known, and shapes too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,7 +92,7 @@ class ResultView:
     offset: Any
     plain: bool
 
-    def at(self, symbols: Mapping[Any, int]) -> ResultView:
+    def at(self, symbols: Mapping[Any, int]) -> "ResultView":
         """The view at certain sizes.
 
         Raises:

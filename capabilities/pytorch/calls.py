@@ -4,8 +4,6 @@ Invariant: what the module writes into its arguments and state is written after 
 computed; a result that is such an argument or state is that tensor itself, as for the module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

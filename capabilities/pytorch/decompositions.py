@@ -7,8 +7,6 @@ gives, to rounding, for every argument that it takes; sizes may be symbolic wher
 otherwise.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

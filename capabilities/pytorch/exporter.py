@@ -8,8 +8,6 @@ functions are read once. Those parts are no public interface: where a version of
 them, `decomposed` applies our rules alone, and the entrance does the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

@@ -7,8 +7,6 @@ constants are arrays over the module's own memory. Invariant: nothing of the mod
 being read.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

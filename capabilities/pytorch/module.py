@@ -7,8 +7,6 @@ arguments that the module writes are written after a call's results are computed
 itself would leave them.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ written, where the node by itself cannot be. Parts that compute nothing (views a
 Invariant: parts are acyclic and maximal, as the partitioner makes them.
 """
 
-from __future__ import annotations
-
 import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

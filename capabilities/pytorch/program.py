@@ -6,8 +6,6 @@ takes all that out of the program. What is left takes tensors and gives tensors;
 says how a call's arguments become the former, and how results and writes come of the latter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

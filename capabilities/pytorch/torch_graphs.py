@@ -19,8 +19,6 @@ Invariant: nothing here raises; one warning of the logger "tilesmith.torch" says
 to PyTorch, and `GraphReport` says it to programs.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter
@@ -197,7 +195,7 @@ class CompiledGraph:
         asked: Mapping[str, Any],
         static: Sequence[int] | None = None,
         gradients: bool = False,
-        inside: CompiledGraph | None = None,
+        inside: "CompiledGraph | None" = None,
     ) -> None:
         self.graph, self._gradients, self._inside = graph, gradients, inside
         self.asked = {"threads": torch.get_num_threads(), **asked}

@@ -11,8 +11,6 @@ Batch norms in inference: PyTorch keeps no numbers of the batch, the exporter gi
 Views of all of a tensor, which PyTorch's decompositions leave: the exporter has no function.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Quantisation in the Python API: `tilesmith.quantize`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -35,12 +33,12 @@ class AskedOfQuantising(TypedDict, total=False):
 
 @takes(AskedOfQuantising)
 def quantize(
-    model: Model,
-    data: Data | None = None,
+    model: "Model",
+    data: "Data | None" = None,
     *,
     observer: Callable[[str], None] = lambda text: None,
     **asked: Unpack[AskedOfQuantising],
-) -> QuantisedModel:
+) -> "QuantisedModel":
     """Quantise a float32 model to int8 by calibration data, as ONNX with Q/DQ pairs.
 
     Activations become uint8, one scale a tensor; weights int8, one scale an output channel; biases

@@ -1,7 +1,5 @@
 """Quantising a float32 model by data: what `tilesmith quantize` and `tilesmith.quantize` do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +44,7 @@ class QuantiseRequest:
             block, equalise, fuse_residuals: as `quantisation.quantise.QuantiseOptions`.
     """
 
-    model: Model
+    model: "Model"
     data: Data | None = None
     method: str = "minmax"
     symmetric: bool = False
@@ -82,8 +80,8 @@ class QuantisedModel(
         report: layers, sensitivities, accuracy, sizes.
     """
 
-    model: onnx.ModelProto
-    report: Quantised
+    model: "onnx.ModelProto"
+    report: "Quantised"
 
     @property
     def _layers(self) -> list[str]:
@@ -151,7 +149,7 @@ def _check(asked: QuantiseRequest) -> None:
         )
 
 
-def file_of(model: Model) -> ModelFile:
+def file_of(model: "Model") -> "ModelFile":
     """A model as ONNX, from whichever front end.
 
     Raises:
@@ -168,7 +166,7 @@ def file_of(model: Model) -> ModelFile:
     return file
 
 
-def write_model(model: onnx.ModelProto, path: Path) -> None:
+def write_model(model: "onnx.ModelProto", path: Path) -> None:
     """Write a model whole or not at all; errors as `QuantisedModel.save`."""
     check_output(path)
     tensors = list(model.graph.initializer)
@@ -193,7 +191,7 @@ def write_model(model: onnx.ModelProto, path: Path) -> None:
         file.write(bare.SerializeToString())
 
 
-def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+def _refer(tensor: "onnx.TensorProto", location: str, offset: int, length: int) -> None:
     """Say where a tensor's bytes lie."""
     tensor.data_location = tensor.EXTERNAL
     for key, value in (("location", location), ("offset", offset), ("length", length)):

@@ -1,7 +1,5 @@
 """Registers quantisation by calibration data as what the precision int8 asks for."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from tilesmith.jobs.requests.integers import Quantiser, quantisers
@@ -18,13 +16,13 @@ class CalibratingQuantiser(Quantiser):
     (docs/decisions/0076-sums-that-stay-unrounded.md).
     """
 
-    def is_quantised(self, model: Model) -> bool:
+    def is_quantised(self, model: "Model") -> bool:
         from tilesmith.capabilities.quantisation.jobs import file_of
         from tilesmith.capabilities.quantisation.preparation.float_model import quantised_by
 
         return quantised_by(file_of(model).proto) is not None
 
-    def quantised(self, model: Model, data: Data, shapes: Shapes) -> Model:
+    def quantised(self, model: "Model", data: "Data", shapes: "Shapes") -> "Model":
         from tilesmith.capabilities.quantisation.jobs import QuantiseRequest, quantised_model
 
         asked = QuantiseRequest(model, data, samples=0, shapes=shapes, fuse_residuals=True)

@@ -5,8 +5,6 @@ specs     of some tensors: the others follow (propagation), or are chosen around
 program   one for all cores; its collectives, costs and memory are the report
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -58,14 +56,14 @@ class ShardRequest:
         timeline: compile the program for its cores, link it to one stream each, and play them.
     """
 
-    model: Model
-    mesh: str | Mesh
+    model: "Model"
+    mesh: "str | Mesh"
     degrees: Mapping[str, int] = field(default_factory=dict)
     cores: int | None = None
     specs: Mapping[str, str] = field(default_factory=dict)
     optimise: bool = False
-    shapes: Shapes = field(default_factory=dict)
-    settings: Settings = field(default_factory=dict)
+    shapes: "Shapes" = field(default_factory=dict)
+    settings: "Settings" = field(default_factory=dict)
     microbatches: int = 1
     effort: float = 60.0
     timeline: bool = False
@@ -86,16 +84,16 @@ class Sharded(
             how they were played; None where that was not asked for.
     """
 
-    program: ShardedProgram
-    account: Account
+    program: "ShardedProgram"
+    account: "Account"
     machine: str
     axes: Mapping[str, int]
     limit_bytes: int
     objective_us: float | None = None
     bound_us: float | None = None
-    pipeline: MeshPipeline | None = None
-    streams: ShardedStreams | None = None
-    played: Played | None = None
+    pipeline: "MeshPipeline | None" = None
+    streams: "ShardedStreams | None" = None
+    played: "Played | None" = None
 
     def __repr__(self) -> str:
         axes = " x ".join(f"{name} {size}" for name, size in self.axes.items())
@@ -134,15 +132,15 @@ class AskedOfSharding(TypedDict, total=False):
     cores: int | None
     specs: Mapping[str, str]
     optimise: bool
-    shapes: Shapes
-    settings: Settings
+    shapes: "Shapes"
+    settings: "Settings"
     microbatches: int
     effort: float
     timeline: bool
 
 
 @takes(AskedOfSharding)
-def shard(model: Model, mesh: str | Mesh, **asked: Unpack[AskedOfSharding]) -> Sharded:
+def shard(model: "Model", mesh: "str | Mesh", **asked: Unpack[AskedOfSharding]) -> Sharded:
     """Cut a model over the cores of a mesh, and say what that costs.
 
         found = ts.shard("model.onnx", "trn1.32xlarge", cores=4, timeline=True)
@@ -210,14 +208,14 @@ def sharded(request: ShardRequest) -> Sharded:
     )  # fmt: skip
 
 
-def _streams(program: ShardedProgram, machine: Mesh, microbatches: int) -> ShardedStreams:
+def _streams(program: "ShardedProgram", machine: "Mesh", microbatches: int) -> "ShardedStreams":
     from tilesmith.capabilities.sharding.cores.streams import streams_of
 
     batches = microbatches if max(program.stages, default=0) else 1
     return streams_of(program, machine, batches)
 
 
-def _check_memory(program: ShardedProgram, costs: Costs, title: str) -> None:
+def _check_memory(program: "ShardedProgram", costs: "Costs", title: str) -> None:
     """Raise `InputError` where a core's memory is too small, naming a mesh that is not."""
     needed = program.weight_bytes + program.activation_bytes
     if needed <= costs.core_bytes:
@@ -237,7 +235,7 @@ def _check_memory(program: ShardedProgram, costs: Costs, title: str) -> None:
     )
 
 
-def smallest_mesh(weights: int, activations: int, family: str) -> Mesh | None:
+def smallest_mesh(weights: int, activations: int, family: str) -> "Mesh | None":
     """The known mesh of a family, of least memory, whose cores hold weights cut evenly.
 
     Args:
@@ -264,13 +262,13 @@ def amount(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def _propagated(graph: Graph, costs: Costs, given: Mapping[str, Spec]) -> Sharding:
+def _propagated(graph: "Graph", costs: "Costs", given: "Mapping[str, Spec]") -> "Sharding":
     from tilesmith.capabilities.sharding.partitioning.propagation import propagate
 
     return propagate(graph, costs, given)
 
 
-def machine_of(mesh: str | Mesh, settings: Settings) -> Mesh:
+def machine_of(mesh: "str | Mesh", settings: "Settings") -> "Mesh":
     """The machine of a request; `TargetError` where there is none."""
     from tilesmith.search_space.meshes.mesh import load_mesh
 
@@ -279,7 +277,7 @@ def machine_of(mesh: str | Mesh, settings: Settings) -> Mesh:
 
 
 def axes_of(
-    machine: Mesh, degrees: Mapping[str, int], cores: int | None, along_one: bool = False
+    machine: "Mesh", degrees: Mapping[str, int], cores: int | None, along_one: bool = False
 ) -> dict[str, int]:
     """Cores along each axis.
 
@@ -328,8 +326,8 @@ def divisors(number: int) -> str:
 
 
 def given_specs(
-    graph: Graph, sizes: Mapping[str, int], texts: Mapping[str, str]
-) -> dict[str, Spec]:
+    graph: "Graph", sizes: Mapping[str, int], texts: Mapping[str, str]
+) -> "dict[str, Spec]":
     """Specs of tensors from their texts.
 
     Raises:

@@ -7,8 +7,6 @@ Arrays are shared with JAX, not copied. JAX is optional: a function that needs i
 installs it (`DependencyError`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.capabilities.stablehlo.traced import CompiledFunction, JaxModel
 
 
-def from_stablehlo(module: str | bytes | Path) -> StableHloModel:
+def from_stablehlo(module: str | bytes | Path) -> "StableHloModel":
     """A StableHLO module as a model: what `tune`, `compile` and `simulate` take for a path.
 
     Args:
@@ -38,7 +36,7 @@ def from_stablehlo(module: str | bytes | Path) -> StableHloModel:
     return model_of(module)
 
 
-def jax_model(function: Callable[..., Any], *examples: Any) -> JaxModel:
+def jax_model(function: Callable[..., Any], *examples: Any) -> "JaxModel":
     """A function of JAX as a model: what `tune`, `compile` and `simulate` take for a path.
 
     Arrays that the function holds become weights, shared with JAX's own; arguments are inputs, so
@@ -69,7 +67,7 @@ def from_jax(
     database: Named = BY_DEFAULT,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
-) -> CompiledFunction:
+) -> "CompiledFunction":
     """Compile a function of JAX; what is returned is called as the function is.
 
     Args:

@@ -9,8 +9,6 @@ Formulas look at the shapes of their operands alone, not at an operation's: so t
 reduction, a function of single numbers, can be put to work on whole tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -27,10 +25,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _binary(
     operator: str, flags: str = "", *, dtype: str = "", reflected: bool = False
-) -> Callable[[RealValue, RealValue | float], RealValue]:
+) -> "Callable[[RealValue, RealValue | float], RealValue]":
     """A method: an operator of two, another one where the first operand is of truth values."""
 
-    def method(self: RealValue, other: RealValue | float) -> RealValue:
+    def method(self: "RealValue", other: "RealValue | float") -> "RealValue":
         chosen = flags if flags and self.dtype == "bool" else operator
         other = self.like(other)
         first, second = (other, self) if reflected else (self, other)
@@ -39,10 +37,12 @@ def _binary(
     return method
 
 
-def _unary(operator: str, flags: str = "", *, dtype: str = "") -> Callable[[RealValue], RealValue]:
+def _unary(
+    operator: str, flags: str = "", *, dtype: str = ""
+) -> "Callable[[RealValue], RealValue]":
     """A method or a function: an operator of one, another one of truth values."""
 
-    def method(self: RealValue) -> RealValue:
+    def method(self: "RealValue") -> "RealValue":
         return self.apply(flags if flags and self.dtype == "bool" else operator, dtype=dtype)
 
     return method
@@ -60,22 +60,22 @@ class RealValue:
         return self.value.dtype
 
     def apply(
-        self, operator: str, *others: RealValue, dtype: str = "", **attributes: Any
-    ) -> RealValue:
+        self, operator: str, *others: "RealValue", dtype: str = "", **attributes: Any
+    ) -> "RealValue":
         """An operator of ONNX that broadcasts; its result has this element type, or another."""
         values = (self.value, *(other.value for other in others))
         return RealValue(self.b, self.b.elementwise(operator, *values, dtype=dtype, **attributes))
 
-    def like(self, number: RealValue | float) -> RealValue:
+    def like(self, number: "RealValue | float") -> "RealValue":
         """A number of Python in this element type."""
         if isinstance(number, RealValue):
             return number
         return RealValue(self.b, self.b.like(number, self.value))
 
-    def cast(self, dtype: str) -> RealValue:
+    def cast(self, dtype: str) -> "RealValue":
         return RealValue(self.b, self.b.cast(self.value, dtype))
 
-    def bits_as(self, dtype: str) -> RealValue:
+    def bits_as(self, dtype: str) -> "RealValue":
         """The same bits as another element type of the same size."""
         if dtype == self.dtype:
             return self
@@ -143,16 +143,16 @@ class ComplexValue:
     def parts(self) -> tuple[RealValue, RealValue]:
         return self.real, self.imaginary
 
-    def __mul__(self, other: ComplexValue | RealValue | float) -> ComplexValue:
+    def __mul__(self, other: "ComplexValue | RealValue | float") -> "ComplexValue":
         if not isinstance(other, ComplexValue):
             return ComplexValue(self.real * other, self.imaginary * other)
         (a, c), (d, e) = self.parts, other.parts
         return ComplexValue(a * d - c * e, a * e + c * d)
 
-    def __truediv__(self, other: RealValue) -> ComplexValue:
+    def __truediv__(self, other: RealValue) -> "ComplexValue":
         return ComplexValue(self.real / other, self.imaginary / other)
 
-    def conjugate(self) -> ComplexValue:
+    def conjugate(self) -> "ComplexValue":
         return ComplexValue(self.real, -self.imaginary)
 
 

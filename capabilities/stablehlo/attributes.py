@@ -3,8 +3,6 @@
 Invariant: constants are views of the module's memory where numpy has their element type.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ jaxlib is an optional dependency, imported here alone. Every fault of a module b
 `ModelError` of one sentence.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

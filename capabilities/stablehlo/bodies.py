@@ -3,8 +3,6 @@
 Invariant: a body reads what lies outside by name; small constants are its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ written once; what is computed from small constants is a constant at once; nodes
 (the body of a loop) read what lies outside by name.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

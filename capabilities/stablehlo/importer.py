@@ -3,8 +3,6 @@
 Every fault of a module becomes a `ModelError` of one sentence.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """StableHLO as a format of model files: by their names; the importer is loaded for such a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tilesmith.compiler.driver.front_end import FrontEndModel, ModelFormat, formats

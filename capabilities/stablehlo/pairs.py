@@ -5,8 +5,6 @@ translated; at the graph's inputs and outputs it is one tensor of real numbers w
 more at the end, which is how a complex number lies in memory and how ONNX's DFT has it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

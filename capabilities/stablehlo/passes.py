@@ -1,8 +1,6 @@
 """Passes of MLIR's own that modules go through: fixed shapes for open ones, CHLO as StableHLO,
 functions of complex numbers as those of real ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

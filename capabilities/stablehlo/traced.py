@@ -6,8 +6,6 @@ What goes in and out of a function are trees of arrays; a graph has them in the 
 leaves.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

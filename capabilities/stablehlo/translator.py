@@ -6,8 +6,6 @@ operation and where it comes from. Semantics are those of the StableHLO specific
 (https://openxla.org/stablehlo/spec, version 1.17 of the dialect).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

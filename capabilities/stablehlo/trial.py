@@ -5,8 +5,6 @@ none, which end it later; MLIR's text is read with care. What a child process ha
 is read again here.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

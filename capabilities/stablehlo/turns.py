@@ -8,8 +8,6 @@ Invariants: a place is by turn only if it follows from counters and constants; a
 rows only if nothing else looks at it, and no row is written twice, or read after it was written.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,7 +107,7 @@ class Turns:
     count: int
     tables: dict[str, Table]
     states: dict[str, TensorValue]
-    outside: tuple[list[Node], Any, list[Turns]]
+    outside: "tuple[list[Node], Any, list[Turns]]"
     level: int
     scanned: dict[str, tuple[TensorValue, bool]] = field(default_factory=dict)
     seen: list[tuple[str, TurnWindows]] = field(default_factory=list)

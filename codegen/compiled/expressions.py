@@ -5,8 +5,6 @@ which becomes an int where it is counted, or numpy's float32, which the others b
 What has no such value is refused.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from typing import Any

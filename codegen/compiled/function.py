@@ -25,8 +25,6 @@ Preconditions, which nobody checks: ints, and all results, fit 64 bits; ints tha
 below 2**53; indices are within the array and not negative; nothing is divided by zero.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 from collections.abc import Callable
@@ -59,7 +57,7 @@ class NativeFunction(Generic[P, R]):
         return str(self.function.__code__.co_name)
 
     @property
-    def helpers(self) -> dict[str, NativeFunction[..., Any]]:
+    def helpers(self) -> "dict[str, NativeFunction[..., Any]]":
         """The compiled functions that this one calls, by name."""
         known = self.function.__globals__
         referenced = {name: known.get(name) for name in self.function.__code__.co_names}
@@ -113,7 +111,7 @@ def _passed(value: Any, kind: str, name: str) -> Any:
     return value.ctypes.data
 
 
-def translate(function: NativeFunction[..., Any]) -> Translator:
+def translate(function: NativeFunction[..., Any]) -> "Translator":
     """A function as one of an LLVM module of its own.
 
     Raises:
@@ -166,8 +164,8 @@ def _object(text: str, machine: Any) -> bytes:
 
 
 def _translate(
-    function: NativeFunction[..., Any], module: Any, known: dict[Any, Translator | None]
-) -> Translator:
+    function: NativeFunction[..., Any], module: Any, known: "dict[Any, Translator | None]"
+) -> "Translator":
     """Add a function to an LLVM module, its helpers first; `known` are those already there."""
     from tilesmith.codegen.compiled.translator import Translator
 

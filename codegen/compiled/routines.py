@@ -15,8 +15,6 @@ constants, which `routines_text` may replace; an `if` of a constant keeps one of
 wrap around at 64 bits. Nothing is inlined here and nothing is checked.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +55,7 @@ class Routine:
     def __call__(self, *arguments: Any) -> int:
         raise NotImplementedError(f"'{self.symbol}' runs as native code alone")
 
-    def named(self, symbol: str, **names: Any) -> Routine:
+    def named(self, symbol: str, **names: Any) -> "Routine":
         """The same code under another symbol, with other constants."""
         return Routine(self.function, symbol, {**self.names, **names})
 
@@ -232,9 +230,10 @@ class _RoutineTranslator(Translator):
 def _kind_of(known: Routine) -> str:
     """The type of a routine, as LLVM writes it."""
     words = {"int": "i64", "Address": "ptr", "Int32": "i32", "None": "void"}
-    given = known.function.__annotations__
-    arguments = [words[str(kind)] for name, kind in given.items() if name != "return"]
-    return f"{words[str(given['return'])]} ({', '.join(arguments)})"
+    tree = FunctionSource.of(known.function).tree
+    kinds = (tree.returns, *(one.annotation for one in tree.args.args))
+    result, *arguments = (words[ast.unparse(kind)] for kind in kinds if kind is not None)
+    return f"{result} ({', '.join(arguments)})"
 
 
 def routines_text(

@@ -12,8 +12,6 @@ its fields would. Fields of other types are not seen. Invariant: tables are froz
 their arrays change.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap
@@ -49,7 +47,7 @@ class FunctionSource:
     line: int
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> FunctionSource:
+    def of(cls, function: Callable[..., Any]) -> "FunctionSource":
         code = function.__code__
         try:
             text = textwrap.dedent(inspect.getsource(function))
@@ -103,7 +101,7 @@ class FunctionSignature:
         names: dict[str, Any],
         kinds: Mapping[str, str] = KINDS,
         results: Mapping[str, str] = RESULTS,
-    ) -> FunctionSignature:
+    ) -> "FunctionSignature":
         """The signature of a function whose annotations mean what `names` says, or are among
         `kinds` and `results`."""
         given = source.tree.args

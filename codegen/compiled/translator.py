@@ -7,8 +7,6 @@ for i in range(n):          test:  i < n, else end
                             next:  i += 1, test
 """
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

@@ -20,8 +20,6 @@ see other machines than the one that it runs on. Such a file says what the machi
 Invariant: features are only taken away, so that code made here runs here.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

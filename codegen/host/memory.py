@@ -4,8 +4,6 @@ Large buffers are carved from page-aligned anonymous maps advised to use huge pa
 timings steady and spares the TLB.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import mmap

@@ -7,8 +7,6 @@ that will be run, so only files that this user (or root) owns and nobody else ma
 full or read-only disk, or no home, costs the cache, never the job.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

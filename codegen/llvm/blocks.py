@@ -4,8 +4,6 @@ A write is a plain store, a masked one, a scatter lane by lane, or goes to a reg
 loads what is there and combines, over the lanes too where the element does not move with them.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
 from tilesmith.codegen.llvm.expressions.loads import BufferMemory, Lane
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile

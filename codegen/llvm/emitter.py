@@ -14,8 +14,6 @@ Loops: `serial` is a real loop, `unroll` is emitted once for each iteration with
 variable, `vector` sets the lanes of the block inside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A prologue is compiled by itself, as the body of `Program.compile_time()`: it ru
 configurations share it, and an artifact has no use for its code.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.codegen.llvm.emitter import FunctionEmitter

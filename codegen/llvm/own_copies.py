@@ -7,8 +7,6 @@ A scatter changes some elements of a tensor. Where that may be done in place, th
 given for both; the same code serves either.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.scalar import Load
 from tilesmith.search_space.ir.program import Buffer, Program, Statement, blocks
 

@@ -12,8 +12,6 @@ fell asleep (24, i32). Memory of a barrier: how many have arrived (i64), and on 
 word, its generation. All zero at first, but for the two numbers of looks.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.llvm.text.builder import Builder
 from tilesmith.codegen.llvm.text.ir import INDEX, POINTER, VOID, Function, Module
 

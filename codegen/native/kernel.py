@@ -11,8 +11,6 @@ For the cache on disk, and from one process to another, a kernel's code is bytes
 line of JSON (buffers, workspaces, what is never read), then the objects.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
@@ -120,7 +118,7 @@ def _prologue(program: Program, target: Target) -> _Code:
     return _code(program, target)
 
 
-def compile_config(workload: Workload, target: Target, config: Config) -> NativeKernel:
+def compile_config(workload: Workload, target: Target, config: Config) -> "NativeKernel":
     """Schedule, lower, generate and load one configuration.
 
     Raises:
@@ -225,7 +223,7 @@ class NativeKernel:
         """Run on one thread; `arrays` holds inputs, prepared buffers and the output by name."""
         self._call(self._run, arrays)
 
-    def bind(self, arrays: Mapping[str, NDArray[Any]]) -> BoundCall:
+    def bind(self, arrays: Mapping[str, NDArray[Any]]) -> "BoundCall":
         """A call with everything resolved, for timing and repeated use."""
         return BoundCall(self, self._run, self.pointers(arrays), self._workspace, dict(arrays))
 

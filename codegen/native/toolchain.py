@@ -5,8 +5,6 @@ spills accumulator tiles that fit, so it is off.
 LLVM's own loop and SLP vectorisers are off, vectors are ours.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import cache

@@ -16,8 +16,6 @@ The configuration is one of the workload at typical sizes; the program of it kee
 symbols (`Program.sizes`) and is right at every size of their ranges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache

@@ -23,8 +23,6 @@ Invariants: `read_recipe(write_artifact(r))` equals `r`, for every recipe; equal
 written as equal bytes (no time or host of writing is in them).
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -13,8 +13,6 @@ replace files, as `save` does, or load copies (`mapped=False`).
 Invariant: weights that are shared are never written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import mmap

@@ -4,8 +4,6 @@ One writer serves models of fixed sizes and models whose sizes vary: an extent i
 text of a formula. What a step leaves out has its default.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

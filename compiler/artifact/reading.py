@@ -4,8 +4,6 @@ Every check that fails says what was wrong: sizes are checked against the manife
 their regions, numbers against limits.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from typing import Any

@@ -9,8 +9,6 @@ Invariant: what is read after a verification are the very bytes that were verifi
 file that is replaced meanwhile changes nothing.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar

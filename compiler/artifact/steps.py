@@ -7,8 +7,6 @@ constants; inputs that are written where they are lie in their region one behind
 array.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ or size is negative or beyond what a memory may have; every tensor, code object 
 named exists.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

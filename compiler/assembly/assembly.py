@@ -3,8 +3,6 @@
 Every operand gets its place in the arena or among the constants (`assembly.nodes`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -90,7 +88,7 @@ class _Assembler(NodeAssembler):
         kernels: Kernels,
         arrange: Arrange,
         store: RecipeStore,
-        around: _Assembler | None = None,
+        around: "_Assembler | None" = None,
         body: Body | None = None,
         updated: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:

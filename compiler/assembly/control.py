@@ -7,8 +7,6 @@ and to their places there, and what is the same in all iterations stays where it
 Invariant: of the tensors that are handed on none is written before all that lie over it are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol

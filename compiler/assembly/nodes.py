@@ -4,8 +4,6 @@ Weights are packed here, once. Invariant: each distinct constant is stored once,
 and those that no code reads any more (weights that were packed) are not stored at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -5,8 +5,6 @@ copied. Invariant: places do not overlap, and are given in the order in which we
 bytes are stored once, whatever they are called.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

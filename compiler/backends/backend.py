@@ -7,8 +7,6 @@ judged in place and shown. A backend is found by the target's family in `backend
 one file.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ that what is cut or joined in the middle of a tensor needs no kernel to lay it o
 Invariants: data only, no family's; cores of a group name it alike.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

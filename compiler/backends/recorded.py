@@ -3,8 +3,6 @@
 Each protocol is fulfilled by a class of `records`; tests fulfil them with a few lines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -19,15 +17,15 @@ class Records(Protocol):
 
     def layout_bests(
         self, workloads: Iterable[Workload | str], target: Target | str, threads: int | None = 1
-    ) -> Mapping[str, Mapping[tuple[str, str], BestRecord]]: ...
+    ) -> "Mapping[str, Mapping[tuple[str, str], BestRecord]]": ...
 
     def nearest(
         self, workload: Workload, target: Target | str, threads: int | None = None
-    ) -> Iterable[BestRecord]: ...
+    ) -> "Iterable[BestRecord]": ...
 
     def elsewhere(
         self, workload: Workload, target: Target, threads: int
-    ) -> Sequence[BestRecord]: ...
+    ) -> "Sequence[BestRecord]": ...
 
     def origins(self, bests: Sequence[Any]) -> Sequence[Origin]: ...
 
@@ -38,14 +36,14 @@ class Records(Protocol):
         *,
         threads: int | None = None,
         limit: int = 10,
-    ) -> Iterable[RecordedConfig]: ...
+    ) -> "Iterable[RecordedConfig]": ...
 
 
 class BestRecord(Protocol):
     """What the compiler asks of a best record (`records.Best`)."""
 
     @property
-    def record(self) -> RecordedConfig: ...
+    def record(self) -> "RecordedConfig": ...
     @property
     def stale(self) -> bool: ...
     @property

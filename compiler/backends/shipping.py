@@ -3,8 +3,6 @@
 A family's models become libraries where an `LibraryEmitter` is registered under the family's name.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ time from its first to its last. Invariant: the steps are numbered as `numbered`
 of bodies behind the loop or branch that they are in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

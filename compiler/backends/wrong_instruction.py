@@ -1,7 +1,5 @@
 """`WrongInstruction`: the first instruction of a simulated kernel whose output is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.search_space.support.json_object import JsonObject

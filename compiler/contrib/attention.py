@@ -18,8 +18,6 @@ has, or behind these where its keys start. What is left out is lowered by `mask_
 inside these operators are refused.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.contrib.quantised_products import scaled_product

@@ -7,8 +7,6 @@
 Attributes are those of Conv and MaxPool. Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tilesmith.compiler.contrib.products import activated

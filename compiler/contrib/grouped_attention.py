@@ -16,8 +16,6 @@ it is a constant; that does not hold the values of total_sequence_length otherwi
 Runtime, docs/ContribOperators.md. Quantised caches, sinks and smooth softmax are refused.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -14,8 +14,6 @@ mean) stand in ONNX's domain in models that its optimiser wrote. The others are 
 Epsilon is 1e-12 (GroupNorm 1e-5, ONNX's own 1e-5). Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.rewriting.expansion import Expansion, operator

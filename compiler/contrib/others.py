@@ -9,8 +9,6 @@
 Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
-from __future__ import annotations
-
 from tilesmith.compiler.rewriting.expansion import Expansion, operator
 
 

@@ -21,8 +21,6 @@ others, and those whose rows `g_idx` orders anew, are unpacked when a model is r
 Runtime, docs/ContribOperators.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -15,8 +15,6 @@ where a result lies between two bytes it may take the other one. Source: ONNX Ru
 docs/ContribOperators.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

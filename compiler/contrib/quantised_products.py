@@ -11,8 +11,6 @@ Scales and zero points are one number, or one for each column. Source: ONNX Runt
 docs/ContribOperators.md.
 """
 
-from __future__ import annotations
-
 from tilesmith.compiler.contrib.convolutions import (
     CONVOLUTION,
     channels_first,

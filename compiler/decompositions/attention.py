@@ -9,8 +9,6 @@ of one product instead. What is added to the scores is `attention_masks`'. A que
 has a result of 0; what is not a number in queries or keys stays.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

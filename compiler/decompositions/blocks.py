@@ -1,7 +1,5 @@
 """DepthToSpace and SpaceToDepth: a transposition of blocks between views."""
 
-from __future__ import annotations
-
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.decomposition import Composer, decompositions
 

@@ -8,8 +8,6 @@ Semantics of Hardmax 1 to 13, EyeLike 9 to 22, OneHot 11, LpNormalization 1 to 2
 and ReverseSequence 10.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Col2Im over one or two axes is the template `fold`; MaxUnpool scatters into zero
 Col2Im 18, MaxUnpool 22.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

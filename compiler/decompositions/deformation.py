@@ -7,8 +7,6 @@ Places are between pixels, which are weighted by their distance; what is outside
 Channels of an offset group are images of their own. Semantics of DeformConv 22.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

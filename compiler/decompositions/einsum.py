@@ -7,8 +7,6 @@ of one operand and the result are its rows or columns. What does not fit (diagon
 operand alone, ellipses, other numbers of operands) stays on the host.
 """
 
-from __future__ import annotations
-
 import math
 from string import ascii_letters
 

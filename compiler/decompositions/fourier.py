@@ -8,8 +8,6 @@ parts of the result in columns makes it one product, which for the sizes of audi
 they are factored. Semantics of DFT 17 and 20, STFT 17.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

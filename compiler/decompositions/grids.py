@@ -4,8 +4,6 @@ Semantics are those of the newest opsets (GridSample 22, AffineGrid 20); before 
 of GridSample had the names of two axes.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -10,8 +10,6 @@ and divided in the order ONNX Runtime does. Source: ONNX's operators, 10 on; zer
 number, one for each row of a, or one for each column (output channel) of the weights.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

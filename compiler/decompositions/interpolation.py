@@ -14,8 +14,6 @@ Semantics of Resize 19: a filter against aliasing takes pixels of the border for
 leaves them out (`exclude_outside`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

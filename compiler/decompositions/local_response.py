@@ -7,8 +7,6 @@ Seen as an image of C rows and H W columns, the mean of squares is average pooli
 window holds no more rows than reach all channels from each, and the mean's factor goes to alpha.
 """
 
-from __future__ import annotations
-
 import math
 
 from tilesmith.compiler.graph.graph import Node

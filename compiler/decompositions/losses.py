@@ -7,8 +7,6 @@ The mean is one weighted by w. Elements with `ignore_index` for a class have no 
 both 12 and 13.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.graph.graph import Node

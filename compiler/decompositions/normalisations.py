@@ -5,8 +5,6 @@ deviation, where a model asks for them, are computed beside it. Source: ONNX's o
 and 24 on.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

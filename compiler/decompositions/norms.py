@@ -9,8 +9,6 @@ padding; along three axes it is one over the frames, then one along the depth. p
 (LpPool 1 to 22, GlobalLpPool 2 to 22, MeanVarianceNormalization 9 to 13).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Where one operand is a single matrix nothing needs to be done: lowering merges t
 axes into rows or a batch.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,8 +8,6 @@ where x holds zeros only the scale is 1, as in ONNX Runtime (the standard's form
 0). Halves round to the even neighbour. Source: ONNX's operators, 10 to 25.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.graph.graph import Node

@@ -5,8 +5,6 @@ ReduceL2(x) = sqrt(sum(x * x))
 ReduceLogSumExp(x) = log(sum(exp(x - m))) + m  with m = max(x), made finite: nothing overflows
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

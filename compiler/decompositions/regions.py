@@ -9,8 +9,6 @@ on the regions, which stay on the host. Semantics of RoiAlign 22; before 16 regi
 by half a pixel.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.decompositions.parts.taps import (

@@ -1,7 +1,5 @@
 """Expand and Tile: x + 0, broadcast; what reads it takes the broadcast in where it can."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ other one of them; what follows stays as it is. Cosines and sines are rows of ta
 position, or are given for each place. Source: ONNX's RotaryEmbedding 23.
 """
 
-from __future__ import annotations
-
 from tilesmith.compiler.graph.graph import Node
 from tilesmith.compiler.rewriting.decomposition import Composer, typed_decompositions
 

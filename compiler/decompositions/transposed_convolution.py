@@ -17,8 +17,6 @@ turned round. Up to `MOST_ZEROS` times as many products are made so. The mask is
 image, so that it is laid out as the image is: no number has to be spread over its channels.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ deep as the volume sees an image of c d channels: both copy nothing. Pooling is 
 in the frames of c d channels, then windows of one column in d x (h w).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

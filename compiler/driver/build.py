@@ -5,8 +5,6 @@
 `extract_tasks` stops after the kernels: what a tuner has to tune.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

@@ -6,8 +6,6 @@ so that two questions get the same graph. A front end that reads files registers
 (`formats`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path

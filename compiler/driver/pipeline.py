@@ -5,8 +5,6 @@ as can be; `LOWERING` turns operators into kernels; what a target's family adds 
 (`Backend.pipeline`). Every pass keeps the values (up to roundings).
 """
 
-from __future__ import annotations
-
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.passes.activations import RecogniseActivations

@@ -7,8 +7,6 @@ touches, and `_interface` at a graph beside the one before it. It runs between p
 and with `tilesmith compile --verify-passes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np

@@ -8,8 +8,6 @@ printed once, when nothing more joins. Invariant: `formula()` of a group has the
 `FormulaGroup.dtype`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -53,12 +51,12 @@ class FormulaGroup:
     depths: Mapping[str, int]
     depth: int
     nodes: tuple[Node, ...]
-    inside: Mapping[str, FormulaGroup] = field(default_factory=dict)
+    inside: "Mapping[str, FormulaGroup]" = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, node: Node, result: TensorInfo, own: Scalar, reads: Sequence[TensorInfo]
-    ) -> FormulaGroup | None:
+    ) -> "FormulaGroup | None":
         """The group of one operator; None where no kernel computes its formula."""
         types = [info.dtype for info in reads]
         try:
@@ -81,7 +79,7 @@ class FormulaGroup:
                 depths[name] = max(depths.get(name, 0), inner)
         return cls(node, result, own, tuple(reads), dtype, uses, depths, depth, (node,))
 
-    def joined(self, before: FormulaGroup) -> FormulaGroup | None:
+    def joined(self, before: "FormulaGroup") -> "FormulaGroup | None":
         """The group with another in place of a tensor of `reads`; None where no kernel computes it.
 
         A tensor that is read twice or broadcast on the way, or whose values were rounded, stays
@@ -108,7 +106,7 @@ class FormulaGroup:
             self, uses=uses, depths=depths, depth=depth, nodes=nodes, inside=inside, dtype=dtype
         )
 
-    def _dtype(self, inside: Mapping[str, FormulaGroup]) -> str | None:
+    def _dtype(self, inside: "Mapping[str, FormulaGroup]") -> str | None:
         """The type of the whole with groups inside; None where a function is not for theirs."""
         types, stand_ins = [], {}
         for index, info in enumerate(self.reads):

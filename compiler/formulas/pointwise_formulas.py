@@ -5,8 +5,6 @@ values differ. Operators with element types of their own are in `typed_formulas`
 formula reads each of the tensors named beside it, and no other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

@@ -6,8 +6,6 @@ operators' newest versions in the ONNX standard; casts of numbers that do not fi
 there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ Every function takes the node and a lookup of constants, and returns None where 
 computed at run time (so that a caller leaves such a node to the host).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

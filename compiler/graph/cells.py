@@ -4,8 +4,6 @@ Formulas, orders of gates and defaults are those of RNN 22, GRU 22 and LSTM 22 o
 where activations are asked for beyond those it lists (`Affine` and others), they are onnxruntime's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,7 +30,7 @@ class _Step(Protocol):
     number: int
     states: list[str]
     shares: list[str]
-    activations: Sequence[Activation]
+    activations: "Sequence[Activation]"
 
     @property
     def whole(self) -> _Whole:

@@ -7,8 +7,6 @@ the input through what rearranges or shifts it: casts, concatenations, picks, su
 constants. Invariant: inputs that are no such operands are left as they are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

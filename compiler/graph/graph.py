@@ -10,8 +10,6 @@ outputs of nodes before it; every tensor named anywhere has a `TensorInfo`; `sha
 tensor whose shape only running the model tells, and such tensors are touched by host nodes only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -144,7 +142,7 @@ class Body:
         counter: the input that holds the iteration's number, int64; "" without one.
     """
 
-    graph: Graph
+    graph: "Graph"
     shared: tuple[tuple[int, str], ...] = ()
     carried: tuple[Carried, ...] = ()
     reads: tuple[Row, ...] = ()
@@ -312,7 +310,7 @@ class Graph:
                 readers.setdefault(name, {})[node] = None
         return {name: tuple(nodes) for name, nodes in readers.items()}
 
-    def inside(self) -> Iterator[tuple[Graph, int]]:
+    def inside(self) -> "Iterator[tuple[Graph, int]]":
         """The graphs of bodies, those of bodies inside too, and how often each is run (once where
         nobody knows)."""
         for node in self.nodes:
@@ -334,11 +332,11 @@ class Graph:
     def info(self, name: str) -> TensorInfo:
         return self.tensors[name]
 
-    def with_(self, **changes: Any) -> Graph:
+    def with_(self, **changes: Any) -> "Graph":
         """A changed copy."""
         return replace(self, **changes)
 
-    def with_nodes(self, nodes: Iterable[Node]) -> Graph:
+    def with_nodes(self, nodes: Iterable[Node]) -> "Graph":
         """A copy with other nodes; this very graph if they are its own."""
         changed = tuple(nodes)
         return self if changed == self.nodes else self.with_(nodes=changed)

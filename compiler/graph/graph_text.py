@@ -11,8 +11,6 @@ Invariants: equal graphs give equal texts on every machine; constants are summar
 the verifier refuses has a text, too.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

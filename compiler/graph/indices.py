@@ -1,7 +1,5 @@
 """Indices out of range: found at run time as the standard asks, and as a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

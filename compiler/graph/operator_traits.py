@@ -35,8 +35,6 @@ Invariant: an operator stands in one row. Operators of other domains stand besid
 files name them without a domain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

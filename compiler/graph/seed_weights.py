@@ -8,8 +8,6 @@ normalisation. Invariants: the same seed gives the same model on every machine; 
 not changed; weights that nodes computed (ConstantOfShape) become initialisers.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 

@@ -12,8 +12,6 @@ Invariants: nodes that do work of the model's have sources; conversions of layou
 types have none; what was folded away (constants, nodes that pass a tensor on) is in no node's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

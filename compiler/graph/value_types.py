@@ -5,8 +5,6 @@ They stand where a tensor's element type stands, as a text: "string", "sequence(
 object), lists, None. Invariant: `value_type` gives what `is_value_type` takes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

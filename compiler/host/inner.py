@@ -4,8 +4,6 @@ Without them an operator that the host computes itself, because `onnx.reference`
 wrong inside a body. Invariant: what runs is the same function, inside a body and outside.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ It exists apart from `reference`, which runs whole graphs, because a host node m
 kernel. Invariant: uses no schedule and no generated code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

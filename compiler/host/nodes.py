@@ -6,8 +6,6 @@ of its model; of the internal operators (domain "tilesmith"), activations are co
 formulas of epilogue steps and the others are ONNX's at its newest opset.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,7 +87,7 @@ class HostFunction:
         """Those that nobody uses now: some operators keep what they work on in themselves."""
 
     @classmethod
-    def of(cls, node: Node, opsets: Sequence[tuple[str, int]]) -> HostFunction:
+    def of(cls, node: Node, opsets: Sequence[tuple[str, int]]) -> "HostFunction":
         return cls(node_proto(node, dict(opsets)), node.reads, opsets)
 
     def _evaluated(self, arrays: Mapping[str, Any]) -> Any:

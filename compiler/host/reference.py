@@ -4,8 +4,6 @@ Kernels are computed by their template's reference and the epilogue's formulas, 
 reshaping, everything else by `onnx.reference`. Invariant: uses no schedule and no generated code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ standard says nothing of values that are not finite, is in `DIFFERENT` and `UNLE
 why, and stays; where it refuses values, the reference decides.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

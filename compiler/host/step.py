@@ -1,7 +1,5 @@
 """`HostCall`: a host step of an executable, ready to run: in onnxruntime or by the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """BlockQuantisedMatMul -> `block_quantised_matmul`: leading axes fold into rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

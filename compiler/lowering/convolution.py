@@ -5,8 +5,6 @@ One spatial axis is taken as an image of height one; three were taken apart befo
 epilogue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph.access import pads, spatial

@@ -5,8 +5,6 @@ others when the model runs. Axes that indices leave alone merge with their neigh
 work has one key whatever its shape.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ transpose of the last two axes before an operand becomes `ta` or `tb`; weights a
 instead, so that one task serves both spellings. Gemm's C becomes a bias or a residual.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ What needs none was turned into joins and views before (`passes.joins`). Axes be
 one that is cut or joined merge.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

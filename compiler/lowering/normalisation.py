@@ -4,8 +4,6 @@ The normalised axes become one. Instance and group normalisation are layer norma
 rows, followed by a scale and a shift for each channel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

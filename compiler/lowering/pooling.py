@@ -7,8 +7,6 @@ A window as large as an unpadded image, or larger, is the global form. One spati
 an image of height one, between views; MaxPool with indices stays on the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Axes before and after the one that counts merge. TopK's kernel gives indices; it
 gathered by them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

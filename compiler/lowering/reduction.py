@@ -5,8 +5,6 @@ mean or maximum over the two spatial axes of an image, axes kept, is global pool
 blocked layouts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph.access import axes

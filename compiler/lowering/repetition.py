@@ -4,8 +4,6 @@ Those of float32 were sums with zero before (`decompositions.repetition`), which
 takes in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph.graph import Node, view

@@ -1,7 +1,5 @@
 """Softmax and LogSoftmax -> `softmax`, the axes before and after the normalised one merged."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

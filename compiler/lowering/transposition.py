@@ -1,7 +1,5 @@
 """Transpose -> `transpose`, axes of one element left out and axes that stay neighbours merged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph.access import permutation

@@ -7,8 +7,6 @@ Scales are float32 or float16. Operands and meaning are those of
 `activations`. `q`, `scale` and `zero` are constants.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

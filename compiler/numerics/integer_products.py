@@ -9,8 +9,6 @@ Invariants: activations are uint8; the weights' zero point is 0; what the sums, 
 included, come to fits into int32.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lower precision: kernels of an fp32 model in bf16 or fp16, where the user asks for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

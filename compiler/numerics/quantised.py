@@ -9,8 +9,6 @@ read or write the bytes themselves. Operands are those of ONNX's: tensor, scale,
 Invariants: scales are float32 and positive; a zero point has the element type of the bytes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +113,7 @@ class Weights:
             return np.full(self.values.shape[axis], self.scales.reshape(-1)[0], np.float32)
         return self.scales if self.axis == axis else None
 
-    def transposed(self, order: tuple[int, ...]) -> Weights:
+    def transposed(self, order: tuple[int, ...]) -> "Weights":
         values = np.ascontiguousarray(self.values.transpose(order))
         return Weights(values, self.scales, order.index(self.axis))
 

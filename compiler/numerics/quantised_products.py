@@ -5,8 +5,6 @@ as one `QuantisedProduct`. Where a product has something quantised about it but 
 unsigned bytes and constant int8 weights, the answer is the reason, in words for a report.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.graph.graph import Node

@@ -5,8 +5,6 @@ makes constants leave the range, nor lets a value cancel after a rounding that w
 before. Here are the bounds that passes ask for; where they do not hold, formulas stay as written.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ as long as every number and every sum stays below 2^24. Invariant: what is said 
 value of the tensor; what is not sure is None.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attributes of ONNX nodes, in the form that nodes of a graph keep them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import onnx

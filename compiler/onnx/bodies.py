@@ -4,8 +4,6 @@ Invariants: what the body reads of the model around it is an input of the graph 
 or, where its value is known, a constant, the very same array; every output is a tensor of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ Invariant: names a branch makes are its own, so they are given new ones (two bra
 names); names from outside are kept, in graphs inside the branch too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ An ONNX `If`, `Loop` or `Scan` lists only its own operands as inputs; its bodies
 in scope besides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import onnx

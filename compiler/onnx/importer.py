@@ -5,8 +5,6 @@ of `Graph`; nodes are ONNX operators at the model's own opset; weights stored ou
 from inside the model's folder only.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

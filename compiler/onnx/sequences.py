@@ -8,8 +8,6 @@ Taken are splits of a known extent at known places, at known positions; anything
 sequence. Source: SplitToSequence-11 and -24, SequenceAt-11.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise

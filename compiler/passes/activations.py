@@ -1,7 +1,5 @@
 """Activations that exporters write as several operators, and the one operator for each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, attributes_of

@@ -6,8 +6,6 @@ shift, as a product's is, and the shift is small (`LARGEST_SHIFT`); everything e
 written.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batch normalisation: at inference nothing but a scale and a shift, which other passes move on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

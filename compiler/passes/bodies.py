@@ -4,8 +4,6 @@ What a body computes becomes kernels by the same passes as the model around it. 
 of Loop 23, Scan 23 and If 23 of the ONNX standard, which earlier opsets (Scan from 9 on) share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

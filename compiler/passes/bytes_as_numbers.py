@@ -1,7 +1,5 @@
 """Bytes as numbers: quantised models between float32 kernels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from onnx import helper

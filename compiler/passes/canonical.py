@@ -1,7 +1,5 @@
 """Canonicalisation: later passes then know one form of each thing, not the exporters' many."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 Exporters trace what each layer does: positions, masks and rotation angles come out once a layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any

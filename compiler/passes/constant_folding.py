@@ -1,7 +1,5 @@
 """Constant folding: what can be computed once is computed by the compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ the places constant or not, and `select_scatter` (a recurrence that fills its ou
 with ScatterElements; what addresses a run of neighbours is a slice, a view or a Concat.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

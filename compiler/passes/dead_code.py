@@ -1,7 +1,5 @@
 """Dead code elimination: other passes leave behind what nothing reads any more."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Graph, Node

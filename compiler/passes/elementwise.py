@@ -1,7 +1,5 @@
 """Elementwise operators: chains of them are one kernel, whose formula is composed here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Epilogue fusion: what follows a kernel is done to its result before that is stored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fallback: a model runs although its target lacks some of its operators."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.codegen.programs.structures import space_of

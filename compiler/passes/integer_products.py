@@ -1,7 +1,5 @@
 """Products of quantised tensors become kernels of whole numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

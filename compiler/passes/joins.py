@@ -1,7 +1,5 @@
 """Concatenation and splitting without copies: parts are computed where they lie in the whole."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What only moves numbers moves the bytes they came from."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Kernels of an fp32 model in 16 bits, beside what stays in 32, for targets that run both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Normalisations that exporters write as several operators, and how to recognise each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

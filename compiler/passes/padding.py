@@ -1,7 +1,5 @@
 """Padding that exporters write as an operator of its own, before the convolution that could pad."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.access import integers, pads, scalar

@@ -1,7 +1,5 @@
 """Pixels by products, where moving elements costs more than multiplying zeros (`Pipeline`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

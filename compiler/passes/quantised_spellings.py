@@ -1,7 +1,5 @@
 """One spelling of quantised models: nodes of their own stand between bytes and numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

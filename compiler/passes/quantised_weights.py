@@ -1,7 +1,5 @@
 """Quantised weights stay as they are where activations are floats."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

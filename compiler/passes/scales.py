@@ -1,7 +1,5 @@
 """Scales of the operands of products: at the result they become part of an epilogue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -4,8 +4,6 @@ A cache of keys [heads, positions, features] is written at some positions. As th
 moved twice; as one only what is written is moved.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.compiler.graph.graph import Node, kernel

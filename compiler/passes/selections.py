@@ -1,7 +1,5 @@
 """Masks written as selections: as sums they are one pattern with all other masks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operators that frameworks without them write in smaller ones: one spelling for later passes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

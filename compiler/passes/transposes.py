@@ -5,8 +5,6 @@ channels second; between two convolutions there are maps, sums and pools, which 
 assignment to columns is written as: transpose, assign rows, transpose back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ LSTM, GRU and RNN are such loops behind products of the whole input (`recurrent`
 once. What is left as it is runs on the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

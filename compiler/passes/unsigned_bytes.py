@@ -1,7 +1,5 @@
 """Bytes with a sign lose it: products of bytes have instructions for unsigned activations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

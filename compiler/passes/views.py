@@ -1,7 +1,5 @@
 """Views: operators that move no byte cost nothing, and passes look through them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeGuard
 

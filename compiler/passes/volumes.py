@@ -1,7 +1,5 @@
 """Operators over three spatial axes become operators over two, and volumes stay lists of frames."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.formulas.pointwise_formulas import formula_of

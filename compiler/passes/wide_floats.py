@@ -1,7 +1,5 @@
 """Models of 16-bit floats as models of float32, which kernels and all other passes are made for."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

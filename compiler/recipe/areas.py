@@ -5,8 +5,6 @@ the caller's memory, which may be another from run to run: its region is the cal
 behind the other, each from a cache line on.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ row-major for any rank; other names (`NCHW16c`) are of four-axis images. Invaria
 `same_bytes` need no conversion.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

@@ -9,8 +9,6 @@ further. Invariants: two groups alive at the same step never overlap; offsets ar
 cache line; the arena is never smaller than the most bytes alive at once.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +29,7 @@ class Interval:
     first: int
     last: int
 
-    def meets(self, other: Interval) -> bool:
+    def meets(self, other: "Interval") -> bool:
         """Whether both are alive at some step."""
         return self.first <= other.last and other.first <= self.last
 

@@ -11,8 +11,6 @@ Invariants: equal intervals give equal offsets (one solver thread, a fixed seed,
 solver's own unit of work, not in seconds); `ArenaFound.least` is a bound no arrangement can beat.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ from its write to its last read (to the end, for graph inputs, so that a bound r
 and graph outputs).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ Invariants: frozen; no pointer and no object of a backend in it; offsets are ins
 constants.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -180,7 +178,7 @@ class LoopStep:
     limit: Place
     test: Place
     counter: Place
-    steps: tuple[DeviceStep, ...]
+    steps: "tuple[DeviceStep, ...]"
     sources: tuple[str, ...] = ()
 
 
@@ -196,7 +194,7 @@ class BranchStep:
 
     name: str
     test: Place
-    steps: tuple[tuple[DeviceStep, ...], tuple[DeviceStep, ...]]
+    steps: "tuple[tuple[DeviceStep, ...], tuple[DeviceStep, ...]]"
     sources: tuple[str, ...] = ()
 
 
@@ -253,7 +251,7 @@ class Report:
     elsewhere: int = 0
 
     @classmethod
-    def of(cls, origins: Iterable[str], **others: Any) -> Report:
+    def of(cls, origins: Iterable[str], **others: Any) -> "Report":
         """From the origin of every kernel."""
         counts = Counter(origins)
         return cls(

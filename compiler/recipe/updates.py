@@ -4,8 +4,6 @@ A language model's step takes a cache and gives it back with some rows written. 
 the old cache once the new one is being written, both are one memory, and only those rows move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from tilesmith.compiler.graph.graph import Graph, Node

@@ -8,8 +8,6 @@ Invariants: frozen; no pointer and no object of a backend in it; regions do not 
 are all that was declared; formulas are of the model's sizes only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ and names the tensor that is the result, or returns None where this instance has
 then runs on the host. Adding an operator is one file with a rule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ holds the dumps of one compilation, those of an earlier one are removed; a file 
 never touched, it refuses the folder.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tilesmith.compiler.graph.graph import Graph

@@ -13,8 +13,6 @@ Invariants: a rule writes nodes in an order in which they can be read; a node th
 whose attributes and inputs are none of its operator's, is refused in one sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -8,8 +8,6 @@ Whoever wants to see every step of a compilation (a verifier, a dump) enters `ob
 are told of passes run below them, without each function in between handing them on.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import time

@@ -5,8 +5,6 @@ where the templates cannot express this instance, which then runs on the host. A
 is one file with a rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -17,8 +17,6 @@ A pattern is a Python expression:
 Invariants: a match changes nothing; nodes may have other readers.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math
@@ -56,11 +54,11 @@ class _Product:
     over: tuple[Any, ...] = ()
     under: tuple[Any, ...] = ()
 
-    def times(self, other: _Product) -> _Product:
+    def times(self, other: "_Product") -> "_Product":
         constant = self.constant * other.constant
         return _Product(constant, self.over + other.over, self.under + other.under)
 
-    def inverse(self) -> _Product:
+    def inverse(self) -> "_Product":
         return _Product(1 / self.constant if self.constant else math.nan, self.under, self.over)
 
 

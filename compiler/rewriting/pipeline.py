@@ -7,8 +7,6 @@ families.
 `compiler.driver.pipeline` has the passes of all families and puts both together.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.compiler.rewriting.graph_pass import Pass

@@ -8,8 +8,6 @@ for `layout`). Gates are products and scanned tensors of their own, so that no g
 another. Invariant: a part that is known is a constant here and now, so that a body's weights are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ nodes with local questions and local changes. Invariants: graph inputs and outpu
 order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property

@@ -11,8 +11,6 @@ Invariants: nodes are visited in topological order, those that rules put there a
 node that a rule removed is not visited any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar

@@ -11,8 +11,6 @@ Invariants: between calls everything but updated arrays is in the arena; after a
 input's array holds the output, and is what the caller gets as that output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 

@@ -7,8 +7,6 @@ Called, a model with one output gives that array, any other a tuple of them in t
 handed on by DLPack without copies: `torch.from_dlpack(y)`, `jax.dlpack.from_dlpack(y)`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape

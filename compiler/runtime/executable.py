@@ -9,8 +9,6 @@ Invariants: inputs are checked before anything runs; outputs are new arrays; a r
 another, unless callers give both the same array to update.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -141,7 +139,7 @@ class Executable(CompiledModel):
             outputs[update.output] = inputs[update.input]
         return outputs
 
-    def bind(self, inputs: Arrays) -> BoundRun:
+    def bind(self, inputs: Arrays) -> "BoundRun":
         """Put inputs in place once, for runs that copy nothing; errors as `run`.
 
         The binding has a workspace of its own for as long as it lives.
@@ -178,7 +176,7 @@ class Executable(CompiledModel):
             area.add(self._key, workspace)
         return workspace
 
-    def _host_call(self, step: HostStep) -> HostCall:
+    def _host_call(self, step: HostStep) -> "HostCall":
         from tilesmith.compiler.host.step import HostCall
 
         weights = [ref for ref in step.inputs if ref.place.region == "constant"]

@@ -4,8 +4,6 @@ Arrays of other frameworks become numpy's over the same memory here (by DLPack),
 comes after knows one kind. Invariant: an array keeps alive what it was made of.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any

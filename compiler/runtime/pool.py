@@ -7,8 +7,6 @@ taken first, for it is in the caches; what is held for long (`hold`) does not co
 limit, so that nobody waits for it.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

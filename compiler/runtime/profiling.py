@@ -7,8 +7,6 @@ known too. An executable is looked at in a workspace of its own.
 Invariant: of what is kept of a run, steps, waits and the rest add up to the whole run.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

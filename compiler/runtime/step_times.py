@@ -5,8 +5,6 @@ shared out among the loop and what it runs as in the iterations that were looked
 still add up to the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -66,7 +64,7 @@ class Sums:
     passed_ns: Floats
     passed: Floats
 
-    def with_waits(self, waits: Floats) -> Sums:
+    def with_waits(self, waits: Floats) -> "Sums":
         return Sums(self.took, waits, self.calls, self.begun, self.passed_ns, self.passed)
 
 

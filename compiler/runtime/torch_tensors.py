@@ -5,8 +5,6 @@ their width and are named again on the other side. Invariant: an array made of a
 tensor's memory alive, and the other way round.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -14,8 +14,6 @@ Invariants: a workspace is used by one thread at a time; between runs all of it 
 none a caller's but arrays that are updated in place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,7 +102,7 @@ class Workspace:
         memory: to work in; its arena is this workspace's alone.
     """
 
-    def __init__(self, recipe: Recipe, hosts: Mapping[int, HostCall], memory: RunMemory) -> None:
+    def __init__(self, recipe: Recipe, hosts: "Mapping[int, HostCall]", memory: RunMemory) -> None:
         self.recipe = recipe
         self._hosts = hosts
         self._updated = UpdatedInputs(recipe)

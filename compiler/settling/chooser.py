@@ -10,8 +10,6 @@ Invariants: every schedule is legal in its workload's space; the seconds of meas
 measurements, of all others estimates that never undercut a measurement on the same threads.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,13 +81,13 @@ class ScheduleChooser:
         self._origins: dict[int, Origin] = {}
         self._spaces: dict[Workload, SearchSpace] = {}
 
-    def preferring(self, changed: Mapping[Workload, Config]) -> ScheduleChooser:
+    def preferring(self, changed: Mapping[Workload, Config]) -> "ScheduleChooser":
         """One that uses these, too, whatever the records say; its own choices come first."""
         if not changed:
             return self
         return self.with_choices({**changed, **self._choices})
 
-    def with_choices(self, changed: Mapping[Workload, Config]) -> ScheduleChooser:
+    def with_choices(self, changed: Mapping[Workload, Config]) -> "ScheduleChooser":
         """One that uses these rather than its own choices of the same workloads."""
         return ScheduleChooser(
             self.target,

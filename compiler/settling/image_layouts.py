@@ -9,8 +9,6 @@ so that images stay as convolutions leave them. In blocks of pixels (`NHW2h2wC`)
 channels of several pixels one behind the other, which is all the same to what is elementwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ beside neighbours that keep activations on chip, and its default. Invariant: the
 slower than with defaults, or with the best alone, as far as the target can tell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tilesmith.codegen.programs.structures import inside_of

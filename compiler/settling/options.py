@@ -5,8 +5,6 @@ and views work in every layout that all their tensors can have. Invariant: an op
 for every operand, and the output's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.compiler.backends.backend import backend_of
@@ -46,7 +44,7 @@ class Option:
     @classmethod
     def of(
         cls, workload: Workload, schedule: KnownSchedule, operands: tuple[str, ...], output: str
-    ) -> Option:
+    ) -> "Option":
         """A workload run by a schedule, in these layouts."""
         seconds, origin = schedule.seconds, schedule.origin
         return cls(operands, output, seconds, origin, workload, schedule.config, schedule.threads)

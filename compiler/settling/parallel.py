@@ -13,8 +13,6 @@ used that the model estimates slower than what was measured on fewer threads; wh
 estimates nothing, records are used as they are, on all threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

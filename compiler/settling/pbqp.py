@@ -10,8 +10,6 @@ Invariants: deterministic (ties go to the lower number); the result is optimal i
 needed, which `Solution.exact` tells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush

@@ -6,8 +6,6 @@ kernels' and all conversions' seconds is minimised over the graph as a partition
 (`compiler.settling.pbqp`), exactly on residual networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -48,10 +46,10 @@ class Settled:
     layouts: Mapping[str, str]
     seconds: float
     exact: bool
-    bodies: Mapping[Node, tuple[Settled, ...]] = field(default_factory=dict)
+    bodies: "Mapping[Node, tuple[Settled, ...]]" = field(default_factory=dict)
     packed: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
-    def every(self) -> Iterator[Settled]:
+    def every(self) -> "Iterator[Settled]":
         """Itself, and those of bodies."""
         yield self
         for bodies in self.bodies.values():

@@ -7,8 +7,6 @@ the plain table, which nobody else reads, need not be kept.
 Invariant: the values are the same; what changes is where rows are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

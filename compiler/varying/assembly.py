@@ -5,8 +5,6 @@ bytes that a kernel's argument has are, as a formula, those of the tensor it is 
 without code for varying sizes are computed by their reference, on the host.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ variant's region never get here; a recipe's offsets are inside its memory whatev
 for they are planned here.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ A region whose model is not one is cut where it changes, and each part tried aga
 no variant serves is refused here, so that every size in the declared ranges runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -142,7 +140,7 @@ class _Builder:
                 raise self._cut_at(region, form, point, str(error)) from error
         return form
 
-    def _cut(self, region: Region, points: Sequence[Point], why: str) -> _CutError | ModelError:
+    def _cut(self, region: Region, points: Sequence[Point], why: str) -> "_CutError | ModelError":
         """Where to cut a region whose points are not of one form: around its middle."""
         wide = max(region, key=lambda size: size.high / size.low)
         if wide.high == wide.low:
@@ -151,7 +149,9 @@ class _Builder:
         below = at if wide.low < at <= wide.high else wide.low + 1
         return _CutError(wide.name, below, why)
 
-    def _cut_at(self, region: Region, form: Form, point: Point, why: str) -> _CutError | ModelError:
+    def _cut_at(
+        self, region: Region, form: Form, point: Point, why: str
+    ) -> "_CutError | ModelError":
         """Where the form ends between a point that has it and one that has not."""
         good = dict(form.snapshots[0].point)
         good = {size.name: min(max(good[size.name], size.low), size.high) for size in region}

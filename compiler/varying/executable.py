@@ -8,8 +8,6 @@ of any executable; all sizes share their memory, which grows to the largest that
 sizes outside their ranges are refused before anything is bound.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping

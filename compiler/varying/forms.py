@@ -8,8 +8,6 @@ at every size of the region, for they see what is equal at all points only.
 Invariant: at every point checked the model imports as the form says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Invariants: layouts and configurations are the same at every point; a kernel tha
 ranges comes of runs on the host by its reference, in plain layouts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tilesmith.compiler.backends.backend import Compiled, backend_of

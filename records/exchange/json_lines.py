@@ -14,8 +14,6 @@ that the same search on a simulator exports the same text but for `host`, `creat
 Invariant: an import is one transaction: all good lines or none.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

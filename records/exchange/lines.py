@@ -4,8 +4,6 @@ Invariant: what is there has one order on every server: by what it is of, then b
 (its bytes), then by time.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

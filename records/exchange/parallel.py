@@ -4,8 +4,6 @@ Invariant: results come in the order of what was asked for; at most two for each
 way. A process whose parent died ends, too.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import deque

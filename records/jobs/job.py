@@ -9,8 +9,6 @@ dead and comes back finds another token and writes nothing. The step tells a com
 was never heard of (the server died) from one that did not happen.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import secrets

@@ -6,8 +6,6 @@ number in another container, is not taken for it. Where the system tells none of
 and heartbeats decide alone.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import platform

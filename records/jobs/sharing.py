@@ -5,8 +5,6 @@ Asked before every batch is measured: two walks along indexes, however large the
 And what the workers of a running job report: one row each, renewed with every one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

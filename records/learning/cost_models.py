@@ -6,8 +6,6 @@ at most is active, and only that is offered to jobs. Nothing is changed but `act
 finished job used can be looked up.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping, Sequence

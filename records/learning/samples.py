@@ -6,8 +6,6 @@ threads) the fastest are taken, since a search lives among them, and others in t
 configuration's digest, which is as good as drawn and the same on every machine. Both walk an index.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

@@ -11,8 +11,6 @@ Invariant: asked again with the same `until`, the answer is the same though othe
 measuring, but for configurations that they measured again (whose last word is newer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

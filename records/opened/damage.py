@@ -11,8 +11,6 @@ Invariants: nothing is written to the database. What a job may lack, and facts, 
 are shown empty, because other rows point to theirs; every other row is left out whole.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

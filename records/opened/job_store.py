@@ -4,8 +4,6 @@ A job that this object started or took over is *held*: its commits are fenced by
 `records.jobs`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -182,7 +180,7 @@ class JobStore(Store):
     def measured_meanwhile(
         self,
         job: int,
-        workload: Workload,
+        workload: "Workload",
         target: Target,
         threads: int,
         configs: Sequence[Config],

@@ -1,7 +1,5 @@
 """The machines that trials were measured on: who they are, what they brought, how they stand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`Store`: an open database, its connections and transactions; `Database` adds the meaning."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

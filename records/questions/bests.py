@@ -11,8 +11,6 @@ Order of preference: hardware before simulator (where both exist), fresh before 
 configuration has a fresh one, whatever came of that: the fresh one is the last word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter

@@ -4,8 +4,6 @@ A job tells its tasks in `jobs.progress` (docs/database.md), which is anybody's 
 does not read as expected is left out.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ What is best on one CPU is seldom far from the best on another of its family wit
 caches of about that size.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection
@@ -28,7 +26,9 @@ _OTHER_WORD = math.log(8.0)  # a differing name (layout, mode) counts like an ei
 _OTHER_FUSION = math.log(1.5)  # a differing epilogue or constness matters little to a schedule
 
 
-def nearest_keys(connection: Connection, workload: Workload, target: str, limit: int) -> list[str]:
+def nearest_keys(
+    connection: Connection, workload: "Workload", target: str, limit: int
+) -> list[str]:
     """Keys of the workloads tried on a target that are nearest to one, itself left out."""
     tried = (
         select(SERIES.c.id)
@@ -42,7 +42,7 @@ def nearest_keys(connection: Connection, workload: Workload, target: str, limit:
     return [key for far, key in sorted(measured) if math.isfinite(far)][:limit]
 
 
-def distance(workload: Workload, key: str) -> float:
+def distance(workload: "Workload", key: str) -> float:
     """How far another workload's shape is: sum of |ln(extent / extent)| over the parameters.
 
     A parameter that is a name and differs counts like an eightfold extent, a shape text by its
@@ -87,7 +87,7 @@ _MOST_MACHINES = 1000
 
 
 def bests_elsewhere(
-    store: Store, workload: Workload, target: Target, threads: int, measured_by: MeasuredBy | None
+    store: Store, workload: "Workload", target: Target, threads: int, measured_by: MeasuredBy | None
 ) -> list[Best]:
     """The best of each of the machines most like `target`, itself left out.
 

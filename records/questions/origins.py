@@ -1,7 +1,5 @@
 """How the bests of a database were found: what was tried for each is counted, `Origin` names it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,14 +29,14 @@ class Searched(NamedTuple):
     measured_by: MeasuredBy
 
     @classmethod
-    def of(cls, best: Best) -> Searched:
+    def of(cls, best: "Best") -> "Searched":
         """What a best is the best of."""
         record = best.record
         way = record.result.measured_by
         return cls(record.workload_key, record.target_identity, record.threads, way)
 
 
-def is_whole_space(workload: str, target: Target | None, tried: int) -> bool:
+def is_whole_space(workload: str, target: "Target | None", tried: int) -> bool:
     """Whether so many configurations are all that a workload has; no, where nobody knows."""
     from tilesmith.codegen.programs.structures import space_of
     from tilesmith.search_space.workloads.workload import Workload
@@ -82,7 +80,7 @@ def tried_of(
 
 
 def origins(
-    bests: Sequence[Best], tried: dict[Searched, int], facts: Callable[[str], Target | None]
+    bests: "Sequence[Best]", tried: dict[Searched, int], facts: "Callable[[str], Target | None]"
 ) -> list[Origin]:
     """How each best was found.
 

@@ -5,8 +5,6 @@ so that an index does the work on millions of rows: questions about a workload g
 series, and the newest trials are those with the highest numbers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `records.database.Database` adds the writing. Every method is one transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,7 @@ class Questions(Store):
     # -- best of ----------------------------------------------------------------------------------
     def best(
         self,
-        workload: Workload | str,
+        workload: "Workload | str",
         target: Target | str,
         threads: int = 1,
         *,
@@ -64,7 +62,7 @@ class Questions(Store):
 
     def bests(
         self,
-        workloads: Iterable[Workload | str],
+        workloads: "Iterable[Workload | str]",
         target: Target | str,
         threads: int = 1,
         *,
@@ -81,7 +79,7 @@ class Questions(Store):
 
     def layout_bests(
         self,
-        workloads: Iterable[Workload | str],
+        workloads: "Iterable[Workload | str]",
         target: Target | str,
         threads: int | None = 1,
         *,
@@ -108,7 +106,7 @@ class Questions(Store):
 
     def nearest(
         self,
-        workload: Workload,
+        workload: "Workload",
         target: Target | str,
         threads: int | None = None,
         *,
@@ -130,7 +128,7 @@ class Questions(Store):
 
     def elsewhere(
         self,
-        workload: Workload,
+        workload: "Workload",
         target: Target,
         threads: int,
         *,
@@ -141,7 +139,7 @@ class Questions(Store):
 
     def origin(
         self,
-        workload: Workload | str,
+        workload: "Workload | str",
         target: Target | str,
         threads: int,
         measured_by: MeasuredBy | None = None,
@@ -243,7 +241,7 @@ class Questions(Store):
 
     def top(
         self,
-        workload: Workload | str,
+        workload: "Workload | str",
         target: Target | str | None = None,
         *,
         threads: int | None = None,
@@ -259,7 +257,7 @@ class Questions(Store):
 
     def tried(
         self,
-        workload: Workload | str,
+        workload: "Workload | str",
         target: Target | str,
         threads: int | None = None,
         *,
@@ -280,7 +278,7 @@ class Questions(Store):
 
     def known(
         self,
-        workload: Workload | str,
+        workload: "Workload | str",
         target: Target | str,
         threads: int | None = None,
         *,
@@ -302,7 +300,7 @@ class Questions(Store):
             return warm_up.sample(connection, fresh, job)
 
     def quarantined(
-        self, workload: Workload | str | None = None, target: Target | str | None = None
+        self, workload: "Workload | str | None" = None, target: Target | str | None = None
     ) -> list[TuningRecord]:
         """Configurations whose last word is that they crashed a worker: not to be tried again."""
         keys = None if workload is None else [_key(workload)]
@@ -310,7 +308,7 @@ class Questions(Store):
         with self.reading() as connection:
             return queries.crashed(connection, scope)
 
-    def quarantined_configs(self, workload: Workload | str, target: Target | str) -> list[Config]:
+    def quarantined_configs(self, workload: "Workload | str", target: Target | str) -> list[Config]:
         """The configurations alone of `quarantined`, oldest first: no more is read."""
         scope = Scope([_key(workload)], _identity(target)[0])
         with self.reading() as connection:
@@ -352,7 +350,7 @@ def _on_hardware(best: Best) -> bool:
     return best.record.result.measured_by == "hardware"
 
 
-def _key(workload: Workload | str) -> str:
+def _key(workload: "Workload | str") -> str:
     return workload if isinstance(workload, str) else workload.key
 
 

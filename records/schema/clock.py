@@ -4,8 +4,6 @@
 time in the database is stored. On SQLite, whose users share one machine, it is that machine's.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -12,8 +12,6 @@ gone by the operating system's keepalives.
 Messages never show a password: they call a database by `display_name`.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

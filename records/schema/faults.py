@@ -6,8 +6,6 @@ database that is no longer the one that was opened is `GoneError`. No sentence s
 drivers do not repeat it, and databases are called by `engine.display_name`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -19,8 +19,6 @@ compares); of partial indexes they alone make the condition, which `info` repeat
 of it, would import every dialect at every start).
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from sqlalchemy import (

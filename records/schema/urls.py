@@ -4,8 +4,6 @@ Where a URL is printed it is recognised by its form; what was once read as a dat
 starred out wherever it stands, however it is written there.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import quote, quote_plus
 

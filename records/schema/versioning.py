@@ -11,8 +11,6 @@ older clients would damage raises these. An older client keeps working within th
 in a sentence where it must not.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

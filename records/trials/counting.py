@@ -8,8 +8,6 @@ measures (*simulated*), measurements of a trial again, whose samples take the pl
 of their own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class TrialCounts(JsonObject):
     measured_again: int = 0
 
     @classmethod
-    def of(cls, by_label: Mapping[str, int], measured_again: int, command: str) -> TrialCounts:
+    def of(cls, by_label: Mapping[str, int], measured_again: int, command: str) -> "TrialCounts":
         """From first measurements by way of measuring, for a job that was asked for so."""
         way = way_of(command)
         if way is None:
@@ -65,7 +63,7 @@ class TrialCounts(JsonObject):
         return f"{self.trials} trial{plural}{details}"
 
 
-def way_of(command: str) -> MeasuredBy | None:
+def way_of(command: str) -> "MeasuredBy | None":
     """The way of measuring that a job's command is about; None where it does not say."""
     asked = _ASKED.search(command)
     if asked is None:
@@ -73,7 +71,7 @@ def way_of(command: str) -> MeasuredBy | None:
     return "simulator" if asked[1] == "simulator" else "hardware"
 
 
-def told_by(job: Job) -> TrialCounts | None:
+def told_by(job: "Job") -> TrialCounts | None:
     """What a job told of itself; None where it did not, or may have done more since."""
     counts = job.progress.get("counts")
     if job.lost or not isinstance(counts, Mapping):

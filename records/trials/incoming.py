@@ -4,8 +4,6 @@ Invariant: which of two is the last word (`later`) depends on what they say alon
 came first; so that databases merge to the same bests in any order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 

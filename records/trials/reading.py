@@ -1,7 +1,5 @@
 """Rows become values: one `select` that joins all a trial points to, and what it gives."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ and `TuningRecord.workload` parses on demand. Only then are templates imported, 
 which take longer than asking a database.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping
@@ -75,13 +73,13 @@ class TuningRecord:
     @classmethod
     def of(
         cls,
-        workload: Workload,
+        workload: "Workload",
         target: Target,
         config: Config,
         result: MeasureResult,
         *,
         threads: int = 1,
-    ) -> TuningRecord:
+    ) -> "TuningRecord":
         """A record of this installation, layouts and calibration filled in.
 
         Raises:
@@ -108,7 +106,7 @@ class TuningRecord:
         )
 
     @cached_property
-    def workload(self) -> Workload:
+    def workload(self) -> "Workload":
         """The workload, parsed; `WorkloadError` if this installation does not know its operator."""
         from tilesmith.search_space.workloads.workload import Workload
 

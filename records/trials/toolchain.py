@@ -9,8 +9,6 @@ never silently believed and never thrown away.
 Invariant: a version that is unknown on this side (an empty text) is not judged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, fields
@@ -49,7 +47,7 @@ class Toolchain:
     schema: str = ""
 
     @classmethod
-    def installed(cls) -> Toolchain:
+    def installed(cls) -> "Toolchain":
         """The versions of this installation."""
         return cls(
             _version("tilesmith"),
@@ -59,7 +57,7 @@ class Toolchain:
             versions.SPACE,
         )
 
-    def stale_because(self, current: Toolchain, measured_by: MeasuredBy) -> tuple[str, ...]:
+    def stale_because(self, current: "Toolchain", measured_by: MeasuredBy) -> tuple[str, ...]:
         """Why a record of this toolchain is stale under `current`, in phrases; () if it is not."""
         reasons = []
         for name in _DECISIVE[measured_by]:

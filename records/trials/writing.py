@@ -8,8 +8,6 @@ Invariant: row numbers are remembered within the transaction only. Another proce
 between two transactions, and SQLite hands a freed number out again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import defaultdict

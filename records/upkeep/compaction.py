@@ -18,8 +18,6 @@ Invariant: a compacted trial that is met again in full, in an import or a merge,
 (`incoming.same`), so that nothing comes twice.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

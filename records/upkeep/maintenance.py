@@ -1,7 +1,5 @@
 """Keeping a database for years: check it, measure again what may have changed, prune it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,7 +41,7 @@ class Drift:
         return self.ratio is None or abs(self.ratio - 1) > tolerance
 
 
-def sample(bests: Sequence[Best], count: int | None, rng: np.random.Generator) -> list[Best]:
+def sample(bests: Sequence[Best], count: int | None, rng: "np.random.Generator") -> list[Best]:
     """`count` of the bests: the stale ones first, then drawn at random; None takes all."""
     if count is None or count >= len(bests):
         return list(bests)

@@ -1,7 +1,5 @@
 """Several databases: the trials of others brought into one, and what each of them holds best."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ Logical layouts: data NCHW, weight OIHW (I per group), output NCHW. Pads are (to
 right), as in ONNX.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +39,7 @@ class Geometry:
     groups: int
 
     @classmethod
-    def of(cls, workload: Workload) -> Geometry:
+    def of(cls, workload: Workload) -> "Geometry":
         """Read a `conv2d` or `depthwise_conv2d` workload.
 
         Raises:
@@ -108,7 +106,7 @@ class Geometry:
             and self.groups == 1
         )
 
-    def view(self) -> Geometry:
+    def view(self) -> "Geometry":
         """The geometry that is scheduled, over the same memory.
 
         Groups become part of the batch (each is a convolution of its own channels); a pointwise
@@ -128,7 +126,7 @@ class Geometry:
         """Whether channel-blocked layouts fit: with groups, each must be whole vectors."""
         return self.groups == 1 or (self.channels % lanes == 0 and self.out_channels % lanes == 0)
 
-    def flat(self) -> Geometry:
+    def flat(self) -> "Geometry":
         """A pointwise convolution seen as 1 x (h*w) pixels."""
         assert self.pointwise
         return replace(self, height=1, width=self.height * self.width)

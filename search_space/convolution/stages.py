@@ -5,8 +5,6 @@ conv[n, o, y, x]   = sum over c, r, s of padded * weight
 out[n, o, y, x]    = epilogue(conv)                         (if there is an epilogue)
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.convolution.geometry import ZERO, Geometry, has_pad_value
 from tilesmith.search_space.expressions.dtypes import computed_in
 from tilesmith.search_space.expressions.expression import Expr

@@ -12,8 +12,6 @@ An operand, not a parameter: layers that differ in their zero points are one wor
 The reference, `convolve`, is independent of the stages.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.convolution.geometry import Geometry, has_pad_value

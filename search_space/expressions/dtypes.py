@@ -4,8 +4,6 @@ A dtype is its canonical name, a plain `str`, everywhere in Tilesmith: it is wha
 records and printed programs show. This module is the only place that knows what a name means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ Invariants: frozen; terms sorted; no zero coefficient; division and remainder on
 values, rounding down (Python's `//` and `%`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -36,8 +34,8 @@ class Atom:
 
     kind: AtomKind
     name: str = ""
-    left: Expr | None = None
-    right: Expr | None = None
+    left: "Expr | None" = None
+    right: "Expr | None" = None
 
     @cached_property
     def sort_key(self) -> str:
@@ -51,7 +49,7 @@ class Atom:
         return self.hash_
 
     @property
-    def operands(self) -> tuple[Expr, Expr]:
+    def operands(self) -> "tuple[Expr, Expr]":
         """What an operation is of: not for variables."""
         assert self.left is not None and self.right is not None
         return self.left, self.right
@@ -88,7 +86,7 @@ class Expr:
         return self is other or (isinstance(other, Expr) and self.terms == other.terms)
 
     # -- arithmetic ---------------------------------------------------------------------------
-    def __add__(self, other: ExprLike) -> Expr:
+    def __add__(self, other: ExprLike) -> "Expr":
         other = as_expr(other)
         number = other.constant
         if number is not None:
@@ -98,7 +96,7 @@ class Expr:
             return other._plus(number)
         return _of(collected(self.terms + other.terms))
 
-    def __mul__(self, other: ExprLike) -> Expr:
+    def __mul__(self, other: ExprLike) -> "Expr":
         other = as_expr(other)
         number = other.constant
         if number is not None:
@@ -108,13 +106,13 @@ class Expr:
             return other._times(number)
         return _of(multiplied(self.terms, other.terms))
 
-    def __neg__(self) -> Expr:
+    def __neg__(self) -> "Expr":
         return self._times(-1)
 
-    def __sub__(self, other: ExprLike) -> Expr:
+    def __sub__(self, other: ExprLike) -> "Expr":
         return self + as_expr(other)._times(-1)
 
-    def _plus(self, number: int) -> Expr:
+    def _plus(self, number: int) -> "Expr":
         """A number more: it is the last term, so that the others stay as they are."""
         if not number:
             return self
@@ -124,22 +122,22 @@ class Expr:
             terms = terms[:-1]
         return _of((*terms, ((), number)) if number else terms)
 
-    def _times(self, number: int) -> Expr:
+    def _times(self, number: int) -> "Expr":
         """As many: terms keep their order."""
         if number == 1 or not number:
             return self if number else ZERO
         return _of(tuple([(monomial, factor * number) for monomial, factor in self.terms]))
 
-    def __rsub__(self, other: ExprLike) -> Expr:
+    def __rsub__(self, other: ExprLike) -> "Expr":
         return as_expr(other) - self
 
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: ExprLike) -> Expr:
+    def __floordiv__(self, other: ExprLike) -> "Expr":
         return floordiv(self, as_expr(other))
 
-    def __mod__(self, other: ExprLike) -> Expr:
+    def __mod__(self, other: ExprLike) -> "Expr":
         return mod(self, as_expr(other))
 
     # -- questions ----------------------------------------------------------------------------
@@ -174,7 +172,7 @@ class Expr:
         """The atoms at its top level."""
         return (atom for monomial, _ in self.terms for atom in monomial)
 
-    def coefficient(self, name: str) -> Expr | None:
+    def coefficient(self, name: str) -> "Expr | None":
         """The factor of variable `name`, or None where it is not linear in `name`.
 
         >>> str((var("i") * var("f") + var("j")).coefficient("i"))
@@ -183,7 +181,7 @@ class Expr:
         return self._coefficients.get(name, ZERO)
 
     @cached_property
-    def _coefficients(self) -> dict[str, Expr | None]:
+    def _coefficients(self) -> "dict[str, Expr | None]":
         """`coefficient` of every variable in it."""
         rests: dict[str, list[tuple[Monomial, int]]] = {}
         bent: set[str] = set()
@@ -202,7 +200,7 @@ class Expr:
         return {**coefficients, **dict.fromkeys(bent, None)}
 
     # -- rewriting and evaluation -------------------------------------------------------------
-    def substitute(self, values: Mapping[str, ExprLike]) -> Expr:
+    def substitute(self, values: Mapping[str, ExprLike]) -> "Expr":
         """Replace variables by expressions or numbers, simplifying on the way."""
         if self.variables().isdisjoint(values):
             return self
@@ -218,7 +216,7 @@ class Expr:
                 names |= {atom.name} if atom.kind == "element" else set()
         return frozenset(names)
 
-    def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
+    def map_atoms(self, change: "Callable[[Atom], Expr]") -> "Expr":
         """The same polynomial of other factors: `change(atom)` for each atom at its top level; this
         very object where none changes."""
         products = (prod(map(change, m), start=const(factor)) for m, factor in self.terms)

@@ -11,8 +11,6 @@ is the same formula). Invariant: what has a type here is what code
 generators and the interpreter compute in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from tilesmith.search_space.expressions.dtypes import is_floating, widened

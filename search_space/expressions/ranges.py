@@ -6,8 +6,6 @@ otherwise never too tight. Divisions and remainders that the bounds decide disap
 `(16*i + j) // 16` with `j <= 15` is `i`. Proofs that need more than this are in `bounds.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tilesmith.search_space.expressions import expression

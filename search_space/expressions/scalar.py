@@ -8,8 +8,6 @@ padding and tails need). `FUNCTIONS` is the one table of what may be called; cod
 interpreter implement exactly these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,7 +126,7 @@ class Call:
     """A function of `FUNCTIONS` (in a formula: or of `COMPOSITES`) applied to scalars."""
 
     function: str
-    arguments: tuple[Scalar, ...]
+    arguments: "tuple[Scalar, ...]"
 
     def __post_init__(self) -> None:
         assert _ARITIES[self.function] == len(self.arguments), self.function
@@ -145,8 +143,8 @@ class Select:
     """`then` where all of `condition` is >= 0, else `otherwise`; only one is evaluated."""
 
     condition: Condition
-    then: Scalar
-    otherwise: Scalar
+    then: "Scalar"
+    otherwise: "Scalar"
 
     def __str__(self) -> str:
         return f"({self.then} if {condition_text(self.condition)} else {self.otherwise})"

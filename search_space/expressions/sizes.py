@@ -9,8 +9,6 @@ stands in a workload's text: sums, products, `//`, `%`, `min(a,b)` and `max(a,b)
 Invariants: a size is at least 1; an extent has one text, `parse_extent(extent_text(e)) == e`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A term is a monomial, a tuple of factors sorted by their keys, and its coefficie
 what is returned: terms are sorted, the number last; none is there twice; no coefficient is zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Protocol, TypeVar

@@ -37,8 +37,6 @@ exactly `bytes`, or from `bytes` to `longest`. Invariant: whoever asks what an i
 do asks its data, never its name.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping
@@ -281,7 +279,7 @@ def parse_instruction_set(name: str, text: str) -> InstructionSet:
     return instruction_set
 
 
-def _intrinsic(table: _Table) -> TargetIntrinsic:
+def _intrinsic(table: "_Table") -> TargetIntrinsic:
     operation = table.choice("operation", tuple(OPERATIONS))
     intrinsic = TargetIntrinsic(
         operation,
@@ -298,7 +296,7 @@ def _intrinsic(table: _Table) -> TargetIntrinsic:
     return intrinsic
 
 
-def _dot_product(table: _Table) -> DotProduct:
+def _dot_product(table: "_Table") -> DotProduct:
     product = DotProduct(
         table.text("instruction"),
         table.text("intrinsic"),
@@ -314,7 +312,7 @@ def _dot_product(table: _Table) -> DotProduct:
     return product
 
 
-def _tiles(table: _Table) -> Tiles | None:
+def _tiles(table: "_Table") -> Tiles | None:
     if not table.entries:
         return None
     tiles = Tiles(
@@ -381,11 +379,11 @@ class _Table:
             raise self.error(key, items, "a list of texts")
         return tuple(items)
 
-    def table(self, key: str) -> _Table:
+    def table(self, key: str) -> "_Table":
         entries = self._take(key, {}, dict, "a table")
         return _Table(self._name, f"{self._prefix}{key}.", entries)
 
-    def tables(self, key: str) -> list[_Table]:
+    def tables(self, key: str) -> "list[_Table]":
         entries = self._take(key, [], list, "a list of tables")
         if not all(isinstance(item, dict) for item in entries):
             raise self.error(key, entries, "a list of tables")

@@ -1,7 +1,5 @@
 """Matrix registers of CPU targets and what multiplies them, as instruction sets list them."""
 
-from __future__ import annotations
-
 from tilesmith.search_space.hardware.instruction_set import (
     DotProduct,
     Tiles,

@@ -6,8 +6,6 @@ as long as the program runs: engines work ahead, so the loop that made it may co
 (unless the memory is `stacked`).
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from dataclasses import dataclass
 

@@ -18,8 +18,6 @@ calibratable, so that keys stay stable when measured constants are fitted anew. 
 calibrations and jobs are found by it: renaming a fact does not change it (`FIRST_KNOWN_AS`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -73,7 +71,7 @@ class Fact:
         low, high = self.limits
         return f"; allowed: {low:g} to {high:g}"
 
-    def check(self, target: str, name: str) -> Fact:
+    def check(self, target: str, name: str) -> "Fact":
         """Return self; raise `TargetError` if the value is outside the allowed range."""
         if isinstance(self.value, int | float) and not isinstance(self.value, bool):
             low, high = self.limits
@@ -103,7 +101,7 @@ class Target:
         return f"<Target '{self.name}' of {self.family}, {len(self.facts)} facts>"
 
     @classmethod
-    def of(cls, name: str, family: str, facts: Mapping[str, Fact], doc: str = "") -> Target:
+    def of(cls, name: str, family: str, facts: Mapping[str, Fact], doc: str = "") -> "Target":
         checked = {key: fact.check(name, key) for key, fact in facts.items()}
         return cls(name, family, tuple(sorted(checked.items())), doc)
 
@@ -154,7 +152,7 @@ class Target:
         """A textual fact."""
         return str(self.fact(name).value)
 
-    def with_settings(self, settings: Mapping[str, str | FactValue]) -> Target:
+    def with_settings(self, settings: Mapping[str, str | FactValue]) -> "Target":
         """Change facts (what `--set KEY=VALUE` does), keeping type and range.
 
         Raises:
@@ -178,7 +176,7 @@ class Target:
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     @cached_property
-    def uncalibrated(self) -> Target:
+    def uncalibrated(self) -> "Target":
         """The target without what was measured of it: the same for every machine of its kind."""
         facts = {name: fact for name, fact in self.facts if not fact.calibratable}
         return Target.of(self.name, self.family, facts, self.doc)
@@ -194,7 +192,7 @@ class Target:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Target:
+    def from_json(cls, text: str) -> "Target":
         """A target from what `to_json` wrote; `TargetError` where that was changed."""
         raw = json.loads(text)
         for key in ("name", "family"):

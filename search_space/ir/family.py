@@ -9,8 +9,6 @@ Targets of one family differ in numbers, which are facts of the target; what a f
 memories, engines and instructions is alike for all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

@@ -8,8 +8,6 @@ It is stricter than hardware: memory nobody has written reads as NaN (or as the 
 an index outside its buffer raises instead of reaching a neighbour.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ an instruction's form, whatever its loops: how code generators select. Which ins
 is for each family to say (`search_space.ir.family`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -5,8 +5,6 @@ decides divisions that the ends of short loops and the strides of vectors decide
 seen to stand side by side; where they do not, and their number varies, they go one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import replace
 

@@ -28,8 +28,6 @@ People, golden files and `db show --program` see programs as text (`print_progra
               c.register[i.1, j.1, j.2] += a[i.0*12 + i.1, k] * ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -112,7 +110,7 @@ class Loop:
     variable: str
     extent: Expr
     kind: LoopKind
-    body: Statement
+    body: "Statement"
     stages: int = 1
 
 
@@ -120,7 +118,7 @@ class Loop:
 class Sequence:
     """Statements one after another."""
 
-    statements: tuple[Statement, ...]
+    statements: "tuple[Statement, ...]"
 
 
 @dataclass(frozen=True)
@@ -128,8 +126,8 @@ class If:
     """`then` where all of `condition` is >= 0, else `otherwise` (which may be empty)."""
 
     condition: Condition
-    then: Statement
-    otherwise: Statement | None = None
+    then: "Statement"
+    otherwise: "Statement | None" = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class Allocate:
     """A buffer that lives inside `body`."""
 
     buffer: Buffer
-    body: Statement
+    body: "Statement"
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class Intrinsic:
     """A target instruction; `body` says what it does, point by point."""
 
     name: str
-    body: Statement
+    body: "Statement"
 
 
 Statement = Loop | Sequence | If | Allocate | Block | Intrinsic
@@ -170,7 +168,7 @@ class Program:
     literals: tuple[Buffer, ...] = ()
     sizes: tuple[Size, ...] = ()
 
-    def bind(self, values: Mapping[str, ExprLike]) -> Program:
+    def bind(self, values: Mapping[str, ExprLike]) -> "Program":
         """Give symbols numbers, simplifying: the concrete program of one configuration."""
 
         def index(expression: Expr) -> Expr:
@@ -187,7 +185,7 @@ class Program:
             sizes=tuple(size for size in self.sizes if size.name not in values),
         )
 
-    def compile_time(self) -> Program | None:
+    def compile_time(self) -> "Program | None":
         """The prologue as the body of a program with the same parameters; None without one.
 
         It knows no sizes: what is done at compile time is the same for all.

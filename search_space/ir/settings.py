@@ -7,8 +7,6 @@ Invariant: an open setting, number i of a program, is `-1 - i` where a number st
 are positive) and `#i` where an engine does.
 """
 
-from __future__ import annotations
-
 Setting = int | str
 Settings = tuple[Setting, ...]
 

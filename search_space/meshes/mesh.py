@@ -29,8 +29,6 @@ its chip); the
 level called "chip" is the outermost one inside a chip, and without one a chip is a core.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -232,7 +230,7 @@ class Mesh:
         head, _, rest = name.partition(".")
         return self.target.number(rest) if head == _CORE else self.data.number(name)
 
-    def with_settings(self, settings: Mapping[str, str | FactValue]) -> Mesh:
+    def with_settings(self, settings: Mapping[str, str | FactValue]) -> "Mesh":
         """Change facts (what `--set KEY=VALUE` does): the mesh's, or with `core.` its core's.
 
         Raises:
@@ -249,7 +247,7 @@ class Mesh:
         changed = replace(self, target=target, data=self.data.with_settings(own))
         return changed.checked()
 
-    def checked(self) -> Mesh:
+    def checked(self) -> "Mesh":
         """Return self; raise `TargetError` if a number that every mesh needs is missing."""
         for name in ("memory.gib", "memory.gbps", *COLLECTIVE_FACTS):
             self.data.number(name)

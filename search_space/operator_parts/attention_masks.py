@@ -3,8 +3,6 @@
 A mask is added to the scores and spread over the axes it lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 MASKS: Mapping[str, str] = {

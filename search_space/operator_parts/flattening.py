@@ -6,8 +6,6 @@ through both without a gap or stays put in both. Templates use it so that vector
 as the memory allows, whatever the shape looks like.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload

@@ -12,8 +12,6 @@ Invariants: `parse_formula(formula_text(f)) == f`; a number written without a po
 an `int`, so that printing what was read gives the same text, and keys stay what they are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial

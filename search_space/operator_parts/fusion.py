@@ -4,8 +4,6 @@
 point, so that a schedule can attach it to the producer's tile.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

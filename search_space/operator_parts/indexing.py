@@ -4,8 +4,6 @@ Indices are integers known at run time, int64 or int32. Invariant: every place m
 its tensor, whatever the indices are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ The weights' element type may be another than the activations' (`weights=int8` b
 there; wider whole numbers are summed in their own type, floating ones in float32.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, is_floating, size_of, to_numpy

@@ -5,8 +5,6 @@ problem: a copy between two layouts of the same tensor, over axes that are merge
 keep them together.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +38,7 @@ class Relayout:
         return tuple(extent or 0 for extent in extents)
 
     @classmethod
-    def of(cls, shape: Sequence[ExprLike], source: Layout, target: Layout) -> Relayout:
+    def of(cls, shape: Sequence[ExprLike], source: Layout, target: Layout) -> "Relayout":
         """Drop axes of one element and merge neighbours that both layouts keep together."""
         relayout = cls(tuple(shape), source, target)
         for position in reversed(range(len(shape))):
@@ -64,7 +62,7 @@ class Relayout:
             if d.axis == position
         )
 
-    def _without(self, position: int) -> Relayout:
+    def _without(self, position: int) -> "Relayout":
         def drop(layout: Layout) -> Layout:
             kept = (d for d in layout.dimensions if d.axis != position)
             return Layout(tuple(replace(d, axis=d.axis - (d.axis > position)) for d in kept))
@@ -78,7 +76,7 @@ class Relayout:
         common = sorted(pairs[0] & pairs[1])
         return common[0] if common else None
 
-    def _merged(self, first: int, second: int) -> Relayout:
+    def _merged(self, first: int, second: int) -> "Relayout":
         extents = list(self.extents)
         extents[first] = extents[first] * extents[second]
         return replace(self, extents=tuple(extents))._without(second)

@@ -1,7 +1,5 @@
 """Parameters that windows over images share, as workloads write them: steps and padding."""
 
-from __future__ import annotations
-
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.workload import Workload
 

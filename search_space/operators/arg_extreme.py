@@ -7,8 +7,6 @@ ONNX ArgMax and ArgMin, opset 13. What is not a number is passed over, but where
 then it is the answer (as in onnxruntime, which keeps the first element until another is larger).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating

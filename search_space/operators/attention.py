@@ -15,8 +15,6 @@ With 4 more a mask selects: a key whose mask is the least number or minus infini
 score, whatever the product is; a sum with what is not a number would be none.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

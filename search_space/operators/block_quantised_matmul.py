@@ -13,8 +13,6 @@ are added up as whole numbers, and a block's sum times both scales is added in f
 level 4 of ONNX Runtime's MatMulNBits).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

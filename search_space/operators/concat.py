@@ -6,8 +6,6 @@ Each operand is copied by a stage of its own into its part of y, in runs as long
 axes from the concatenated one on.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

@@ -4,8 +4,6 @@ out[n, o, y, x] = sum over c, r, s of weight[o, c, r, s]
                   * data[n, c, y*stride + r*dilation - pad, x*stride + s*dilation - pad]
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.stages import direct
 from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution

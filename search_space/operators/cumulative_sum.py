@@ -4,8 +4,6 @@ ONNX CumSum, opset 14: exclusive=1 leaves x[k] out of y[k], reverse=1 begins at 
 added in their order, as a running sum is.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

@@ -7,8 +7,6 @@ A template of its own beside `conv2d`: there is nothing to contract over channel
 loads decide, not multiply-adds.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.stages import depthwise
 from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution

@@ -6,8 +6,6 @@ An operand's shape is aligned right with the output's and may be 1 where it broa
 as far as the operands' memory allows (`flattening`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import (

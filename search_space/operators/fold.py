@@ -7,8 +7,6 @@ The column of block (a, b) holds a number for each cell (r, s) of its window. Ev
 cells of the blocks that cover it; those of none are zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ caller's, and nobody refuses them.
 Rows t are copied in vectors; with a single element a row the vectors run along the indices.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating

@@ -5,8 +5,6 @@ entries (ONNX GatherElements, opset 13). Negative ones count from the end, other
 clipped, so that nothing outside x is read; a compiled model refuses them before it gets here.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

@@ -5,8 +5,6 @@ axis names a place in the data's next axes, what is behind them is copied. Negat
 from the end, others out of range are clipped; a compiled model refuses them before it gets here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

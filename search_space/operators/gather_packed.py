@@ -10,8 +10,6 @@ second copy of the table. Indices are as those of `gather`; rows behind the last
 the last block, and columns behind the last fill up to a multiple of `fill`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

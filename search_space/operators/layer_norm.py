@@ -7,8 +7,6 @@ over the last `axes` axes, which are one row. The variance is taken from differe
 its own: E[x^2] - E[x]^2 loses all digits where the mean is large. `rms_norm` is this with a = 0.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -6,8 +6,6 @@ Logically nothing happens. How it is done, tiles transposed in registers, is `re
 Elements that pad a blocked axis to a multiple of its factor are not written.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.operator_parts.relayout import Relayout, RelayoutTemplate
 from tilesmith.search_space.scheduling.layout import Layout

@@ -6,8 +6,6 @@ c[b, i, j] = sum_k a[b, i, k] * b[b, k, j]
 Products of bytes are summed in int32 (`integer_products`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

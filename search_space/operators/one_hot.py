@@ -6,8 +6,6 @@ ONNX OneHot, opset 11: the new axis d of `depth` entries stands at `axis`; negat
 from its end, those out of range leave a row `off`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

@@ -6,8 +6,6 @@ them: `attention` without the transposes around it.
 Head h of a row is its numbers h k to (h + 1) k. All else is as in `attention`, masks too.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

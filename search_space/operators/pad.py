@@ -7,8 +7,6 @@ Axes without padding merge with the one before (mode constant). Inside, where no
 code has no tests (`specialisation`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ A maximum of bytes is a byte, which may be quantised numbers of one scale. Their
 exact sums: with `scale,bias,quantise_uint8` behind it, a quantised mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@
 Neighbouring axes of one kind merge first.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ near() follows ONNX's Resize: a coordinate (`asymmetric`: i*in/out, `half_pixel`
 range; all of it in integers, so that no factor is ever rounded.
 """
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Any
 

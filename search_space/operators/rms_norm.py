@@ -7,8 +7,6 @@ no bias. Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019;
 RMSNormalization, from opset 23 on.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.operators.layer_norm import LayerNorm
 from tilesmith.search_space.workloads.template import Parameter, templates

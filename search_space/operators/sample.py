@@ -12,8 +12,6 @@ Negative indices count from the end, others out of range are clipped to it, so t
 outside x; image numbers are refused before a compiled model gets here.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

@@ -9,8 +9,6 @@ compiled model refuses them before it gets here. Which update of one element com
 are not combined, is open in ONNX; here it is the one with the largest index.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

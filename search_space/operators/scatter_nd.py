@@ -9,8 +9,6 @@ indices count from the end, others out of range are clipped; a compiled model re
 gets here. Of several updates of one place the last one stays.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

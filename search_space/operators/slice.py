@@ -5,8 +5,6 @@
 Steps may be negative. Axes taken whole merge with their neighbours (`movement`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

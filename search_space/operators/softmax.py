@@ -6,8 +6,6 @@
 Each is a stage of its own, so that a schedule may keep e or compute it twice.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

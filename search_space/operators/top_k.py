@@ -9,8 +9,6 @@ ONNX TopK, opset 11, whose values are gathered by these indices. The smallest ar
 -1 - ordinal(x). What is not a number is larger than all numbers (with its sign set: smaller).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

@@ -6,8 +6,6 @@ In memory this is the change from the row-major layout to one with permuted axes
 as one (`relayout`): neighbours that stay neighbours merge, tiles are transposed in registers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

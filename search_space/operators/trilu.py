@@ -5,8 +5,6 @@
 ONNX Trilu, opset 14. The diagonal k is a parameter, or (dynamic=1) an operand known at run time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays

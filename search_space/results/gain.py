@@ -7,8 +7,6 @@ sums, each as often as the model runs it, over those whose two latencies are kno
 gain inside the whole model is another measurement, of the model, and always called so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`Judgement`: what a simulator says of many configurations of a workload at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

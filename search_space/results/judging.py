@@ -7,8 +7,6 @@ the family's simulator is. A family without a judge keeps its schedulers' defaul
 Invariant: a judge is deterministic; it knows no more of the target than the facts it is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

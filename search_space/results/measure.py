@@ -5,8 +5,6 @@ Invariant: a result either has `status == "ok"` and at least one sample, or a fa
 message; never an infinite or made-up latency.
 """
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -61,7 +59,7 @@ class MeasureResult:
         assert self.samples or self.status != "ok", "an ok result has samples"
 
     @classmethod
-    def failed(cls, error: Exception, measured_by: MeasuredBy) -> MeasureResult:
+    def failed(cls, error: Exception, measured_by: MeasuredBy) -> "MeasureResult":
         """What an error while making a program, its code or its data comes to."""
         text = str(error).strip() or "no message"
         message = text if isinstance(error, TilesmithError) else f"{type(error).__name__}: {text}"

@@ -5,8 +5,6 @@ caches filled by neighbours). The two do not import each other: the tuner asks f
 family's backend fulfils it, the front door passes it in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

@@ -11,8 +11,6 @@ Invariant: every place that says how a schedule was found says it by `Origin`, a
 decides between searched, measured and stale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 

@@ -10,8 +10,6 @@ Accesses are affine or quasi-affine in the axes, or read from tensors of indices
 stand in topological order; names are unique; the last stage writes the output.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -66,7 +64,7 @@ class Tensor:
         return tuple(extent or 0 for extent in extents)
 
     @classmethod
-    def literal(cls, name: str, values: NDArray[np.float64]) -> Tensor:
+    def literal(cls, name: str, values: NDArray[np.float64]) -> "Tensor":
         """A matrix whose numbers are folded into the code."""
         flat = tuple(float(v) for v in values.ravel())
         return cls(name, tuple(values.shape), "float32", constant=True, values=flat)

@@ -13,8 +13,6 @@ Without one, the whole reduction is initialised before its outermost reduce loop
 stage attached at a loop is allocated there and indexed relative to its base.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 

@@ -5,8 +5,6 @@ or inner part of one split by a factor. `NCHW16c` is N, C//16, H, W, C%16. Facto
 tile sizes (packed weights). Invariant: an axis is either whole or split once, outer before inner.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,17 +36,17 @@ class Layout:
     dimensions: tuple[LayoutDimension, ...]
 
     @classmethod
-    def plain(cls, rank: int) -> Layout:
+    def plain(cls, rank: int) -> "Layout":
         """Row-major."""
         return cls(tuple(LayoutDimension(axis) for axis in range(rank)))
 
     @classmethod
-    def permuted(cls, order: Sequence[int]) -> Layout:
+    def permuted(cls, order: Sequence[int]) -> "Layout":
         """Whole axes in another order, outermost first."""
         return cls(tuple(LayoutDimension(axis) for axis in order))
 
     @classmethod
-    def parse(cls, text: str, axes: str = "NCHW") -> Layout:
+    def parse(cls, text: str, axes: str = "NCHW") -> "Layout":
         """Read a layout name: upper-case letters are axes of `axes`, '16c' an inner block of C.
 
         Raises:
@@ -69,7 +67,7 @@ class Layout:
         return cls(tuple(dimensions))
 
     @classmethod
-    def blocked(cls, rank: int, axis: int, factor: ExprLike, order: Sequence[int]) -> Layout:
+    def blocked(cls, rank: int, axis: int, factor: ExprLike, order: Sequence[int]) -> "Layout":
         """Axes in `order` (outermost first) with `axis` split by `factor`, its inner part last."""
         factor = as_expr(factor)
         outer = tuple(

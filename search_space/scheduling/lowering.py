@@ -10,8 +10,6 @@ Three steps, each in one pass over the stages:
 A structure is lowered once: factors may be symbols, `Program.bind` gives them numbers later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

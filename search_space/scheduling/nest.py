@@ -5,8 +5,6 @@ in terms of the loop variables. Splitting and reordering change the loops; the a
 so that every access can be written in loop variables at any time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -65,7 +63,7 @@ class Nest:
     @classmethod
     def of(
         cls, stage: Stage, regions: Mapping[str, tuple[Expr, Expr, Expr]], taken: set[str]
-    ) -> Nest:
+    ) -> "Nest":
         """A loop for each axis; `regions` gives (base, extent, limit) of partial axes."""
         nest = cls(stage, [], {}, taken)
         for axes, reduce in ((stage.axes, False), (stage.reduce_axes, True)):
@@ -80,7 +78,7 @@ class Nest:
                 nest.limits[axis.name] = limit
         return nest._bounded()
 
-    def _bounded(self) -> Nest:
+    def _bounded(self) -> "Nest":
         """The same, where extents of reductions depend on the stage's own axes: they are in terms
         of loops then, and largest where these axes are zero (the last part is the short one)."""
         first = {a.name: a.extent - a.extent for a in self.stage.axes}

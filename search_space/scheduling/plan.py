@@ -8,8 +8,6 @@ before any loop exists; each takes a compute definition and returns another that
 output. (Primitives that only arrange loops are in `nest.py`.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from tilesmith.search_space.expressions.dtypes import widened
@@ -63,7 +61,7 @@ class Plan:
     compile_time: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Plan:
+    def of(cls, schedule: Schedule) -> "Plan":
         plan = cls(rewrite_stages(schedule.compute, schedule.primitives))
         for primitive in schedule.primitives:
             match primitive:

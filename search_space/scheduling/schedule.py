@@ -9,8 +9,6 @@ may be symbols.
 Each primitive shows its rewrite as `before --> after`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -196,71 +194,71 @@ class Schedule:
     compute: ComputeDefinition
     primitives: tuple[Primitive, ...] = ()
 
-    def _with(self, *added: Primitive) -> Schedule:
+    def _with(self, *added: Primitive) -> "Schedule":
         return replace(self, primitives=(*self.primitives, *added))
 
-    def split(self, stage: str, loop: str, factor: ExprLike, outer: str, inner: str) -> Schedule:
+    def split(self, stage: str, loop: str, factor: ExprLike, outer: str, inner: str) -> "Schedule":
         return self._with(Split(stage, loop, as_expr(factor), outer, inner))
 
-    def reorder(self, stage: str, loops: Sequence[str]) -> Schedule:
+    def reorder(self, stage: str, loops: Sequence[str]) -> "Schedule":
         return self._with(Reorder(stage, tuple(loops)))
 
-    def vectorize(self, stage: str, loop: str) -> Schedule:
+    def vectorize(self, stage: str, loop: str) -> "Schedule":
         return self._with(Annotate(stage, loop, "vector"))
 
-    def unroll(self, stage: str, *loops: str) -> Schedule:
+    def unroll(self, stage: str, *loops: str) -> "Schedule":
         return self._with(*(Annotate(stage, loop, "unroll") for loop in loops))
 
-    def parallel(self, stage: str, *loops: str) -> Schedule:
+    def parallel(self, stage: str, *loops: str) -> "Schedule":
         return self._with(*(Annotate(stage, loop, "parallel") for loop in loops))
 
-    def interleave(self, stage: str, loop: str) -> Schedule:
+    def interleave(self, stage: str, loop: str) -> "Schedule":
         return self._with(Annotate(stage, loop, "interleaved"))
 
-    def pipeline(self, stage: str, loop: str, depth: int) -> Schedule:
+    def pipeline(self, stage: str, loop: str, depth: int) -> "Schedule":
         return self._with(Pipeline(stage, loop, depth))
 
-    def rotate(self, stage: str, places: int) -> Schedule:
+    def rotate(self, stage: str, places: int) -> "Schedule":
         return self._with(Rotate(stage, places))
 
-    def assign_engine(self, stage: str, engine: str) -> Schedule:
+    def assign_engine(self, stage: str, engine: str) -> "Schedule":
         return self._with(AssignEngine(stage, engine))
 
-    def compute_at(self, stage: str, consumer: str, loop: str, scope: str = "local") -> Schedule:
+    def compute_at(self, stage: str, consumer: str, loop: str, scope: str = "local") -> "Schedule":
         return self._with(ComputeAt(stage, consumer, loop, scope))
 
     def reverse_compute_at(
         self, stage: str, producer: str, loop: str, scope: str = "local"
-    ) -> Schedule:
+    ) -> "Schedule":
         return self._with(ReverseComputeAt(stage, producer, loop, scope))
 
-    def cache_write(self, stage: str, scope: str, loop: str) -> Schedule:
+    def cache_write(self, stage: str, scope: str, loop: str) -> "Schedule":
         return self._with(CacheWrite(stage, scope, loop))
 
     def cache_read(
         self, tensor: str, reader: str, name: str, scope: str = "global", dtype: str = ""
-    ) -> Schedule:
+    ) -> "Schedule":
         return self._with(CacheRead(tensor, reader, name, scope, dtype))
 
-    def cache_result(self, stage: str, name: str) -> Schedule:
+    def cache_result(self, stage: str, name: str) -> "Schedule":
         return self._with(CacheResult(stage, name))
 
-    def inline(self, stage: str) -> Schedule:
+    def inline(self, stage: str) -> "Schedule":
         return self._with(Inline(stage))
 
-    def rfactor(self, stage: str, axis: str, factor: ExprLike, name: str) -> Schedule:
+    def rfactor(self, stage: str, axis: str, factor: ExprLike, name: str) -> "Schedule":
         return self._with(Rfactor(stage, axis, as_expr(factor), name))
 
-    def set_layout(self, tensor: str, layout: Layout) -> Schedule:
+    def set_layout(self, tensor: str, layout: Layout) -> "Schedule":
         return self._with(SetLayout(tensor, layout))
 
-    def set_scope(self, tensor: str, scope: str) -> Schedule:
+    def set_scope(self, tensor: str, scope: str) -> "Schedule":
         return self._with(SetScope(tensor, scope))
 
-    def compile_time(self, stage: str) -> Schedule:
+    def compile_time(self, stage: str) -> "Schedule":
         return self._with(CompileTime(stage))
 
-    def tensorize(self, stage: str, loop: str, intrinsic: str, initial: str = "") -> Schedule:
+    def tensorize(self, stage: str, loop: str, intrinsic: str, initial: str = "") -> "Schedule":
         return self._with(Tensorize(stage, loop, intrinsic, initial))
 
     def __str__(self) -> str:

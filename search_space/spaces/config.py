@@ -4,8 +4,6 @@ A config is what the tuner samples, mutates and crosses, and what the database s
 immutable, hashable, ordered by knob name, so that equal configs have equal `key`s.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,12 +25,12 @@ class Config(Mapping[str, KnobValue]):
     items_: tuple[tuple[str, KnobValue], ...]
 
     @classmethod
-    def of(cls, values: Mapping[str, KnobValue] | None = None, /, **more: KnobValue) -> Config:
+    def of(cls, values: Mapping[str, KnobValue] | None = None, /, **more: KnobValue) -> "Config":
         merged = {**(values or {}), **more}
         return cls(tuple(sorted(merged.items())))
 
     @classmethod
-    def from_json(cls, text: str) -> Config:
+    def from_json(cls, text: str) -> "Config":
         """Parse what `key` printed; raise `ConfigError` on anything else."""
         try:
             values = json.loads(text)
@@ -73,7 +71,7 @@ class Config(Mapping[str, KnobValue]):
         """Kept: a search asks for each configuration's many times."""
         return self.hash_
 
-    def __reduce__(self) -> tuple[type[Config], tuple[object]]:
+    def __reduce__(self) -> "tuple[type[Config], tuple[object]]":
         """Without the hash, which another process has otherwise."""
         return Config, (self.items_,)
 

@@ -6,8 +6,6 @@ the structure itself. Knobs are legal by construction where they can be (divisor
 `Constraint`s cover what only a combination decides, and name the limit they guard.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ is legal is what is there. Membership is a search among the sorted numbers of th
 million configurations are looked up in a batch as fast as constraints are evaluated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

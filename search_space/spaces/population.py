@@ -12,8 +12,6 @@ subspaces are *near* when, of the values fixed in both, exactly one differs. An 
 over by keeping every knob at its nearest allowed value; a knob it does not have is drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -129,19 +127,19 @@ class Population:
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Population:
+    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> "Population":
         return Population(self.kinds[chosen], self.rows[chosen])
 
     def replaced(
-        self, chosen: NDArray[np.bool_], move: Callable[[Population], Population]
-    ) -> Population:
+        self, chosen: NDArray[np.bool_], move: "Callable[[Population], Population]"
+    ) -> "Population":
         """With those chosen moved, the others as they are."""
         moved = move(self.take(chosen))
         kinds, rows = self.kinds.copy(), self.rows.copy()
         kinds[chosen], rows[chosen] = moved.kinds, moved.rows
         return Population(kinds, rows)
 
-    def joined(self, other: Population) -> Population:
+    def joined(self, other: "Population") -> "Population":
         return Population(
             np.concatenate([self.kinds, other.kinds]), np.concatenate([self.rows, other.rows])
         )

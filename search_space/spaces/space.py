@@ -6,8 +6,6 @@ samples uniformly and validates; a search moves in it through `SearchSpace.breed
 comes only through the generator passed in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

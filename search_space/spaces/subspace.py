@@ -4,8 +4,6 @@ A configuration is `Subspace.fixed` plus one value for each knob. Internally it 
 indices, so that thousands are drawn and checked as one numpy array.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -101,7 +99,7 @@ class Subspace:
         return True
 
     @cached_property
-    def _bound(self) -> Subspace:
+    def _bound(self) -> "Subspace":
         """The same with only those knobs that constraints mention."""
         used = frozenset().union(*(c.value.variables() for c in self.constraints), frozenset())
         bound = tuple(knob for knob in self.knobs if knob.name in used)

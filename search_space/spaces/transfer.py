@@ -2,8 +2,6 @@
 a starting point here.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

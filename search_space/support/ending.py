@@ -5,8 +5,6 @@ for Ctrl-C, 143 for SIGTERM, 129 for a terminal that was closed (SIGHUP). Result
 before are kept all the same; a script that waits for a whole result must not take half of it.
 """
 
-from __future__ import annotations
-
 import signal
 
 STOPPED: dict[int, str] = {

@@ -13,8 +13,6 @@ Invariant: nothing outside this hierarchy reaches a user for a mistake of theirs
 for our own invariants.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.support.spoken import spoken
 
 

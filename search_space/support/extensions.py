@@ -15,8 +15,6 @@ names; a broken entry point is told in one sentence that names its package, when
 looked up; a folder that is deleted is no longer an extension, and nothing else misses it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec

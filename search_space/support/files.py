@@ -4,8 +4,6 @@ Invariants: a file appears under its name only when all of it is written; a devi
 terminal is written into as it is; what went wrong is one sentence that names the path.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -20,8 +20,6 @@ what that gives, other dataclasses and mappings become objects, sequences lists,
 number that is not finite becomes None, as standard JSON has none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass

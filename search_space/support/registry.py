@@ -8,8 +8,6 @@ of other installed packages register in the same way (`search_space.support.exte
 registry of files holds (`FileRegistry`) is not imported: a TOML file in a room is an entry.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import pkgutil

@@ -6,8 +6,6 @@ here. Invariant: a bound is larger than any right run needs; reaching it is a fa
 a sentence.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.support.errors import VerificationError
 
 

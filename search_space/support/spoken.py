@@ -6,8 +6,6 @@ for as long as it runs (`on_a_command_line`); everywhere else the same message n
 that a message quotes ('tilesmith quantize model.onnx -o int8.onnx') stay what they are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

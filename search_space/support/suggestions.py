@@ -3,8 +3,6 @@
 One sentence for every kind of name: commands, operators, parameters, targets, settings, dtypes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tilesmith.search_space.support.errors import InputError

@@ -16,8 +16,6 @@ dequantised on its way, by four numbers: least and greatest, and scale and shift
 value's element type is after each step is a function of the epilogue (`dtypes`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,7 +131,7 @@ class EpilogueStep:
         object.__setattr__(self, "arguments", tuple(float(f"{a:.9g}") for a in self.arguments))
 
     @classmethod
-    def parse(cls, text: str) -> EpilogueStep:
+    def parse(cls, text: str) -> "EpilogueStep":
         name, *numbers = text.split(":")
         try:
             return cls(name, tuple(float(number) for number in numbers))

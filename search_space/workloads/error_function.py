@@ -8,8 +8,6 @@ A table of exact values every 1/32, and from the nearest of them a Taylor series
 (Abramowitz and Stegun, 7.1.19). Nine terms from at most 1/64 away leave less than 1e-16.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

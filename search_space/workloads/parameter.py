@@ -1,7 +1,5 @@
 """`Parameter`: what an operator lets a workload choose, and which values are allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,7 +38,7 @@ class Parameter:
     of: str = ""
 
     @classmethod
-    def shape(cls, name: str, meaning: str, varies: bool = True) -> Parameter:
+    def shape(cls, name: str, meaning: str, varies: bool = True) -> "Parameter":
         """A shape that must be given; a list of extents is one, too."""
         return cls(name, meaning, text=True, varies=varies, positive=True)
 

@@ -13,8 +13,6 @@ Contract:
 - A scheduler has no state: equal arguments, equal answers.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

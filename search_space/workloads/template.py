@@ -7,8 +7,6 @@ target. The registry finds template files by itself; the conformance tests walk 
 Contract: `reference` is written in numpy, independently of the stages.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -180,7 +178,7 @@ class Template(ABC):
         """The operator (without epilogue) in numpy; logical layouts in and out."""
 
     @abstractmethod
-    def compute(self, workload: Workload) -> ComputeDefinition:
+    def compute(self, workload: Workload) -> "ComputeDefinition":
         """What is computed, as stages, the epilogue applied where `fuses_epilogues`."""
 
     def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
@@ -198,6 +196,6 @@ def template_of(operator: str) -> Template:
     return template
 
 
-def compute_of(workload: Workload) -> ComputeDefinition:
+def compute_of(workload: Workload) -> "ComputeDefinition":
     """What a workload computes, as stages."""
     return template_of(workload.operator).compute(workload)

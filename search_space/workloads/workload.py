@@ -15,8 +15,6 @@ default are left out (so a parameter added later changes no old key); `parse(key
 workload back.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,10 +42,10 @@ class Signature(Protocol):
     fuses_epilogues: ClassVar[bool]
     examples: ClassVar[tuple[str, ...]]
 
-    def check(self, workload: Workload) -> None:
+    def check(self, workload: "Workload") -> None:
         """Raise `WorkloadError` for parameters that contradict each other."""
 
-    def result_dtype(self, workload: Workload) -> str:
+    def result_dtype(self, workload: "Workload") -> str:
         """Element type of the result; `WorkloadError` where the epilogue's steps do not fit."""
 
 
@@ -90,7 +88,7 @@ class Workload:
         dtype: str = "float32",
         constants: Iterable[str] = (),
         epilogue: Iterable[EpilogueStep] = (),
-    ) -> Workload:
+    ) -> "Workload":
         """Check the parameters against the operator's template, fill in defaults.
 
         Raises:
@@ -128,7 +126,7 @@ class Workload:
         return workload
 
     @classmethod
-    def parse(cls, text: str) -> Workload:
+    def parse(cls, text: str) -> "Workload":
         """Read the command-line form, e.g. ``matmul m=512 n=512 k=512 const=b epilogue=bias,relu``.
 
         Raises:
@@ -249,7 +247,7 @@ class Workload:
                     names |= as_expr(extent).variables()
         return frozenset(names)
 
-    def at(self, values: Mapping[str, int]) -> Workload:
+    def at(self, values: Mapping[str, int]) -> "Workload":
         """The workload at these sizes (others may be among them).
 
         Raises:
@@ -259,7 +257,7 @@ class Workload:
             raise WorkloadError(f"'{self.key}' has no number without the size '{missing[0]}'")
         return self.substituted(values) if self.sizes else self
 
-    def substituted(self, values: Mapping[str, ExprLike]) -> Workload:
+    def substituted(self, values: Mapping[str, ExprLike]) -> "Workload":
         """The workload with other formulas, or numbers, for its sizes."""
         changed: dict[str, ParameterValue | Expr] = {}
         for name, value in self.parameters:
@@ -269,7 +267,7 @@ class Workload:
                 changed[name] = extents[0] if single else shape_text(extents)
         return self.with_parameters(**changed)
 
-    def with_parameters(self, **changed: ParameterValue | Expr) -> Workload:
+    def with_parameters(self, **changed: ParameterValue | Expr) -> "Workload":
         """The same work with some parameters changed.
 
         Raises:

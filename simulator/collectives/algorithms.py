@@ -11,8 +11,6 @@ A lane is an ordered group whose members differ in one level only; all lanes of 
 same time. `share`s are fractions of the whole tensor of the collective.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

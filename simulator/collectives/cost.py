@@ -7,8 +7,6 @@ bytes (alpha-beta), and the cheapest for a size is taken, stage by stage. Lines 
 mesh, kind and group; a look-up is a minimum over a few of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

@@ -9,8 +9,6 @@ equally long ones that which the sender's position picks, so that opposite membe
 A level whose links belong to a whole member (an instance's network adapters) is left at its port.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ one switch are one span. If all cores of its chips take part, a ring of chips is
 other group is one lane over the outermost level that it spans.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ collectives at once, comes from the queues; what arrives to be added is read and
 after it has arrived, while the next slice is on its way.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Transfers of one step of a collective, as arrays: a thousand cores have a million of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +23,7 @@ class Ways:
     targets: Cores
 
     @classmethod
-    def of(cls, sources: Cores, targets: Cores) -> Ways:
+    def of(cls, sources: Cores, targets: Cores) -> "Ways":
         """Pairs in the order of the elements of arrays of any shape."""
         return cls(sources.ravel(), targets.ravel())
 
@@ -45,7 +43,7 @@ class Transfers:
     share: float | Shares
 
     @classmethod
-    def joined(cls, parts: Sequence[Transfers]) -> Transfers:
+    def joined(cls, parts: "Sequence[Transfers]") -> "Transfers":
         """All of several."""
         if len(parts) == 1:
             return parts[0]

@@ -7,8 +7,6 @@ halving and doubling adds pairs of pairs. Over several levels, partial sums of t
 what the outer one adds. What a part sums up to is made once: all members hold the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The tuner asks for thousands at a time; checking them one by one against their s
 cost more than judging them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -14,8 +14,6 @@ and, on top, a fitted cost for each spilled register. Short tails are bodies of 
 combination of full and short unrolled loops is costed and weighted with how often it occurs.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -243,7 +241,7 @@ class _BlockModel:
         excess = np.maximum(0.0, size - self._machine.registers)
         return points * excess / np.maximum(size, 1.0)
 
-    def _memory(self, counts: Floats, one_step: Floats, points: Floats) -> _Memory:
+    def _memory(self, counts: Floats, one_step: Floats, points: Floats) -> "_Memory":
         """Loads, stores, operations issued for them, registers that hold loaded values, and what
         widens these."""
         shape = points.shape

@@ -8,8 +8,6 @@ All arrays have the batch as their last axis (n). Two batches of skeletons with 
 joined (`Facts.join`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -99,12 +97,12 @@ class Facts:
     slices: Floats
     capacity: Floats
 
-    def take(self, start: int, stop: int) -> Facts:
+    def take(self, start: int, stop: int) -> "Facts":
         """The configurations from `start` to `stop`."""
         return Facts(*(getattr(self, item.name)[..., start:stop] for item in fields(Facts)))
 
     @staticmethod
-    def join(parts: Sequence[Facts]) -> Facts:
+    def join(parts: "Sequence[Facts]") -> "Facts":
         """One batch of several, in order."""
         if len(parts) == 1:
             return parts[0]
@@ -171,7 +169,7 @@ def _extents(
     return trips, full, short, chance
 
 
-def _extent(corners: _Corners, loop: LoopSite, high: Any, count: int) -> Floats:
+def _extent(corners: "_Corners", loop: LoopSite, high: Any, count: int) -> Floats:
     """(mean, full, short, chance of short) of one loop, (4, n), `high` being the full extent."""
     extent = np.zeros((4, count))
     extent[:3] = high

@@ -4,8 +4,6 @@ Two fidelities: `roofline` (peak arithmetic and memory bandwidth, whatever the s
 `analytical` (the model of this package). A CPU has no timeline of instructions to show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -59,7 +57,7 @@ class CpuSimulator(FamilySimulator):
     threads: int = 1
     weights: Literal["cold", "warm"] = "cold"
 
-    def on_threads(self, threads: int) -> CpuSimulator:
+    def on_threads(self, threads: int) -> "CpuSimulator":
         return replace(self, threads=threads)
 
     def calibrated(self, target: Target, measure: bool) -> Target:

@@ -6,8 +6,6 @@ reduction, trip counts, footprints, runs); and of the whole program, tails and c
 it executes for each arithmetic operation. Sizes are base-2 logarithms.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

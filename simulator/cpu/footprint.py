@@ -9,8 +9,6 @@ groups multiply.
 Everything works on arrays: S stands for any leading shape, P for the loops.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -17,8 +17,6 @@ What the loops over neighbours move is one access, of the bytes that they move o
 loops of the program that is costed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

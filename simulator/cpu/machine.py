@@ -8,8 +8,6 @@ Throughputs are bytes or operations per cycle of the core's clock.
 AVX-512 core; `benchmarks/simulator_fidelity.py` shows how well the model ranks with it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.search_space.hardware.instruction_set import vector_width
@@ -79,7 +77,7 @@ class CpuCore:
         return dict(self.units).get(unit, self.fma_ports)
 
     @classmethod
-    def of(cls, target: Target, threads: int = 1) -> CpuCore:
+    def of(cls, target: Target, threads: int = 1) -> "CpuCore":
         """Read a target of family "cpu"; `TargetError` names a fact it should have."""
 
         def number(name: str) -> float:

@@ -12,8 +12,6 @@ follow one another into few sets of L1, where lines to be read wait for lines to
 The form and its constants are fitted to one AVX-512 core: `docs/decisions/0008-cpu-simulator.md`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

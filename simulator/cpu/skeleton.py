@@ -9,8 +9,6 @@ counts as serial; register buffers have no addresses; instructions that multiply
 are the loops of `instructions.costed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -121,7 +119,7 @@ class LoopNode:
     """A serial loop (`loop` -1: the whole program) and what is inside, in order."""
 
     loop: int
-    items: tuple[LoopNode | int, ...]
+    items: "tuple[LoopNode | int, ...]"
 
     def blocks(self) -> Iterator[int]:
         """Indices of all blocks inside."""

@@ -18,8 +18,6 @@ in one body that use the same buffer find what an earlier one fetched, with prob
 program as a whole is run again and again: what fits a cache then stays there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

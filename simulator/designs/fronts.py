@@ -1,7 +1,5 @@
 """Pareto fronts: the points than which no other is better in everything."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

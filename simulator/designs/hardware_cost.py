@@ -20,8 +20,6 @@ Invariants: frozen; areas in mm2, powers in W, energies in pJ, all positive; a p
 costs less.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -90,7 +88,7 @@ class PartCost:
     power_w: float
 
     @classmethod
-    def of(cls, name: str, area_mm2: float, dynamic_w: float) -> PartCost:
+    def of(cls, name: str, area_mm2: float, dynamic_w: float) -> "PartCost":
         return cls(name, area_mm2, dynamic_w + area_mm2 * LEAKAGE_W_A_MM2)
 
 

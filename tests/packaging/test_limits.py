@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.lines import sources as product_sources
 from tests.packaging.test_imports import statements
 
 ROOT = Path(__file__).parents[2]
@@ -65,3 +66,10 @@ def test_imports_are_not_counted() -> None:
 def test_no_file_is_longer_than_400_lines() -> None:
     lines = {name: size(source) for name, source in sources()}
     assert {name: number for name, number in lines.items() if number > LINES} == {}
+
+
+def test_annotations_of_sources_are_evaluated() -> None:
+    """One way for all: what is bound later, or for type checkers alone, is quoted."""
+    deferred = "from __future__ import annotations"
+    floors = {path.parts[0] for path in product_sources()}
+    assert [n for n, s in sources() if n.split("/")[0] in floors and deferred in s] == []

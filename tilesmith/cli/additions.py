@@ -4,8 +4,6 @@
 can registers an `Addition` under the command's name, and the command asks it before it begins.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -32,7 +30,7 @@ class Addition(ABC):
         """The command with the options. They are None unless given."""
 
     @abstractmethod
-    def does(self, subject: Subject, targets: Sequence[str], asked: Mapping[str, Any]) -> bool:
+    def does(self, subject: "Subject", targets: Sequence[str], asked: Mapping[str, Any]) -> bool:
         """Do what the options ask for, in place of the command.
 
         Args:
@@ -64,7 +62,7 @@ def added_to(name: str) -> Callable[[Command], Command]:
 
 
 def done_in_place(
-    name: str, subject: Subject, targets: Sequence[str], asked: dict[str, Any], **own: Any
+    name: str, subject: "Subject", targets: Sequence[str], asked: dict[str, Any], **own: Any
 ) -> bool:
     """Whether an addition did what was asked for; see `Addition.does`.
 

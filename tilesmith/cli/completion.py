@@ -5,8 +5,6 @@ What can stand in a place follows from its parameter's name, which is the same i
 Nothing here runs unless a shell asks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path

@@ -5,8 +5,6 @@ the number of a signal that ended it. A traceback is shown only when asked for (
 --traceback COMMAND ...`).
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
@@ -105,7 +103,7 @@ class _Signals:
         self.raised.append(_RAISED[number])
         raise self.raised[-1]
 
-    def dropped(self, lost: sys.UnraisableHookArgs) -> None:
+    def dropped(self, lost: "sys.UnraisableHookArgs") -> None:
         """The hook for what Python cannot raise."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             self._unraisable(lost)

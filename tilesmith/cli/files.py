@@ -5,8 +5,6 @@ several; `--page` (HTML), `--csv` and `--trace` (a timeline) stand beside what i
 docs/decisions/0111-one-name-for-one-thing.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

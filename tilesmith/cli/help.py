@@ -8,8 +8,6 @@ Invariants: an option's former names are accepted and shown nowhere. Every comma
 as it is typed, and takes it (tests/end_to_end/test_help.py).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

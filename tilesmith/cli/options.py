@@ -3,8 +3,6 @@
 The decorators carry the help texts; values are in `tilesmith.cli.values`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -148,7 +146,7 @@ def precision_option(command: Command) -> Command:
     return _PRECISION(_CALIBRATION(command))
 
 
-def request_of(subject: Subject, asked: Mapping[str, Any]) -> Request:
+def request_of(subject: "Subject", asked: Mapping[str, Any]) -> "Request":
     """The request that options of this module make, as click hands them over."""
     from tilesmith.jobs.requests.request import Request
 

@@ -9,8 +9,6 @@
 Words themselves are `tilesmith.cli.completion`'s. Importing this module makes click use it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

@@ -6,8 +6,6 @@ reach
 its libraries down - is cut off here: results are in the database already, and it outlasts any end.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shlex
@@ -33,7 +31,7 @@ _watching = threading.Event()
 
 
 @contextmanager
-def ends_soon(sentence: str) -> Iterator[CancelToken]:
+def ends_soon(sentence: str) -> "Iterator[CancelToken]":
     """A token; once it is set this process ends soon, with the sentence if nothing else was said.
 
     For the command line only: a process that others share is not ours to end.

@@ -3,8 +3,6 @@
 Invariant: what is a value of the kind already passes unchanged.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

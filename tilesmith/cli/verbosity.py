@@ -7,8 +7,6 @@ its own gets it here.
 Invariant: passwords of database URLs appear in no line, whoever wrote it.
 """
 
-from __future__ import annotations
-
 import click
 
 _OPTIONS = ("-v", "--verbose")

@@ -1,7 +1,5 @@
 """`tilesmith bench`: time a model, alone or in turns with other runtimes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +106,7 @@ def bench(
     distinct = list(dict.fromkeys(models))
     shapes = shapes_of_each(distinct, dict(asked.pop("shapes")))
 
-    def timed(name: str, own: Shapes) -> Comparison:
+    def timed(name: str, own: "Shapes") -> "Comparison":
         return benched(request_of(name, {**asked, "shapes": own}), options)
 
     if len(distinct) > 1:
@@ -124,7 +122,7 @@ def bench(
 
 
 def _time_several(
-    models: Mapping[str, Shapes], timed: Callable[[str, Shapes], Comparison], as_json: bool
+    models: "Mapping[str, Shapes]", timed: "Callable[[str, Shapes], Comparison]", as_json: bool
 ) -> None:
     """Time all that can be, and tell them whatever ends the command.
 
@@ -154,7 +152,7 @@ def _time_several(
 
 
 def _tell_several(
-    results: Mapping[str, Comparison], errors: Mapping[str, Any], as_json: bool
+    results: "Mapping[str, Comparison]", errors: Mapping[str, Any], as_json: bool
 ) -> None:
     """One table, a line for each model and runtime, or one object that lists them."""
     if as_json:
@@ -174,7 +172,7 @@ def _tell_several(
             note(f"{name}: {result.ratio:.3f} of the fastest peer's time")
 
 
-def _rows(result: Comparison) -> list[tuple[object, ...]]:
+def _rows(result: "Comparison") -> list[tuple[object, ...]]:
     """A line for each runtime, in the columns of `_HEADER`."""
     timings = {"tilesmith": result.own, **result.peers}
     return [
@@ -191,7 +189,7 @@ def _rows(result: Comparison) -> list[tuple[object, ...]]:
     ]
 
 
-def _summary(result: Comparison) -> str:
+def _summary(result: "Comparison") -> str:
     lines = [table(_HEADER, _rows(result))]
     if result.host_operators:
         runtimes = ", ".join(dict.fromkeys(runtime for _, runtime in result.host_operators))

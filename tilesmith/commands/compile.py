@@ -1,7 +1,5 @@
 """`tilesmith compile`: a model and a tuning database become one artifact."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Callable
@@ -135,7 +133,7 @@ def compile_model(
             note("activations share no memory on this target, so there is none to save")
 
 
-def _untuned(report: CompileReport, command: str | None) -> list[str]:
+def _untuned(report: "CompileReport", command: str | None) -> list[str]:
     """Which workloads were not tuned, why, and what tunes them."""
     if command is None:
         return []
@@ -145,7 +143,7 @@ def _untuned(report: CompileReport, command: str | None) -> list[str]:
     return [*lines, f"  to tune them: {command}"]
 
 
-def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest | None]:
+def _library_request(asked: dict[str, Any]) -> "Callable[[Path], LibraryRequest | None]":
     """What --emit, --weights-in and --prefix ask for, taken out of the options; None: an artifact.
 
     Raises (when called):
@@ -171,7 +169,7 @@ def _library_request(asked: dict[str, Any]) -> Callable[[Path], LibraryRequest |
     return request
 
 
-def _print(passes: list[ListedPass], as_json: bool) -> None:
+def _print(passes: "list[ListedPass]", as_json: bool) -> None:
     if as_json:
         print_json({"passes": [asdict(step) for step in passes]})
         return
@@ -181,7 +179,7 @@ def _print(passes: list[ListedPass], as_json: bool) -> None:
         click.echo(textwrap.fill(step.contract, 96, initial_indent="   ", subsequent_indent="   "))
 
 
-def _memory(report: CompileReport) -> list[str]:
+def _memory(report: "CompileReport") -> list[str]:
     memory = report.memory
     if memory is None:
         return []
@@ -192,7 +190,7 @@ def _memory(report: CompileReport) -> list[str]:
     ]
 
 
-def _library(report: CompileReport) -> list[str]:
+def _library(report: "CompileReport") -> list[str]:
     library = report.library
     if library is None:
         return []
@@ -208,12 +206,12 @@ def _library(report: CompileReport) -> list[str]:
     ]
 
 
-def _kernels(report: CompileReport | VariantReport) -> str:
+def _kernels(report: "CompileReport | VariantReport") -> str:
     """How the schedules of kernels were found, and what has none."""
     return f"{counted(report.schedules)}, {report.host} on the host"
 
 
-def _summary(report: CompileReport) -> str:
+def _summary(report: "CompileReport") -> str:
     outcome = f"{_kernels(report)}; compiled in {report.compile_s:.1f} s"
     lines = [f"{report.artifact}: {outcome}"]
     for variant in report.variants:

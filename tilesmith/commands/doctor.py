@@ -1,7 +1,5 @@
 """`tilesmith doctor`: what this machine has, what it lacks, and what to do about it."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """`tilesmith measure`: one configuration of an operator, beside the best that is known of it."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,7 +67,7 @@ def measure(
         raise SystemExit(1)
 
 
-def _summary(report: MeasureReport) -> str:
+def _summary(report: "MeasureReport") -> str:
     lines = [f"{report.workload} on {report.target}, by {report.measured_by}"]
     rows = [_row("asked", report.asked, report.speedup), _row(report.base_is, report.base, 1.0)]
     lines.append(table(("", "us", "GFLOP/s", "times as fast", "bound", "numbers"), rows))
@@ -87,6 +85,6 @@ def _summary(report: MeasureReport) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, measured: Measured, speedup: float | None) -> tuple[object, ...]:
+def _row(name: str, measured: "Measured", speedup: float | None) -> tuple[object, ...]:
     numbers = measured.numbers or f"{measured.result.status}: {measured.result.message}"
     return name, measured.latency_us, measured.gflops, speedup, measured.result.bound, numbers

@@ -1,7 +1,5 @@
 """`tilesmith models`: cost models that a database's own trials made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ def with_database_and_json(command: Command) -> Command:
     return database_option(required=True)(json_option(command))
 
 
-def opened_at(location: str) -> Database:
+def opened_at(location: str) -> "Database":
     """A database that is there."""
     from tilesmith.records.database import Database
 
@@ -146,7 +144,7 @@ def use(number: int, database: str, as_json: bool, off: bool) -> None:
         note(f"model {number} for {model.subject}, {model.measured_by}: {state}")
 
 
-def _values(model: StoredModel, state: str) -> dict[str, Any]:
+def _values(model: "StoredModel", state: str) -> dict[str, Any]:
     """A model as `--json` shows it."""
     plain = {n: v for n, v in vars(model).items() if n not in ("workloads", "toolchain")}
     return {
@@ -158,7 +156,7 @@ def _values(model: StoredModel, state: str) -> dict[str, Any]:
     }
 
 
-def _gain(model: StoredModel) -> str:
+def _gain(model: "StoredModel") -> str:
     """Pairs ranked rightly on held-out workloads, and without the model, means over machines."""
     try:
         scores = [(s["model"]["accuracy"], s["others"][s["instead"]]["accuracy"])

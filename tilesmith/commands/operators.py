@@ -1,7 +1,5 @@
 """`tilesmith operators`: the operators that have a template, and what `--op` may say of each."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,7 +34,7 @@ def operators(name: str | None, as_json: bool) -> None:
         click.echo(f"\nEvery operator also takes dtype= const= and epilogue= ({', '.join(STEPS)}).")
 
 
-def describe(template: Template) -> dict[str, Any]:
+def describe(template: "Template") -> dict[str, Any]:
     """A template as plain data."""
     parameters = [
         {**object_of(p, "name meaning default"), "required": p.default is None,
@@ -46,7 +44,7 @@ def describe(template: Template) -> dict[str, Any]:
     return {**object_of(template, "name:operator summary"), "parameters": parameters}
 
 
-def _explanation(template: Template) -> str:
+def _explanation(template: "Template") -> str:
     rows = [
         (p.name, "required" if p.default is None else repr(p.default), p.meaning)
         for p in template.parameters

@@ -1,7 +1,5 @@
 """`tilesmith run`: run a model or an artifact once on arrays from files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`tilesmith sign`: sign an artifact, or any file, so that who loads it knows whose it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`tilesmith simulate`: what a model or an operator costs on described hardware, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +106,7 @@ def _page_for(page: Path, trace: Path | None) -> Path:
     return page
 
 
-def _compare(results: list[SimulationResult], as_json: bool) -> None:
+def _compare(results: "list[SimulationResult]", as_json: bool) -> None:
     """Print what the same subject costs on several targets."""
     if as_json:
         print_json({"targets": [result.to_json() for result in results]})
@@ -153,7 +151,7 @@ def _check_asked(path: Path, **asked: str) -> None:
             )
 
 
-def _summary(result: SimulationResult) -> str:
+def _summary(result: "SimulationResult") -> str:
     busy = ", ".join(f"{name} {share:.0%}" for name, share in result.engines.items())
     lines = [
         f"{result.latency_us:.3f} us on {result.target} ({result.cycles} cycles, of them "
@@ -170,7 +168,7 @@ def _summary(result: SimulationResult) -> str:
     return "\n".join([*lines, *result.remarks])
 
 
-def _whole(result: SimulationResult) -> str:
+def _whole(result: "SimulationResult") -> str:
     """The table of a model whose kernels run beside each other."""
     rows = [
         (

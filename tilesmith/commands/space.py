@@ -1,7 +1,5 @@
 """`tilesmith space`: the search space of an operator: knobs, limits, spread, what matters."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,7 +51,7 @@ def space(operators: tuple[str, ...], samples: int, seed: int, as_json: bool, **
         note(text)
 
 
-def _parts(report: SpaceReport) -> list[str]:
+def _parts(report: "SpaceReport") -> list[str]:
     return [
         f"{report.workload} on {report.target}\n{report.size:,} configurations: {_legal(report)}",
         _knobs(report),
@@ -62,13 +60,13 @@ def _parts(report: SpaceReport) -> list[str]:
     ]
 
 
-def _legal(report: SpaceReport) -> str:
+def _legal(report: "SpaceReport") -> str:
     if report.size == report.combinations:
         return "every combination is legal"
     return f"{report.legal:.3g} of {report.combinations:,} combinations are legal"
 
 
-def _knobs(report: SpaceReport) -> str:
+def _knobs(report: "SpaceReport") -> str:
     rows = []
     for knob in report.knobs:
         more = f" ... {knob.values[-1]}" if len(knob.values) > _VALUES_SHOWN else ""
@@ -83,7 +81,7 @@ def _knobs(report: SpaceReport) -> str:
     return table(("knob", "importance", "values", "which"), rows) + f"\n{footnote}"
 
 
-def _limits(report: SpaceReport) -> str:
+def _limits(report: "SpaceReport") -> str:
     if not report.limits:
         return "no limits: every combination is legal"
     rows = [
@@ -95,7 +93,7 @@ def _limits(report: SpaceReport) -> str:
     return text + (f"\nand {more} more limits (--json has all)" if more > 0 else "")
 
 
-def _distribution(report: SpaceReport) -> str:
+def _distribution(report: "SpaceReport") -> str:
     most = max(count for _, _, count in report.bins)
     lines = [
         f"{low:10.4g} us  {'#' * round(_BAR * count / most):{_BAR}}  {count}"

@@ -1,7 +1,5 @@
 """`tilesmith targets`: the known hardware, cores and meshes, each number with its source."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,13 +47,13 @@ def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bo
         click.echo("\n" + table(("mesh", "core", "chips", "cores", "description"), columns))
 
 
-def describe(target: Target) -> dict[str, Any]:
+def describe(target: "Target") -> dict[str, Any]:
     """A target as plain data, facts by dotted name."""
     facts = {name: object_of(fact, _FACT) for name, fact in target.facts}
     return {**object_of(target, "name family doc identity"), "facts": facts}
 
 
-def describe_mesh(mesh: Mesh) -> dict[str, Any]:
+def describe_mesh(mesh: "Mesh") -> dict[str, Any]:
     """A mesh as plain data, levels from the inside out."""
     level = "name topology extents gbps_each_way:gbps cores_a_port:owner hop_us"
     return {
@@ -66,7 +64,7 @@ def describe_mesh(mesh: Mesh) -> dict[str, Any]:
     }
 
 
-def _explained_mesh(mesh: Mesh) -> str:
+def _explained_mesh(mesh: "Mesh") -> str:
     heading = (
         f"{mesh.name}: {mesh.doc}\n{mesh.chips} chips of {mesh.cores_per_chip} cores "
         f"({mesh.target.name}), {mesh.chip_gib * mesh.chips:,.0f} GiB at "
@@ -83,12 +81,12 @@ def _explained_mesh(mesh: Mesh) -> str:
     return heading + table(header, levels) + "\n\n" + _facts(mesh.data)
 
 
-def _explanation(target: Target) -> str:
+def _explanation(target: "Target") -> str:
     heading = f"{target.name}: {target.doc or target.family} (family {target.family})\n"
     return heading + _facts(target)
 
 
-def _facts(target: Target) -> str:
+def _facts(target: "Target") -> str:
     rows = [
         (name, _value(fact), fact.unit, fact.source, fact.trust, _range(fact))
         for name, fact in target.facts
@@ -96,12 +94,12 @@ def _facts(target: Target) -> str:
     return table(("fact", "value", "unit", "source", "trust", "allowed"), rows)
 
 
-def _value(fact: Fact) -> str:
+def _value(fact: "Fact") -> str:
     text = str(fact.value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _range(fact: Fact) -> str:
+def _range(fact: "Fact") -> str:
     if fact.minimum is None and fact.maximum is None:
         return ""
     low = "0" if fact.minimum is None else f"{fact.minimum:g}"

@@ -1,7 +1,5 @@
 """`tilesmith tune`: search for the best schedules of a model or of single operators."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -180,7 +178,7 @@ def _replay(space: str, objective: str, asked: Mapping[str, Any], as_json: bool)
     _print(report, as_json)
 
 
-def _tune_one(subject: Subject, resuming: str, as_json: bool, asked: dict[str, Any]) -> None:
+def _tune_one(subject: "Subject", resuming: str, as_json: bool, asked: dict[str, Any]) -> None:
     """A search for one target; what it found is printed, though it be stopped."""
     from tilesmith import api
     from tilesmith.cli.stopping import ends_soon
@@ -201,7 +199,7 @@ def _tune_one(subject: Subject, resuming: str, as_json: bool, asked: dict[str, A
     note(f"{report.counts} in {report.wall_s:.1f} s")
 
 
-def _say_what_lacks(report: TuneReport, database: str) -> None:
+def _say_what_lacks(report: "TuneReport", database: str) -> None:
     """Note workloads that had no turn.
 
     Raises:
@@ -223,7 +221,11 @@ def _say_what_lacks(report: TuneReport, database: str) -> None:
 
 
 def _tune_several(
-    subject: Subject, targets: tuple[str, ...], resuming: str, as_json: bool, asked: dict[str, Any]
+    subject: "Subject",
+    targets: tuple[str, ...],
+    resuming: str,
+    as_json: bool,
+    asked: dict[str, Any],
 ) -> None:
     """A search for each target; what was found for each is printed, whatever became of others."""
     import time
@@ -257,14 +259,14 @@ def _check_replay(named: str | tuple[str, ...] | None, asked: Mapping[str, Any])
         raise click.UsageError(f"--space is replayed by itself; leave {what} out")
 
 
-def _print(report: TuneReport, as_json: bool) -> None:
+def _print(report: "TuneReport", as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
         click.echo(_summary(report))
 
 
-def _in_model(report: InModelReport) -> list[str]:
+def _in_model(report: "InModelReport") -> list[str]:
     """The whole model: against untuned, what was pinned in it, and what it is made up of."""
     times = "" if report.gain is None else f" ({report.gain:.2f} times as fast)"
     untuned = (
@@ -284,7 +286,7 @@ def _in_model(report: InModelReport) -> list[str]:
     return lines
 
 
-def _summary(report: TuneReport) -> str:
+def _summary(report: "TuneReport") -> str:
     rows = [
         (
             task.workload,

@@ -1,7 +1,5 @@
 """Arrays in and out of files: `.npy` and `.npz`; what to print of an array."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path

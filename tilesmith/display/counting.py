@@ -1,7 +1,5 @@
 """How far a count is, on stderr: a bar on a terminal, else a line now and then."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -80,7 +78,7 @@ class _Told:
         self._text = text
         self._say(text)
 
-    def __enter__(self) -> _Told:
+    def __enter__(self) -> "_Told":
         self._thread.start()
         return self
 

@@ -3,8 +3,6 @@
 IPython is asked only where it is there already, as in a notebook; nothing needs it or widgets.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
@@ -28,13 +26,13 @@ def in_notebook() -> bool:
 class NotebookTable:
     """Shows the progress it is told of, at most twice a second; `text` is what it looks like."""
 
-    def __init__(self, text: Callable[[Progress], str]) -> None:
+    def __init__(self, text: "Callable[[Progress], str]") -> None:
         self._text = text
         self._handle: Any = None
         self._due = 0.0
         self._latest: Progress | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: "Progress") -> None:
         self._latest = progress
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _EVERY_S

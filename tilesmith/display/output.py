@@ -6,8 +6,6 @@ On a terminal that is too narrow the widest columns of words leave the row: thos
 above, the others below, wrapped. So no number is cut, and no line wraps by itself.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

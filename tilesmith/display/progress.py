@@ -4,8 +4,6 @@ It shows the way of measuring, tasks, trials, the best so far against the untune
 time left, and below that the workloads that cost most.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import textwrap
@@ -34,7 +32,7 @@ _COLUMNS = (("times", 60), ("trials", 70), ("default us", 90), ("best us", 0), (
 
 
 @contextmanager
-def progress_display() -> Iterator[Callable[[Progress], None]]:
+def progress_display() -> "Iterator[Callable[[Progress], None]]":
     """Give a callback that shows the progress it is told; the display ends with the block. In a
     notebook it is a table in the cell's output, which stays.
     """
@@ -60,7 +58,7 @@ class _Lines:
         self._due = time.monotonic()
         self._doing = ""
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: "Progress") -> None:
         if time.monotonic() < self._due and progress.doing in ("", self._doing):
             return
         self._doing = progress.doing
@@ -68,7 +66,7 @@ class _Lines:
         print(headline(progress), file=sys.stderr, flush=True)
 
 
-def headline(progress: Progress) -> str:
+def headline(progress: "Progress") -> str:
     """Everything that matters in one line."""
     started = sum(task.default_s is not None for task in progress.tasks)
     limit = "" if progress.trials_limit is None else f" of {progress.trials_limit}"
@@ -100,9 +98,9 @@ class Panel:
     follow from others.
     """
 
-    progress: Progress
+    progress: "Progress"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> Iterator[Any]:
         from rich.table import Table
         from rich.text import Text
 
@@ -130,12 +128,12 @@ class Panel:
             yield workers(self.progress)
 
 
-def panel(progress: Progress) -> RenderableType:
+def panel(progress: "Progress") -> "RenderableType":
     """What a terminal shows of progress."""
     return Panel(progress)
 
 
-def plain(progress: Progress) -> str:
+def plain(progress: "Progress") -> str:
     """What a terminal of a hundred columns shows, as plain text."""
     from rich.console import Console
 
@@ -156,7 +154,7 @@ def _fitted(text: str, width: int) -> list[str]:
     return [lines[0], f"  \N{HORIZONTAL ELLIPSIS} {rest[rest.find(' ') + 1 :]}"]
 
 
-def workers(progress: Progress) -> Table:
+def workers(progress: "Progress") -> "Table":
     """Those who measure: the ones that are in trouble first, then the busiest."""
     from rich.table import Table
 
@@ -173,12 +171,12 @@ def workers(progress: Progress) -> Table:
     return rows
 
 
-def _share(task: TaskReport) -> float:
+def _share(task: "TaskReport") -> float:
     """Seconds a model spends in this task."""
     return task.weight * (task.best_s or task.default_s or 0.0)
 
 
-def _cells(task: TaskReport) -> dict[str, str]:
+def _cells(task: "TaskReport") -> dict[str, str]:
     """What is told of a task, by column."""
     gain = times_of(task.default_s, task.best_s)
     return {
@@ -190,7 +188,7 @@ def _cells(task: TaskReport) -> dict[str, str]:
     }
 
 
-def _unit(progress: Progress) -> str:
+def _unit(progress: "Progress") -> str:
     """What is counted: trials, or what is simulated to choose them."""
     if progress.screening:
         return "simulated to choose trials"

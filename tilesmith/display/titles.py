@@ -1,7 +1,5 @@
 """What people call a job: the file of its model, or what it tunes."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import pairwise
 from pathlib import PurePath

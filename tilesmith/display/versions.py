@@ -1,7 +1,5 @@
 """What `tilesmith --version` says: this installation, and what its results depend on."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator
 from importlib import metadata

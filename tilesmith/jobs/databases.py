@@ -5,8 +5,6 @@ the current directory. A database that nobody named is said aloud, so that nobod
 schedules come from. `None` in Python, and the word `none` elsewhere, mean no database at all.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from enum import Enum

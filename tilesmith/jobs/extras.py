@@ -1,7 +1,5 @@
 """Optional libraries: asked for before they are used, with one sentence where they are absent."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from tilesmith.search_space.support.errors import DependencyError

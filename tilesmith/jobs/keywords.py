@@ -4,8 +4,6 @@ What jobs may be told beside subject and target goes on to a request, whose cons
 itself. Functions say by `takes` which of these there are; whoever calls them meets a sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature

@@ -7,8 +7,6 @@
 A program that set nothing up reads the same lines on stderr, as the command line's users do.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 

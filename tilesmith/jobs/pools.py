@@ -4,8 +4,6 @@ A capability registers a pool (`pools`). A job that names no workers asks for no
 done in this process. Everything here takes "" or None for that.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,7 +24,7 @@ T = TypeVar("T")
 class Fleet(Protocol):
     """The workers that do one job's trials."""
 
-    def machines(self) -> Iterable[Machine]:
+    def machines(self) -> "Iterable[Machine]":
         """Those that anything was measured on."""
         ...
 
@@ -82,11 +80,11 @@ class WorkerPool(ABC):
         """The machines of a cluster, as targets, by name."""
 
     @abstractmethod
-    def runners(self, fleet: Any, names: Sequence[str]) -> list[Runner]:
+    def runners(self, fleet: Any, names: Sequence[str]) -> "list[Runner]":
         """Runners of these names whose trials a fleet does."""
 
     @abstractmethod
-    def helpers(self, workers: str) -> AbstractContextManager[Mapped]:
+    def helpers(self, workers: str) -> "AbstractContextManager[Mapped]":
         """Where parts of a training are done while the block runs; errors as `cluster`."""
 
 
@@ -135,13 +133,13 @@ def hosts_of(cluster: Cluster, target: Target, threads: int) -> Mapping[str, Tar
     return _pool().hosts(cluster, target, threads)
 
 
-def runners_of(fleet: Fleet, names: Sequence[str]) -> list[Runner]:
+def runners_of(fleet: Fleet, names: Sequence[str]) -> "list[Runner]":
     """As `WorkerPool.runners`."""
     return _pool().runners(fleet, names)
 
 
 @contextmanager
-def helpers(workers: str) -> Iterator[Mapped]:
+def helpers(workers: str) -> "Iterator[Mapped]":
     """As `WorkerPool.helpers`; in this process where no workers are named."""
     if not workers:
         from tilesmith.tuner.pretrained.model_corpus import here

@@ -7,8 +7,6 @@ So its randomness comes from the job's seed and the number of the round, and its
 on the first 2, 3, 4, ... trials, each time a tenth more, whatever was asked in between.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 

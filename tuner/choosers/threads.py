@@ -4,8 +4,6 @@ Its matrices are small: several threads make them slower, most of all where core
 in another order, so that a search would depend on the number of cores.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any

@@ -16,8 +16,6 @@ database keeps as history). Results of machines that turned out to lie are all m
 by those that are believed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

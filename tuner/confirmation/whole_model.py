@@ -13,8 +13,6 @@ compiled from the records, with and without one more schedule pinned: only a pin
 whole model faster is kept.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

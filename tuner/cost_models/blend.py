@@ -10,8 +10,6 @@ feature. The prior is what a pretrained model says; without one, the logarithm o
 latency where that is shown.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -87,7 +85,7 @@ class Blend(CostModel):
         return json.dumps({"kind": self.name, **scale, "usual": self._usual, **members})
 
     @classmethod
-    def load(cls, text: str) -> Blend:
+    def load(cls, text: str) -> "Blend":
         model = cls()
         saved = parse(text, cls.name)
         model._slope = float(saved["slope"])

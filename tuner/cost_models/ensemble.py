@@ -4,8 +4,6 @@ Scores of different objectives have no common scale, so each member's scores are
 the samples asked about, and averaged. The uncertainty is how far the members disagree.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -42,7 +40,7 @@ class _Ensemble(CostModel):
         return json.dumps({"kind": self.name, "members": [m.save() for m in self._members]})
 
     @classmethod
-    def load(cls, text: str) -> _Ensemble:
+    def load(cls, text: str) -> "_Ensemble":
         model = cls()
         saved = parse(text, cls.name)["members"]
         pairs = zip(_MEMBERS, saved, strict=True)

@@ -4,8 +4,6 @@ Trees are kept as plain arrays after training; predictions walk them in numpy. T
 storable as JSON, and one code path predicts whether it was just trained or loaded.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +49,7 @@ class _Tree:
         ]
 
     @classmethod
-    def from_json(cls, columns: list[list[float]]) -> _Tree:
+    def from_json(cls, columns: list[list[float]]) -> "_Tree":
         left, right, feature = (np.array(column, np.int64) for column in columns[:3])
         return cls(left, right, feature, np.array(columns[3]), np.array(columns[4]))
 
@@ -85,7 +83,7 @@ class Forest(CostModel):
         return json.dumps({"kind": self.name, "trees": trees})
 
     @classmethod
-    def load(cls, text: str) -> Forest:
+    def load(cls, text: str) -> "Forest":
         model = cls()
         model._trees = [_Tree.from_json(tree) for tree in parse(text, cls.name)["trees"]]
         return model

@@ -16,8 +16,6 @@ that the process spends its flexibility where a search looks.
 Samples of a task it was not fitted to get score 0 and the spread of the labels as doubt.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -140,7 +138,7 @@ class GaussianProcess(CostModel):
         return json.dumps({"kind": self.name, "doubt": self._doubt, "processes": processes})
 
     @classmethod
-    def load(cls, text: str) -> GaussianProcess:
+    def load(cls, text: str) -> "GaussianProcess":
         model = cls()
         saved = parse(text, cls.name)
         model._doubt = float(saved["doubt"])

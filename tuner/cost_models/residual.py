@@ -10,8 +10,6 @@ latency of one second. Where a model of the machine's other measurements is know
 (`Samples.prior`), the same is done from that.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -58,7 +56,7 @@ class DampedResidual(CostModel):
         return json.dumps({"kind": self.name, "trees": trees})
 
     @classmethod
-    def load(cls, text: str) -> DampedResidual:
+    def load(cls, text: str) -> "DampedResidual":
         model = cls()
         trees = parse(text, cls.name)["trees"]
         model._trained = bool(trees)

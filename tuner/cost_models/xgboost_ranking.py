@@ -1,7 +1,5 @@
 """Boosted trees with a pairwise ranking objective: only the order within a task matters."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tilesmith.tuner.surrogates.boosting import BoostedTrees

@@ -1,7 +1,5 @@
 """Boosted trees on log latency, squared error (as AutoTVM's and Ansor's models)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tilesmith.tuner.surrogates.boosting import BoostedTrees

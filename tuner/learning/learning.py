@@ -1,7 +1,5 @@
 """What a search learns from, and what it knows before: chosen once for each way of measuring."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -9,8 +9,6 @@ Invariants: a pace within `DRIFT_LIMIT` of the one in force changes nothing; `lo
 in their order give the same corrections again, which is how a resumed job finds them.
 """
 
-from __future__ import annotations
-
 import math
 
 from tilesmith.tuner.learning.predictor import Predictor

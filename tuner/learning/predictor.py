@@ -18,8 +18,6 @@ is trained on failures and successes alike; the predictor adds its log odds as a
 search stops proposing what keeps failing. It is no `CostModel`: its labels are not latencies.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -72,7 +70,7 @@ class ValidityClassifier:
         return json.dumps({"kind": "validity", "trees": trees})
 
     @classmethod
-    def load(cls, text: str) -> ValidityClassifier:
+    def load(cls, text: str) -> "ValidityClassifier":
         """Undo `save`; `InputError` for other text."""
         model = cls()
         trees = parse(text, "validity")["trees"]

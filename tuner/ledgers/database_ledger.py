@@ -4,8 +4,6 @@ Where the database takes no more, `save` writes what the job has in memory to a 
 import` reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile
@@ -65,7 +63,7 @@ class DatabaseLedger:
         command: str,
         seed: int,
         strategy: str,
-    ) -> DatabaseLedger:
+    ) -> "DatabaseLedger":
         """Register a new job; `command` is what asks for it again and finds it to resume."""
         job = database.start_job(command, seed=seed, strategy=strategy, targets=[target])
         return cls(database, target, threads, job)
@@ -73,7 +71,7 @@ class DatabaseLedger:
     @classmethod
     def resume(
         cls, database: Database, target: Target, threads: int, *, command: str
-    ) -> DatabaseLedger | None:
+    ) -> "DatabaseLedger | None":
         """The newest unfinished job of that command, from its start if it never got to a trial.
 
         None if there is none to go on with.

@@ -5,8 +5,6 @@ in it, its results come from `replay`. What its knobs mean nobody here knows; no
 configurations, and cost models see the bare knobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +48,7 @@ class RecordedSpace:
     @classmethod
     def of(
         cls, name: str, columns: Mapping[str, Sequence[KnobValue]], results: Sequence[MeasureResult]
-    ) -> RecordedSpace:
+    ) -> "RecordedSpace":
         """A space from the table of its trials.
 
         Args:

@@ -6,8 +6,6 @@ arithmetic and caches, since either may be what is throttled. An untuned product
 products can be scheduled: its schedule depends on nothing but the target's identity.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import TilesmithError

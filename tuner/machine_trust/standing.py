@@ -31,8 +31,6 @@ Markov's inequality holds of it where it is stopped (e-detectors: Shin, Ramdas a
 England Journal of Statistics in Data Science 2023).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import deque

@@ -8,8 +8,6 @@ Invariants: a candidate is asked for again once for each doubtful result of it; 
 aside stay so for this job.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

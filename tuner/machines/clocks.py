@@ -10,8 +10,6 @@ Invariants: no clock of one machine is ever compared with the reading of another
 passed; a delay on the way can never look like a clock that lies, since it widens the bounds.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

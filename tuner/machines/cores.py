@@ -10,8 +10,6 @@ Invariants: never more claims than cores; what cannot be claimed is said in a se
 who holds it, never shared silently. A core is named by the first of its hardware threads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -86,7 +84,7 @@ class CoreClaim:
         while self._locks:
             os.close(self._locks.pop())
 
-    def __enter__(self) -> CoreClaim:
+    def __enter__(self) -> "CoreClaim":
         return self
 
     def __exit__(

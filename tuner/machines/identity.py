@@ -13,8 +13,6 @@ trial, by comparing two descriptions: of the target, and of the machine as a tar
 (`codegen.host`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -57,7 +55,7 @@ class Machine:
         return json.dumps({**vars(self), "facts": dict(self.facts)}, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Machine:
+    def from_json(cls, text: str) -> "Machine":
         return cls(**json.loads(text))
 
 

@@ -5,8 +5,6 @@ With buffers from malloc repeated timings of one kernel drifted by 4-6 % (at wor
 pages that collide in the caches); from one arena of huge pages they repeat to 1.5 %.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

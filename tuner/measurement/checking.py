@@ -13,8 +13,6 @@ result. `rtol` is 5e-5 for float32 accumulation: 40 times what Winograd F(4x4,3x
 the tolerance along by its slope, evaluated at both ends of the interval.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

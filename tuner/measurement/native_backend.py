@@ -4,8 +4,6 @@ Inputs travel from logical to the configuration's physical layouts here, weights
 and all buffers lie in the arena.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -62,7 +60,7 @@ class NativeBackend:
         config: Config,
         inputs: Mapping[str, NDArray[Any]],
         arena: BumpAllocator,
-    ) -> LoadedKernel:
+    ) -> "LoadedKernel":
         """Compile a configuration and bind it to inputs (logical layouts)."""
         if (workload, config) not in self._built:
             self.take(workload, config, self.build(workload, config))

@@ -16,8 +16,6 @@ kernel. What is left of the time that the trial took as its caller saw it is `ot
 output, messages, a renewed worker.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,7 +162,7 @@ class Runner(Protocol):
         """Nobody will ask for the results of this batch."""
         return
 
-    def choosers(self) -> Choosers | None:
+    def choosers(self) -> "Choosers | None":
         """Who makes proposals where that is done elsewhere too; None: nobody."""
         return None
 
@@ -217,7 +215,7 @@ class RunnerOptions:
     timeout_s: float = 20.0
     memory_mib: int = 8192
     recorded: Mapping[str, Mapping[Config, MeasureResult]] = field(default_factory=dict)
-    judge: Judge | None = None
+    judge: "Judge | None" = None
     backend: str = "tilesmith.tuner.measurement.native_backend"
     cores: tuple[int, ...] = ()
     control: Candidate | None = None

@@ -6,8 +6,6 @@ second row is written for them. A job that runs alone is never answered, so that
 from its seed; two jobs that have a configuration under way at the same moment both measure it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ taken too. Sample counts follow from the kernel's own speed: a fixed time for al
 samples.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import resource

@@ -4,8 +4,6 @@ Also the comparison of rivals in turns. Whatever a candidate raises becomes a fa
 what kills the process (crash, hang) is the parent's to notice.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

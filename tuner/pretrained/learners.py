@@ -14,8 +14,6 @@ behind its parent, so that every walk ends; a row's prediction does not depend o
 it, so that a resumed job sees what the interrupted one saw.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping, Sequence
@@ -60,7 +58,7 @@ class NeuralNetwork:
     biases: tuple[Floats, ...]
 
     @classmethod
-    def of(cls, weights: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]]) -> NeuralNetwork:
+    def of(cls, weights: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]]) -> "NeuralNetwork":
         """A network of these arrays, rounded to what a file holds."""
         return cls(
             tuple(_rounded(w, _HALF) for w in weights), tuple(_rounded(b, _HALF) for b in biases)
@@ -90,7 +88,7 @@ class Ensemble:
     @classmethod
     def of(
         cls, mean: NDArray[Any], deviation: NDArray[Any], networks: Sequence[NeuralNetwork]
-    ) -> Ensemble:
+    ) -> "Ensemble":
         """An ensemble of these, rounded to what a file holds."""
         return cls(_rounded(mean, _SINGLE), _rounded(deviation, _SINGLE), tuple(networks))
 
@@ -115,7 +113,7 @@ class Ensemble:
         }
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Ensemble:
+    def from_json(cls, saved: Mapping[str, Any]) -> "Ensemble":
         """Undo `to_json`; `ValueError` for anything else."""
         try:
             mean, deviation = (_array(saved[name], _SINGLE) for name in ("mean", "deviation"))
@@ -180,7 +178,7 @@ class Trees:
     values: NDArray[np.float32]
 
     @classmethod
-    def of_booster(cls, booster: Any) -> Trees:
+    def of_booster(cls, booster: Any) -> "Trees":
         """The trees of an `xgboost.Booster`, without its constant."""
         learner = json.loads(bytes(booster.save_raw("json")))["learner"]
         trees = learner["gradient_booster"]["model"]["trees"]
@@ -222,7 +220,7 @@ class Trees:
         return {**whole, **{n: text_of(getattr(self, n), _SINGLE) for n in ("limits", "values")}}
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any], columns: int) -> Trees:
+    def from_json(cls, saved: Mapping[str, Any], columns: int) -> "Trees":
         """Undo `to_json`; `ValueError` for anything else, or trees over more `columns`."""
         try:
             roots, children, features = (

@@ -6,8 +6,6 @@ are dealt into folds by kin, so that a model is never tested on a shape it was t
 precision or with another epilogue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,18 +73,18 @@ class Corpus:
     usually: Mapping[int, NDArray[np.float32]]
     subjects: Mapping[int, Subject]
 
-    def of(self, chosen: NDArray[np.bool_]) -> Corpus:
+    def of(self, chosen: NDArray[np.bool_]) -> "Corpus":
         configs = [config for config, taken in zip(self.configs, chosen, strict=True) if taken]
         return Corpus(
             self.features[chosen], configs, self.latencies[chosen], self.analytical[chosen],
             self.groups[chosen], self.bred[chosen], self.usually, self.subjects,
         )  # fmt: skip
 
-    def drawn(self) -> Corpus:
+    def drawn(self) -> "Corpus":
         """Those that were not bred over generations."""
         return self.of(~self.bred)
 
-    def by_workload(self) -> Iterator[Corpus]:
+    def by_workload(self) -> "Iterator[Corpus]":
         for group in np.unique(self.groups):
             yield self.of(self.groups == group)
 

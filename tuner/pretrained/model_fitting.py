@@ -7,8 +7,6 @@ log latencies ranks unseen workloads better than a ranking objective does (docs/
 Deterministic: one thread, fixed seeds, so that a model is the same wherever its parts were fitted.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

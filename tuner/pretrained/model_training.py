@@ -8,8 +8,6 @@ the same trials. Then the best recipe is fitted to everything.
 Invariant: the same trials give the same model, whoever fits its parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,14 +47,14 @@ class Quality:
     regret_8: float
 
     @classmethod
-    def of(cls, scores: Floats, latencies: Floats) -> Quality:
+    def of(cls, scores: Floats, latencies: Floats) -> "Quality":
         order = latencies[np.argsort(scores, kind="stable")]
         accuracy = rank_agreement(scores, latencies, np.zeros(len(scores), np.int64))
         regrets = (float(order[:k].min() / order.min() - 1) for k in _PICKED)
         return cls(accuracy, *regrets)
 
     @classmethod
-    def of_chance(cls, latencies: Floats) -> Quality:
+    def of_chance(cls, latencies: Floats) -> "Quality":
         """What drawing comes to, on average: the k-th fastest of n is the best of m drawn with
         probability C(n - k, m - 1) / C(n, m).
         """
@@ -70,7 +68,7 @@ class Quality:
         return cls(0.5, *regrets)
 
     @classmethod
-    def mean(cls, of: Sequence[Quality]) -> Quality:
+    def mean(cls, of: "Sequence[Quality]") -> "Quality":
         return cls(*(float(np.mean([getattr(q, n) for q in of])) for n in _NAMES))
 
     def to_json(self) -> dict[str, float]:

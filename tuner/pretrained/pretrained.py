@@ -13,8 +13,6 @@ model made for other versions of spaces, simulators or features than the running
 and not used; nothing in a model's text can do worse than rank badly.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -139,7 +137,7 @@ class Pretrained:
         path.write_text(self.to_text(made_from) + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> Pretrained | None:
+    def load(cls, path: Path) -> "Pretrained | None":
         """The model of a file; None, and a warning, if it was made for other versions.
 
         Raises:
@@ -158,7 +156,7 @@ class Pretrained:
     @classmethod
     def parsed(
         cls, text: str, name: str, measured_by: MeasuredBy = "simulator"
-    ) -> tuple[Pretrained | None, list[str]]:
+    ) -> "tuple[Pretrained | None, list[str]]":
         """The model of a text; None, and which versions differ, if it was made for others.
 
         Every array is checked: the text may come from anywhere.
@@ -180,7 +178,7 @@ class Pretrained:
             raise InputError(f"'{name}' is not a pretrained cost model") from error
 
     @classmethod
-    def _of(cls, saved: Mapping[str, Any]) -> Pretrained:
+    def _of(cls, saved: Mapping[str, Any]) -> "Pretrained":
         columns, knobs = int(saved["columns"]), KnobColumns.from_json(saved["knobs"])
         if not 0 < columns < MOST_BYTES:
             raise ValueError("a model has columns")

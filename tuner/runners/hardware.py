@@ -15,8 +15,6 @@ deviation (which estimates a standard deviation if multiplied by 1.4826; a media
 times the standard error of a mean: Rousseeuw and Croux, JASA 1993).
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 import statistics

@@ -3,8 +3,6 @@
 A configuration that was never recorded gives a "constraint" failure that says so.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError

@@ -1,7 +1,5 @@
 """Measures on the simulator: deterministic, thousands a second, for any target family it covers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

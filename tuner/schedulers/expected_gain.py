@@ -16,8 +16,6 @@ takes no time worth speaking of waits until the others have settled. Tasks on wh
 yet go first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

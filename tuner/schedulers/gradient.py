@@ -10,8 +10,6 @@ after t units, each step goes to the task of largest |df/dt_i|, approximated by
     reached; N(i) the tasks of the same operator: if a similar task is fast, i may become so too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.tuner.tasks.scheduler import (

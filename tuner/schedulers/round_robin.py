@@ -1,7 +1,5 @@
 """Round robin: the unfinished task with the fewest trials is next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, schedulers

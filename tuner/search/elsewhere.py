@@ -10,8 +10,6 @@ how many do, or how fast.
 A round that comes to nothing new when its turn comes is the last of its task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.search_space.results.measure import result_to_json

@@ -5,8 +5,6 @@ all that was ever scored is handed back, best first. Strategies choose from that
 measure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

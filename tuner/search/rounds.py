@@ -9,8 +9,6 @@ What the first turns are about (untuned defaults) is known before anything is me
 are under way at once, however many they are.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ way, so that a job killed at any moment goes on with the next configuration. Eve
 models, history) is derived from the committed trials.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@ otherwise never find out. Parts that measured far behind are left alone after th
 first trial.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ operator's scheduler tells the space and the default; a task that was given a sp
 others recorded) brings both.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """What people are told of a search: what it came to, and by its `Rate` how long the rest takes."""
 
-from __future__ import annotations
-
 import statistics
 from collections import deque
 from collections.abc import Iterable

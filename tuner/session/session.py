@@ -13,8 +13,6 @@ with deterministic runners and a trial budget the same seed gives the same trial
 not, whoever measures and in whatever order results come in (`tuner.search.rounds`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ round. Chains start from where they ended in the round before. The best new poin
 measured.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.search_space.spaces.config import Config

@@ -8,8 +8,6 @@ out. Expected improvement: EI(x) = s (z Phi(z) + phi(z)), z = (best - mean) / s 
 1998).
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

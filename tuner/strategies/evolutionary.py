@@ -14,8 +14,6 @@ where no latency is known, then `_EPSILON`, fading as results come in. Batches a
 batch teaches should serve the next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np

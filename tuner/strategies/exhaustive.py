@@ -1,7 +1,5 @@
 """Exhaustive search: every configuration in the space's own order; for spaces one can afford."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

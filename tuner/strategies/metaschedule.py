@@ -4,8 +4,6 @@ Population 512, 4 generations, mutation probability 0.85, no crossover, epsilon 
 fifth of the first generation from measured records, 64 measured at a time. Only for comparison.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.search.evolution import Evolution, evolve
 from tilesmith.tuner.tasks.strategy import Strategy, new_random, pick_diverse, strategies

@@ -1,7 +1,5 @@
 """Random search: uniform over the space, no repetition. The yardstick all others must beat."""
 
-from __future__ import annotations
-
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.tasks.strategy import Strategy, new_random, strategies
 from tilesmith.tuner.tasks.task import TuningState

@@ -5,8 +5,6 @@ scores to be minimised. Its logarithm is used because EI itself underflows a few
 the incumbent, where candidates would no longer be told apart (Ament et al., 2023).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.tuner.surrogates.cost_model import Floats, Joint

@@ -1,7 +1,5 @@
 """What the xgboost cost models share: one thread, fixed seed, models as JSON text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self

@@ -6,8 +6,6 @@ Centred log latencies are kept up to the quantile `_FAST` of their task, and gro
 above it. The order stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,7 +29,7 @@ class Compression:
     limits: Mapping[int, float]
 
     @classmethod
-    def of(cls, latencies: Floats, groups: NDArray[np.int64]) -> Compression:
+    def of(cls, latencies: Floats, groups: NDArray[np.int64]) -> "Compression":
         logs = centred_logs(latencies, groups)
         numbers = np.unique(groups).tolist()
         return cls({g: float(np.quantile(logs[groups == g], _FAST)) for g in numbers})

@@ -12,8 +12,6 @@ Labels are latencies in seconds of one way of measuring; a model never sees both
 slow enter with the time they were aborted at, a lower bound.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -54,7 +52,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Samples:
+    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> "Samples":
         return Samples(
             self.features[chosen],
             self.analytical[chosen],
@@ -63,7 +61,7 @@ class Samples:
             None if self.knobs is None else self.knobs[chosen],
         )
 
-    def without_prior(self) -> Samples:
+    def without_prior(self) -> "Samples":
         return replace(self, prior=None)
 
 
@@ -82,7 +80,7 @@ class Joint:
     covariance: Callable[[int], Floats]
 
     @classmethod
-    def independent(cls, mean: Floats, deviation: Floats) -> Joint:
+    def independent(cls, mean: Floats, deviation: Floats) -> "Joint":
         """Samples that tell nothing of each other."""
 
         def covariance(number: int) -> Floats:
@@ -130,7 +128,7 @@ class CostModel(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, text: str) -> CostModel:
+    def load(cls, text: str) -> "CostModel":
         """Undo `save`. Raises `InputError` for text that `save` did not write."""
 
 

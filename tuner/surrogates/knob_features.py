@@ -6,8 +6,6 @@ each of its texts one more. What a configuration does not have is -1 (or 0); nam
 the columns do not know are passed over.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ class KnobColumns:
     parts: Mapping[str, tuple[bool, tuple[str, ...]]]
 
     @classmethod
-    def of(cls, space: SearchSpace) -> KnobColumns:
+    def of(cls, space: SearchSpace) -> "KnobColumns":
         """The columns of one space, names that have only one value left out."""
         values = {name: set(levels) for name, levels in space.describe().items()}
         for subspace in space.subspaces:
@@ -53,7 +51,7 @@ class KnobColumns:
         )
 
     @classmethod
-    def met(cls, configs: Iterable[Config]) -> KnobColumns:
+    def met(cls, configs: Iterable[Config]) -> "KnobColumns":
         """The columns of whatever some configurations, of any spaces, have."""
         values: dict[str, set[KnobValue]] = {}
         for config in configs:
@@ -87,7 +85,7 @@ class KnobColumns:
         return json.dumps(self.parts)
 
     @classmethod
-    def from_json(cls, text: str) -> KnobColumns:
+    def from_json(cls, text: str) -> "KnobColumns":
         """Undo `to_json`; `ValueError` for other text."""
         try:
             parts = {n: (bool(i), tuple(texts)) for n, (i, texts) in json.loads(text).items()}
@@ -143,7 +141,7 @@ class Divisibility:
     cells: Mapping[str, tuple[int, Mapping[KnobValue, float]]]
 
     @classmethod
-    def of(cls, space: SearchSpace) -> Divisibility:
+    def of(cls, space: SearchSpace) -> "Divisibility":
         cells: dict[str, tuple[int, Mapping[KnobValue, float]]] = {}
         for name, values in space.describe().items():
             numbers = [value for value in values if isinstance(value, int)]
@@ -169,7 +167,7 @@ class BareKnobs:
     divisibility: Divisibility
 
     @classmethod
-    def of(cls, space: SearchSpace) -> BareKnobs:
+    def of(cls, space: SearchSpace) -> "BareKnobs":
         return cls(KnobColumns.of(space), Divisibility.of(space))
 
     def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:

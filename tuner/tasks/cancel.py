@@ -7,8 +7,6 @@ waited for. A second signal is not patient at all. The handlers are installed on
 `cancel_on_signals`, only in the main thread, and restored after.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -13,8 +13,6 @@ All values are JSON's: configurations as dictionaries, results as `search_space.
 them. See `tuner.choosers.chooser` for their meaning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

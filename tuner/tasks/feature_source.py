@@ -5,8 +5,6 @@ asks which configurations come to the same. Invariant: what a source says of a c
 task never changes during a job.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field

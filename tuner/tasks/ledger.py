@@ -5,8 +5,6 @@ The session speaks to this interface only. `DatabaseLedger` fulfils it with `rec
 stores trials and the job's state together or not at all.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

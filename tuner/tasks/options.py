@@ -1,7 +1,5 @@
 """What a tuning job may be told, how far it is, and what it found, also inside the whole model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ task and names one; it holds no state of its own, so that resuming needs nothing
 the model's end-to-end latency: the sum over tasks of weight x best latency.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

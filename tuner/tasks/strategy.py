@@ -11,8 +11,6 @@ be read from there. Contract, checked by the conformance tests for every registe
   a saved strategy and generator proposes what the uninterrupted one would have.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ reads; only the session writes results into it. Invariants: `results` holds dist
 in the order they were measured; nothing in `results`, `excluded` or `pending` is proposed again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -60,7 +58,7 @@ class Trial:
     config: Config
     result: MeasureResult
 
-    def again(self) -> Trial:
+    def again(self) -> "Trial":
         """The same as a second measurement, which says that it is no trial of its own."""
         if self.result.message.startswith(MEASURED_AGAIN):
             return self
@@ -201,6 +199,6 @@ class TuningState:
         """Whether nothing better than the default is known."""
         return self.best is None or self.best[0] == self.default
 
-    def within(self, space: SearchSpace) -> TuningState:
+    def within(self, space: SearchSpace) -> "TuningState":
         """This state seen through a smaller space (results, randomness and predictor shared)."""
         return replace(self, space=space)

@@ -5,8 +5,6 @@ something is measured nobody else makes code: timings stay as quiet as with one 
 that measures makes code as well; with one core there is no other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ its own memory and ignores Ctrl-C (its parent decides); it was started so that i
 parent (`tuner.workers.worker_process`). Whatever a candidate prints goes to stderr.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -12,8 +12,6 @@ for packages, is to have itself killed by the operating system then (Linux), whe
 at work or stopped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

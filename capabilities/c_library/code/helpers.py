@@ -6,8 +6,6 @@ they are kept off the caller's core (`place`) where there is hardly another: wok
 wait until it sleeps.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.c_library.code.plan import (
     BARRIERS_AT,
     BESIDE_AT,

@@ -6,8 +6,6 @@ at the same time lie in the order that was planned for the largest sizes, each w
 before it ends, so that they never overlap, whatever the sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.capabilities.c_library.code.performing import BYTE, NULL, WEIGHTS_POINTER, Texts

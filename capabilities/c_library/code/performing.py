@@ -5,8 +5,6 @@ steps, a kernel is called by as many as it is for, and all meet wherever one may
 wrote. Here the steps are code, for their addresses differ from workspace to workspace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.capabilities.c_library.code.plan import (
@@ -57,7 +55,7 @@ def kernel_name(plan: LibraryPlan, number: int) -> str:
     return f"{plan.prefix}.{plan.kernels[number].name}.{number}"
 
 
-def write_perform(module: Module, plan: LibraryPlan, texts: Texts) -> None:
+def write_perform(module: Module, plan: LibraryPlan, texts: "Texts") -> None:
     """Add the function to a module, and one for each body where there are several."""
     kinds = (POINTER, INDEX, INDEX)
     if not plan.sizes:

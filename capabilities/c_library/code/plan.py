@@ -8,8 +8,6 @@ A plan has one body, or, where sizes vary, one for each region of them. Then ext
 and tensors lie where the workspace's *slots* say: a table of addresses, made when sizes are set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

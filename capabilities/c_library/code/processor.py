@@ -9,8 +9,6 @@ processors: `cpuid` is written in assembly, which LLVM reads of its own processo
 lacking is remembered, and named by the sentence of the status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ aligned as its elements are; else through the workspace. Invariant: whatever goe
 and a sentence in the workspace; the caller's memory is read and written nowhere but in its tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

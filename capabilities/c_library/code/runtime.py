@@ -7,8 +7,6 @@ POSIX.1-2017, Linux's `uapi` headers (x86-64, AArch64 and RISC-V agree on those 
 manual.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.capabilities.c_library.code.helpers import start, stop

@@ -4,8 +4,6 @@
 Invariant: a workspace whose sizes are refused stays as it was.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.c_library.code.layout import write_layout
 from tilesmith.capabilities.c_library.code.performing import Texts
 from tilesmith.capabilities.c_library.code.plan import (

@@ -1,7 +1,5 @@
 """What a library's functions return."""
 
-from __future__ import annotations
-
 STATUS = (
     ("OK", "done"),
     ("ARGUMENT", "an argument is NULL, out of range or not aligned"),

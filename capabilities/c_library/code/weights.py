@@ -5,8 +5,6 @@ weights, nothing up to `HEAD_BYTES`; the weights. A library knows the head of it
 no other.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import BinaryIO
 

@@ -1,7 +1,5 @@
 """From a plan to one object: the library's own code, its kernels, its weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.capabilities.c_library.code.helpers import threads

@@ -8,8 +8,6 @@ exported. Invariant: the same parts give the same bytes.
 Source: System V Application Binary Interface, Edition 4.1, chapter 4 ("Object Files"), 64 bits.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

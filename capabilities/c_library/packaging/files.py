@@ -4,8 +4,6 @@
 Invariant: each appears whole, under its name, or not at all; the library last.
 """
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Invariant: what comes from the model (names of tensors, its own) stands in comme
 escaped so that it ends neither.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.c_library.code.plan import LibraryPlan, LibraryTensor
 from tilesmith.capabilities.c_library.code.status import STATUS
 

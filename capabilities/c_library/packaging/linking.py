@@ -4,8 +4,6 @@
 taken (`aarch64-linux-gnu-gcc`). The wheel `ziglang` has a linker and the C libraries of both.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

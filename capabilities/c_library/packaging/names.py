@@ -1,7 +1,5 @@
 """Names of a library's functions, from whatever a model is called."""
 
-from __future__ import annotations
-
 import re
 
 from tilesmith.search_space.support.errors import InputError

@@ -10,8 +10,6 @@ themselves, so that the folder may be moved. Invariant: file names are data: wha
 no string of either.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tilesmith.capabilities.c_library.code.plan import LibraryPlan

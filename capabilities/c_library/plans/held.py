@@ -7,8 +7,6 @@ choice of sizes. That a tensor is a corner is looked at where models are looked 
 (`regions.checked_points`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product

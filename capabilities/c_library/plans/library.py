@@ -3,8 +3,6 @@
 Tensors of the caller's become regions of their own, so that kernels work where the caller has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.capabilities.c_library.code.plan import (

@@ -1,7 +1,5 @@
 """What plans of libraries have in common, whether sizes vary or not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ of two tensors that are alive at the same step, one is behind the other, directl
 others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 

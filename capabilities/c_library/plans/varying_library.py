@@ -6,8 +6,6 @@ Invariant: tensors that are alive at the same time never share bytes, whatever t
 them is always behind the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

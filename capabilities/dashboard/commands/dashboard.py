@@ -1,7 +1,5 @@
 """`tilesmith dashboard`: a live page about what runs and what ran."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`tilesmith report`: one self-contained HTML page about a tuning job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -8,8 +8,6 @@ outlives its name, and would be shown for ever); a server that went away costs o
 and the next one tries again. Rows that cannot be read are left out, and named in `left_out`.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

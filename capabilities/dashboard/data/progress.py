@@ -1,7 +1,5 @@
 """What a job tells of itself in `jobs.progress`, read with care: anything may stand there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +30,7 @@ class JobProgress:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, progress: object) -> JobProgress:
+    def of(cls, progress: object) -> "JobProgress":
         """From the JSON of the database."""
         if not isinstance(progress, Mapping):
             return cls()

@@ -8,8 +8,6 @@ of failures. Of a configuration measured again the last word counts, as everywhe
 once the best of a task is measured again, the best is looked up in the database.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -5,8 +5,6 @@ and so reads only what is new: trials of a job are told apart by their number, w
 hands out, so what has a higher number than the last one seen is new, and nothing else is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple

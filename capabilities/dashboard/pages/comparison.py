@@ -1,7 +1,5 @@
 """Two jobs side by side: the workloads both tuned, who came further, and who got there sooner."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ have two curves, for two jobs. The axis of latencies is in the unit that suits t
 where they differ much; it does not start at zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

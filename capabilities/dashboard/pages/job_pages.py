@@ -1,7 +1,5 @@
 """What the pages about jobs and their workers show: values for the templates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

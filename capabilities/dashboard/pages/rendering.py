@@ -4,8 +4,6 @@ Invariant: nothing from the database is marked safe. Templates hold no inline sc
 the page's policy would not run anyway.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from functools import lru_cache

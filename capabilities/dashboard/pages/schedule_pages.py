@@ -1,8 +1,6 @@
 """What the pages about results show: the best of every workload, one record with its code, and the
 report of a job, made when it is asked for."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ each trial that worked; the best trial is marked in every chart. So many trials 
 stays small, the last ones and the best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Invariant: everything comes from the database (and, for the roofline, from the s
 report can be written long after the job, on another machine, by someone else.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -80,7 +78,7 @@ class InModel:
         ]
 
     @classmethod
-    def of(cls, record: TuningRecord) -> InModel:
+    def of(cls, record: TuningRecord) -> "InModel":
         """From a model's record, whose message tells it as JSON."""
         assert record.latency is not None, "only of records that work"
         fields = _object(record.result.message)

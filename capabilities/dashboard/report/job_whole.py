@@ -5,8 +5,6 @@ up, each as often as the model runs it. Invariant: sums are over the same worklo
 measured in the same way; what one side lacks is counted and named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

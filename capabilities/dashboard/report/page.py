@@ -3,8 +3,6 @@
 Charts are SVG inside the page; there is no script, font or picture to load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

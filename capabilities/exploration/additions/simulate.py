@@ -1,7 +1,5 @@
 """Options of `tilesmith simulate` that compare many machines: what goes with `--set KEY=A,B,C`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +48,7 @@ class ManyMachines(Addition):
             command = option(command)
         return command
 
-    def does(self, subject: Subject, targets: Sequence[str], asked: Mapping[str, Any]) -> bool:
+    def does(self, subject: "Subject", targets: Sequence[str], asked: Mapping[str, Any]) -> bool:
         from tilesmith.capabilities.exploration.sweeps.what_if import simulated_on_many
 
         return simulated_on_many(subject, targets, asked, self.names)

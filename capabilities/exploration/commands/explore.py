@@ -1,7 +1,5 @@
 """`tilesmith explore`: which hardware would serve models best, for its area or power."""
 
-from __future__ import annotations
-
 import math
 import os
 import shlex
@@ -108,7 +106,7 @@ def _command() -> str:
     return shlex.join(["tilesmith", *words])
 
 
-def _summary(exploration: Exploration) -> str:
+def _summary(exploration: "Exploration") -> str:
     lines = [
         f"{len(exploration.designs)} designs of {exploration.grid:,} combinations: "
         f"{exploration.judged:,} operators judged, {exploration.shared:,} shared, "
@@ -129,7 +127,7 @@ def _summary(exploration: Exploration) -> str:
     return "\n".join(lines)
 
 
-def _table(exploration: Exploration, rows: list[Design]) -> str:
+def _table(exploration: "Exploration", rows: "list[Design]") -> str:
     names = [name for name, _ in rows[0].settings]
     header = (
         "",
@@ -157,7 +155,7 @@ def _table(exploration: Exploration, rows: list[Design]) -> str:
     )
 
 
-def _sensitivities(exploration: Exploration) -> str:
+def _sensitivities(exploration: "Exploration") -> str:
     header = ("number", "between", "latency", "area", "power", "best alone", "score there")
     rows = [
         (

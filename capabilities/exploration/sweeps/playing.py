@@ -6,8 +6,6 @@ baseline's schedules follows. Invariant: a point is the same whoever plays it, a
 others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -113,7 +111,7 @@ class Player:
             return _simulated(recipe), _schedules(recipe)
         return simulated(replace(self.request, target=asked.target), self.fidelity, None), None
 
-    def searched(self, points: Sequence[Settings], mapped: Mapped) -> list[Choices]:
+    def searched(self, points: Sequence[Settings], mapped: "Mapped") -> list[Choices]:
         """Schedules of the baseline and of every point, found by sampling and breeding on the
         simulator's judgement."""
         from tilesmith.capabilities.exploration.search import explored
@@ -204,13 +202,13 @@ def _point(
         return MachinePoint(settings, None, cost_of(target), str(error))
 
 
-def _simulated(recipe: Recipe) -> SimulationResult:
+def _simulated(recipe: "Recipe") -> SimulationResult:
     from tilesmith.compiler.backends.backend import backend_of
 
     return backend_of(recipe.target).simulate(recipe)
 
 
-def _schedules(recipe: Recipe) -> Choices:
+def _schedules(recipe: "Recipe") -> Choices:
     from tilesmith.compiler.recipe.program import kernels_of
 
     return {
@@ -247,11 +245,11 @@ def _played(asked: Resolved, fidelity: str | None, known: Choices) -> Simulation
     return simulate_parts(parts, asked.target, fidelity or "analytical", None, whole.notes)  # type: ignore[arg-type]
 
 
-def _program(asked: Resolved, known: Choices) -> Recipe:
+def _program(asked: Resolved, known: Choices) -> "Recipe":
     from tilesmith.compiler.driver.build import BuildOptions, recipe_of
     from tilesmith.jobs.requests.graphs import graph_of, updates_of
 
-    def pins(kernels: Graph) -> Choices:
+    def pins(kernels: "Graph") -> Choices:
         workloads = [node.workload for node in kernels.nodes if node.workload is not None]
         return _legal(known, workloads, asked.target)
 

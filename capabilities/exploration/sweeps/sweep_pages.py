@@ -1,7 +1,5 @@
 """What a sweep over a target's numbers found: as a table, as CSV, and as a page with a picture."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -3,8 +3,6 @@
 Invariants: frozen; a point without a result has a reason, and NaN for a latency.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -17,8 +17,6 @@ Invariants: deterministic; numbers ascend, the last setting's fastest; a point t
 or on which the subject does not fit, has a reason and no latency.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,7 +101,7 @@ def varied(base: Target, settings: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 @takes(Asked)
 def sweep(
-    subject: Subject,
+    subject: "Subject",
     values: Mapping[str, str | float | Sequence[str | float]],
     target: str | Target,
     database: Named = BY_DEFAULT,
@@ -203,7 +201,7 @@ class _Points:
     schedules: Schedules
 
     def played(
-        self, texts: Sequence[Settings], mapped: Mapped, progress: Callable[[int], None]
+        self, texts: Sequence[Settings], mapped: "Mapped", progress: Callable[[int], None]
     ) -> tuple[MachinePoint, Iterable[MachinePoint]]:
         """The baseline, played here while other processes are at the points; and these.
 

@@ -1,7 +1,5 @@
 """`tilesmith simulate --set KEY=A,B,C`: the same subject on many machines, compared."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,7 @@ Values = list[tuple[str, tuple[str, ...]]]
 
 
 def simulated_on_many(
-    subject: Subject, targets: Sequence[str], asked: Mapping[str, Any], names: Sequence[str]
+    subject: "Subject", targets: Sequence[str], asked: Mapping[str, Any], names: Sequence[str]
 ) -> bool:
     """As `Addition.does`; `names` are those of the options of the addition."""
     what_if = {name: asked[name] for name in names}
@@ -41,7 +39,7 @@ def simulated_on_many(
     return True
 
 
-def values_of(subject: Subject, targets: Sequence[str], asked: Mapping[str, Any]) -> Values:
+def values_of(subject: "Subject", targets: Sequence[str], asked: Mapping[str, Any]) -> Values:
     """The settings with their values, if one of them has several; else []."""
     settings = asked["settings"]
     names = [name for name, _ in settings]
@@ -76,7 +74,7 @@ def refuse_alone(what_if: Mapping[str, Any]) -> None:
 
 
 def sweep_and_show(
-    asked: tuple[Subject, Mapping[str, Any]],
+    asked: "tuple[Subject, Mapping[str, Any]]",
     values: Values,
     fidelity: str | None,
     what_if: Mapping[str, Any],
@@ -119,7 +117,7 @@ def sweep_and_show(
         note(sentence)
 
 
-def _spread(subject: Subject, what_if: Mapping[str, Any]) -> Spread:
+def _spread(subject: "Subject", what_if: Mapping[str, Any]) -> "Spread":
     """A model's points take seconds, those of operators less than a process takes to begin."""
     from tilesmith.capabilities.exploration.sweeps.sweeping import Spread
     from tilesmith.jobs.subjects.subject import is_model

@@ -1,7 +1,5 @@
 """What a bisection ends in: the part of the compiler at fault, and how it was told apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -4,8 +4,6 @@ On CPUs that is the program that calls them (its arguments, threads, the caller'
 accelerators the linked program: which kernels, put together, no longer compute what each does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ reference or onnxruntime), so that no kernel and no schedule has a part in it. A
 value comes from stays wrong: it is found by halving.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -13,8 +13,6 @@ with the shape and the root mean square of the weight: constants are folded befo
 done with a model, so that kernels see a weight as before. A weight whose own numbers matter stays.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -37,7 +35,7 @@ LARGE = 4096
 _FREQUENCIES = 12.9898
 
 
-def with_seeded_weights(small: Small, shows: Shows, seconds: float) -> Small:
+def with_seeded_weights(small: "Small", shows: "Shows", seconds: float) -> "Small":
     """The same fault with as many large weights computed as still show it; the largest first."""
     end = time.monotonic() + seconds
     weights = [w for w in small.proto.graph.initializer if _is_large(w)]
@@ -54,7 +52,7 @@ def _is_large(weight: onnx.TensorProto) -> bool:
     return weight.data_type == onnx.TensorProto.FLOAT and 4 * math.prod(weight.dims) > LARGE
 
 
-def _seeded(small: Small, name: str, number: int) -> Small | None:
+def _seeded(small: "Small", name: str, number: int) -> "Small | None":
     """A model with one weight computed, and what it should give; None where that is not known."""
     proto = onnx.ModelProto()
     proto.CopyFrom(small.proto)
@@ -87,7 +85,7 @@ def _seeded(small: Small, name: str, number: int) -> Small | None:
     return replace(small, proto=proto, wanted=wanted, seeded=(*small.seeded, name))
 
 
-def _values(proto: onnx.ModelProto, small: Small) -> dict[str, Any] | None:
+def _values(proto: onnx.ModelProto, small: "Small") -> dict[str, Any] | None:
     try:
         values = Evaluator(import_model(proto)).values(small.inputs, small.wanted)
     except TilesmithError:

@@ -8,8 +8,6 @@ and its code is wrong; and the schedule's primitives, applied one after the othe
 them it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ Of a model that does not compile, every kernel of the last graph with kernels is
 in its default configuration, so that the failure is told with the nodes that it is of.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

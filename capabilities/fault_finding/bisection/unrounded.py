@@ -7,8 +7,6 @@
 All by the template's reference, with every rounding inside as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

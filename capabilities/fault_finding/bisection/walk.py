@@ -4,8 +4,6 @@ Every step is computed again by reference from what lies in memory just before i
 is told of only once all before it were right, so that the first is at fault whatever comes of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """`tilesmith bisect`: which pass, kernel or schedule makes a compiled model wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +88,7 @@ def bisect(
         raise SystemExit(1)
 
 
-def _text(report: BisectReport, document: dict[str, Any]) -> str:
+def _text(report: "BisectReport", document: dict[str, Any]) -> str:
     if report.finding is None:
         right = (
             f"nothing is wrong: largest relative error of an output {report.error:.3g}, against "

@@ -1,7 +1,5 @@
 """`tilesmith compare`: every tensor of a compiled model against a reference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """One comparison from a recipe and inputs to a report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

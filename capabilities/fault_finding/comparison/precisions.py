@@ -1,7 +1,5 @@
 """One comparison of a model in a lower precision, by the ratio R, from inputs to a report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

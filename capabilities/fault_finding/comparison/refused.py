@@ -4,8 +4,6 @@ A target that falls back runs them on the host, where they are right; so a progr
 of its machine would go unseen. Whoever looks for faults watches the passes and is told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ the error arises here. So quantised models, in which a rounding the other way is
 spreads, and models that amplify roundings have no bad tensors, and a wrong kernel has one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A second opinion, where onnxruntime's tensor of the whole file contradicts that 
 graph's nodes: neither the importer nor this compiler's own operators have a part in it.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which compared tensors lead to which: a model's graph seen through some of its tensors alone."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from tilesmith.compiler.graph.graph import Graph

@@ -7,8 +7,6 @@ inputs cast, and every attribute that names an element type with them.
 Invariant: no schedule and no generated code has a part in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model in float64: what it computes when no rounding of float32 is in the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

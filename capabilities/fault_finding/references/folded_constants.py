@@ -7,8 +7,6 @@ for a product by constants `w` whose result is multiplied by constants `s` and h
 what the folded kernel computes, and no pass has a part in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,11 +83,11 @@ class _Affine:
     sign: float = 1.0
     since: Any = 1.0
 
-    def times(self, factor: Array) -> _Affine:
+    def times(self, factor: Array) -> "_Affine":
         since = self.since * factor
         return _Affine(self.factor * factor, self.shift * factor, self.added, self.sign, since)
 
-    def plus(self, shift: Array, added: str, sign: float = 1.0) -> _Affine:
+    def plus(self, shift: Array, added: str, sign: float = 1.0) -> "_Affine":
         return _Affine(self.factor, self.shift + sign * shift, added, sign)
 
     def moved(self, constant: Array, rounding: Rounding) -> Array:

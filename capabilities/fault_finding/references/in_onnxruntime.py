@@ -3,8 +3,6 @@
 No optimisation of graphs is on, so that every tensor of the file is there to be looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

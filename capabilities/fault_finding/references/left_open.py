@@ -4,8 +4,6 @@ Numbers that a whole type cannot hold and are cast to it; sums, products and pow
 that leave their type; quotients by zero; what bytes stand for numbers that are none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

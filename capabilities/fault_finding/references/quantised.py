@@ -7,8 +7,6 @@ Relu), so that what is left between both is the rounding of activations, which a
 a part in. Tensors of bytes are compared as the numbers they stand for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any

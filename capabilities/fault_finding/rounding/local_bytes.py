@@ -9,8 +9,6 @@ ties fall, and less where it rounds less often. One that cuts off where it shoul
 whose zero point is off by one 3.6, and neither is more than a step from the reference anywhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

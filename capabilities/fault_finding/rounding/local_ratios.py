@@ -9,8 +9,6 @@ tensor on the way rounded. What came before has no part in either, so that a rig
 and an encoder in both precisions. A wrong rounding mode has 2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

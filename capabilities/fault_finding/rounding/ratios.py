@@ -11,8 +11,6 @@ R returns at once is a *spike* (a tensor that cancels, or that nothing depends o
 it stays is a *step*, and the first step is the suspect.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

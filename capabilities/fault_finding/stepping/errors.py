@@ -10,8 +10,6 @@ infinity, or not a number on both sides, agree; an element that is a number on o
 infinitely wrong.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -16,8 +16,6 @@ kernel that is wrong. Invariant: values are those that kernels were seen to writ
 move has a part in what is expected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

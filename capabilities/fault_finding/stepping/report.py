@@ -1,7 +1,5 @@
 """What a comparison finds out, as data: a row for each tensor, and what to look at first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -8,8 +8,6 @@ memory, by the same instructions.
 Invariant: the same code on the same places as a run, one step after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Source: modeling_*.py of transformers. The pooler is counted, heads of tasks are not.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.capabilities.planning.architecture import (

@@ -8,8 +8,6 @@ Source: modeling_deepseek.py of DeepSeek-V3; DeepSeek-V2 (arXiv 2405.04434), sec
 for multi-token prediction (14B of the checkpoint's 685B) is no part of the model and not counted.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
     AttentionOperator,

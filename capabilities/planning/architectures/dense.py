@@ -3,8 +3,6 @@
 Source: modeling_*.py and configuration_*.py of transformers.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from tilesmith.capabilities.planning.architecture import Architecture

@@ -9,8 +9,6 @@ rows as there are pixels. A UNet alone is one denoising pass of one latent; a pi
 Source: unet_2d_condition.py, unet_2d_blocks.py, transformer_2d.py, vae.py of diffusers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

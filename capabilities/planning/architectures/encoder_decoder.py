@@ -7,8 +7,6 @@ token; Whisper's encoder reads 30 seconds of sound, and its decoder the prompt.
 Source: modeling_t5.py and modeling_whisper.py of transformers.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
     AttentionOperator,

@@ -4,8 +4,6 @@ Falcon, Phi.
 Source: modeling_*.py and configuration_*.py of transformers.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.capabilities.planning.architecture import (

@@ -4,8 +4,6 @@ Mistral, Qwen 2, 2.5 and 3, Phi 3; and what other decoders of that build share (
 Source: modeling_*.py and configuration_*.py of transformers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tilesmith.capabilities.planning.architecture import Architecture, Layer, Operator

@@ -4,8 +4,6 @@ DBRX, Qwen 2 and 3, Llama 4, GLM 4.5.
 Source: modeling_*.py and configuration_*.py of transformers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """What families of architectures share: attentions, feed-forwards, normalisations, embeddings,
 heads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ more is the class.
 Source: modeling_vit.py and modeling_clip.py of transformers.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.planning.architecture import (
     Architecture,
     Layer,

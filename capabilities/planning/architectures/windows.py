@@ -4,8 +4,6 @@ Fields are those of transformers: `sliding_window` (null: none), `use_sliding_wi
 `max_window_layers` (Qwen), and `layer_types`, which names each layer's kind and is the last word.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

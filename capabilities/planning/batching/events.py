@@ -22,8 +22,6 @@ the one before is over, and keeps its size until the longest answer ends. Of a p
 two have steps in all stages at once (`pipelined.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence

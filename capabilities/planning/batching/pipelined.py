@@ -15,8 +15,6 @@ linear system over (max, +)): the busiest stage's time for all lanes, or the lon
 Such rounds are taken at once, and all that is under way moves on with them.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import deque

@@ -4,8 +4,6 @@ Invariants: time only goes on; every request is admitted in order of arrival; a 
 of the cache from its admission to its last token, or until it is sent away.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Invariants: `CacheBlocks.used` is the sum of the blocks of all sequences, those 
 included, and never above `total`.
 """
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 

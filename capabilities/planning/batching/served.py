@@ -1,7 +1,5 @@
 """The result of serving: when each request got its tokens, and what the machine did meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,10 +20,10 @@ PERCENTILES = (50, 90, 99)
 class _Timeline:
     """How full the machine was, at the end of each step: arrays of one length."""
 
-    seconds: Floats
-    running: NDArray[np.int64]
-    waiting: NDArray[np.int64]
-    used: Floats
+    seconds: "Floats"
+    running: "NDArray[np.int64]"
+    waiting: "NDArray[np.int64]"
+    used: "Floats"
     """Share of the cache's blocks held."""
 
 
@@ -47,13 +45,13 @@ class Served:
         timeline: of the first replica.
     """
 
-    arrivals: Floats
-    first: Floats
-    last: Floats
-    inputs: NDArray[np.int64]
-    outputs: NDArray[np.int64]
-    preemptions: NDArray[np.int64]
-    gaps: Floats
+    arrivals: "Floats"
+    first: "Floats"
+    last: "Floats"
+    inputs: "NDArray[np.int64]"
+    outputs: "NDArray[np.int64]"
+    preemptions: "NDArray[np.int64]"
+    gaps: "Floats"
     machine_s: float
     busy_s: float
     block_s: float
@@ -63,7 +61,7 @@ class Served:
     timeline: _Timeline
 
     @classmethod
-    def together(cls, parts: Sequence[Served]) -> Served:
+    def together(cls, parts: "Sequence[Served]") -> "Served":
         """The results of several replicas, joined."""
         joined = {
             name: np.concatenate([getattr(part, name) for part in parts])
@@ -90,18 +88,18 @@ class Served:
         return float(self.last.max() - self.arrivals.min())
 
     @property
-    def ttft_s(self) -> Floats:
+    def ttft_s(self) -> "Floats":
         """Time to first token of each request."""
         return self.first - self.arrivals
 
     @property
-    def tpot_s(self) -> Floats:
+    def tpot_s(self) -> "Floats":
         """Time per output token after the first, of each request that has several."""
         several = self.outputs > 1
         return (self.last - self.first)[several] / (self.outputs[several] - 1)
 
     @property
-    def whole_s(self) -> Floats:
+    def whole_s(self) -> "Floats":
         """Seconds from arrival to the last token of each request."""
         return self.last - self.arrivals
 
@@ -110,7 +108,7 @@ class Served:
         """Tokens of answers a second."""
         return float(self.outputs.sum()) / self.span_s
 
-    def from_second(self, start: float) -> Served:
+    def from_second(self, start: float) -> "Served":
         """The requests that arrived from then on; the machine's part stays whole."""
         kept = self.arrivals >= start
         if kept.all() or not kept.any():
@@ -149,7 +147,7 @@ class Served:
         }
 
 
-def percentiles(seconds: Floats) -> Mapping[str, float | None]:
+def percentiles(seconds: "Floats") -> Mapping[str, float | None]:
     """Mean and percentiles in milliseconds; nothing of no values."""
     if not len(seconds):
         return {"mean": None, **{f"p{p}": None for p in PERCENTILES}}
@@ -225,7 +223,7 @@ class Journal:
         """Note how full the machine is now."""
         self._samples.append((clock, running, waiting, used))
 
-    def served(self, traffic: Traffic, blocks: int) -> Served:
+    def served(self, traffic: "Traffic", blocks: int) -> Served:
         """The result, from all notes."""
         seconds, running, waiting, used = np.array(self._samples).reshape(-1, 4).T
         return Served(

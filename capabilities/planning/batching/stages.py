@@ -6,8 +6,6 @@ steps follow each other as fast as the slowest stage lets them, and one that is 
 of all stages. The host's part (sampling) is waited for, and holds up nobody else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

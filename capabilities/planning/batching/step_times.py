@@ -7,8 +7,6 @@ quadratic in them and engines change their kernels at certain lengths (powers of
 knots); in a cell where that happens, and there alone, interpolation is far off.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

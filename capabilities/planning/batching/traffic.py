@@ -4,8 +4,6 @@ Invariant: requests stand in the order of their arrival, and each has at least o
 and one of answer.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping
@@ -35,9 +33,9 @@ class Traffic:
         outputs: tokens of each answer, int64 of shape (requests,).
     """
 
-    arrivals: NDArray[np.float64]
-    inputs: NDArray[np.int64]
-    outputs: NDArray[np.int64]
+    arrivals: "NDArray[np.float64]"
+    inputs: "NDArray[np.int64]"
+    outputs: "NDArray[np.int64]"
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -48,7 +46,7 @@ class Traffic:
         span = float(self.arrivals[-1] - self.arrivals[0])
         return (len(self) - 1) / span if span > 0 else math.inf
 
-    def share(self, number: int, replicas: int) -> Traffic:
+    def share(self, number: int, replicas: int) -> "Traffic":
         """The requests of replica `number` where they are dealt to `replicas` in turns."""
         taken = slice(number, None, replicas)
         return Traffic(self.arrivals[taken], self.inputs[taken], self.outputs[taken])
@@ -73,7 +71,7 @@ class Lengths:
 
     def draw(
         self, count: int, generator: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
         """Tokens of `count` prompts and answers."""
         inputs = _log_normal(self.inputs, self.input_spread, count, generator)
         inputs = np.minimum(inputs, self.longest - 1)
@@ -150,7 +148,7 @@ def _request(path: Path, line: int, row: Mapping[str | None, Any]) -> tuple[floa
 
 def _log_normal(
     mean: int, spread: float, count: int, generator: np.random.Generator
-) -> NDArray[np.int64]:
+) -> "NDArray[np.int64]":
     if spread == 0:
         return np.full(count, mean, np.int64)
     sigma = math.sqrt(math.log1p(spread * spread))

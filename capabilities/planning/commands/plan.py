@@ -1,7 +1,5 @@
 """`tilesmith plan`: what serving a model on a mesh of chips costs."""
 
-from __future__ import annotations
-
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +77,9 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
         click.echo(answer.text())
 
 
-def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_json: bool) -> None:
+def _point(
+    architecture: "Architecture", mesh: "Mesh", asked: dict[str, Any], as_json: bool
+) -> None:
     """One deployment under one load."""
     from tilesmith.capabilities.planning.estimates.estimate import estimate
     from tilesmith.capabilities.planning.serving.asking import deployment_of, load_of
@@ -93,7 +93,7 @@ def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_jso
 
 
 def _asked(
-    architecture: Architecture, deployment: Deployment, load: DeploymentLoad
+    architecture: "Architecture", deployment: "Deployment", load: "DeploymentLoad"
 ) -> dict[str, Any]:
     """What the point is of."""
     where = "mesh:mesh.name chips tp:tensor pp:pipeline ep:expert dp:data weights cache"
@@ -104,7 +104,7 @@ def _asked(
     }
 
 
-def _report(architecture: Architecture, deployment: Deployment, estimate: Estimate) -> str:
+def _report(architecture: "Architecture", deployment: "Deployment", estimate: "Estimate") -> str:
     """Times, memory, and the parts of a step, for people."""
     memory, size = estimate.memory, architecture.parameters
     count = f"{size / 1e9:.2f} B" if size >= 1e9 else f"{size / 1e6:.2f} M"

@@ -1,7 +1,5 @@
 """The few numbers of an estimate that are fitted, as facts like a target's: `constants.toml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache

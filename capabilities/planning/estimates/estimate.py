@@ -12,8 +12,6 @@ of sequence lengths); tokens a second are the batch's output over the time from 
 last token, `batch x output / (TTFT + (output - 1) x mean TPOT)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -9,8 +9,6 @@ expert's weights anew, fetches its rows one by one and adds what comes out to th
 (`torch_blockwise_matmul_inference`; rows of padding, too, unless `skip_dma` is asked for).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.capabilities.planning.architecture import Experts

@@ -9,8 +9,6 @@ Nothing here knows a family: whatever has a simulator has rates. A machine that 
 the kernels but products is taken to do them for nothing, attention as fast as products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial

@@ -2,8 +2,6 @@
 experts, more stages than layers, sequences longer than positions that were learnt.
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.planning.architecture import Architecture, Experts, Lookup
 from tilesmith.capabilities.planning.deployment import Deployment, DeploymentLoad
 from tilesmith.search_space.support.errors import InputError

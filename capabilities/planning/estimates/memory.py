@@ -5,8 +5,6 @@ need them (routers, latent projections) and for each replica. Tables of embeddin
 in 16 bits and are shared like products. The workspace is what a prompt's rows need between layers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.capabilities.planning.architecture import (

@@ -16,8 +16,6 @@ with one softmax) and leaves it to the compiler to tile it. What the compiler ma
 NxD Inference has one kernel for the attention of all prompts (`serving.fused` of a mesh).
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.planning.architecture import Architecture
 
 LONGEST_WITHOUT = 4096

@@ -9,8 +9,6 @@ transformers-neuronx, decoder.py, `check_gqa_fallback`, always: 64 heads over 32
 of keys a core, however few there were).
 """
 
-from __future__ import annotations
-
 from tilesmith.capabilities.planning.architecture import (
     AttentionOperator,
     PointwiseOperator,

@@ -10,8 +10,6 @@ What engines of models that make tokens fuse instead is in the constants, fitted
 (decision 0100).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

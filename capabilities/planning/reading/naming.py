@@ -1,7 +1,5 @@
 """From what a user names to an `Architecture`: a `config.json`, its folder, or an ONNX file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

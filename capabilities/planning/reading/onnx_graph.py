@@ -7,8 +7,6 @@ follows the tensors: a product of whole rows is split by outputs, one whose inpu
 the cores (as Megatron pairs them); what works number by number hands on what it gets.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +72,7 @@ def architecture_of_graph(path: Path) -> Architecture:
 class _Reader:
     """A graph, read node by node."""
 
-    def __init__(self, path: Path, graph: GraphProto) -> None:
+    def __init__(self, path: Path, graph: "GraphProto") -> None:
         self.path = path
         self.constants = {t.name: tuple(t.dims) for t in graph.initializer}
         wrong = next((t.name for t in graph.initializer if any(size < 0 for size in t.dims)), None)
@@ -97,7 +95,7 @@ class _Reader:
         layers = (one.layer if isinstance(one, PointwiseChain) else one for one in self._found)
         return tuple(layer for layer in layers if layer.operators)
 
-    def add(self, node: NodeProto) -> None:
+    def add(self, node: "NodeProto") -> None:
         """What a node costs, and whether its outputs are split."""
         split = any(name in self.split for name in node.input)
         if node.op_type == "Constant":
@@ -125,7 +123,7 @@ class _Reader:
         if moved or node.op_type == "Softmax":
             self.weighed.update(node.output)
 
-    def _product(self, node: NodeProto, split: bool) -> bool:
+    def _product(self, node: "NodeProto", split: bool) -> bool:
         """A product or a convolution; whether its output is split."""
         out = self._shape(node.output[0])
         weight = self._weight(node)
@@ -149,7 +147,7 @@ class _Reader:
         self._layer(node, ProductOperator(node.op_type, k, n, kind, bias=len(node.input) > 2), rows)
         return not split
 
-    def _is_counted(self, node: NodeProto) -> bool:
+    def _is_counted(self, node: "NodeProto") -> bool:
         """Whether a node makes floats, of sizes that are known: what is beside products need not
         be."""
         if node.output[0] not in self._numbers:
@@ -161,11 +159,11 @@ class _Reader:
             return False
         return True
 
-    def _weight(self, node: NodeProto) -> tuple[int, ...] | None:
+    def _weight(self, node: "NodeProto") -> tuple[int, ...] | None:
         name = node.input[1]
         return self.constants.get(name)
 
-    def _layer(self, node: NodeProto, operator: Operator, rows: int) -> None:
+    def _layer(self, node: "NodeProto", operator: Operator, rows: int) -> None:
         self._found.append(Layer(node.name or node.op_type, (operator,), rows=rows))
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -194,6 +192,6 @@ class _Reader:
         return tuple(sizes)
 
 
-def _integer(node: NodeProto, name: str) -> int:
+def _integer(node: "NodeProto", name: str) -> int:
     attributes: Mapping[str, Any] = {a.name: a.i for a in node.attribute}
     return int(attributes.get(name, 0))

@@ -11,8 +11,6 @@ else they do number by number is theirs. This is how the families' configuration
 Invariants: nodes come in topological order; constants cost nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -74,7 +72,7 @@ class PointwiseChains:
 
     def __init__(
         self,
-        nodes: Iterable[NodeProto],
+        nodes: "Iterable[NodeProto]",
         shape: Callable[[str], tuple[int, ...]],
         constants: Collection[str],
     ) -> None:
@@ -87,7 +85,7 @@ class PointwiseChains:
             name for node in nodes if node.op_type not in known for name in node.input
         )
 
-    def add(self, node: NodeProto, split: bool) -> Layer | PointwiseChain | None:
+    def add(self, node: "NodeProto", split: bool) -> Layer | PointwiseChain | None:
         """What a node begins: a chain, a normalisation where it ends one's reduction; or nothing.
 
         Raises:
@@ -116,7 +114,7 @@ class PointwiseChains:
         return self._chained(node, split, size, normalises=row is not None)
 
     def _chained(
-        self, node: NodeProto, split: bool, size: int, *, normalises: bool
+        self, node: "NodeProto", split: bool, size: int, *, normalises: bool
     ) -> PointwiseChain | None:
         """The chain a node begins; None where it goes on with one."""
         wide = [name for name in node.input if self._is_wide(name, size)]

@@ -6,8 +6,6 @@ in their place, and inference is asked again. Invariants: weights are not read; 
 of tensors of more than `_SHORT` numbers, nor made with more.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +23,7 @@ _ROUNDS = 8
 _COMPUTED = ("Shape", "Constant", "ConstantOfShape", *having("pointwise", "moves", "joins"))
 
 
-def with_shapes(model: ModelProto, name: str) -> ModelProto:
+def with_shapes(model: "ModelProto", name: str) -> "ModelProto":
     """The model with the shapes of its tensors, as far as they can be known.
 
     Raises:
@@ -43,7 +41,7 @@ def with_shapes(model: ModelProto, name: str) -> ModelProto:
     return model
 
 
-def _fold(model: ModelProto) -> bool:
+def _fold(model: "ModelProto") -> bool:
     """Put what can be computed in the place of its nodes; whether there was anything."""
     from onnx import numpy_helper
 
@@ -72,8 +70,8 @@ def _fold(model: ModelProto) -> bool:
 
 
 def _value(
-    node: NodeProto, values: dict[str, NDArray[Any]], shapes: dict[str, list[int]]
-) -> NDArray[Any] | None:
+    node: "NodeProto", values: "dict[str, NDArray[Any]]", shapes: dict[str, list[int]]
+) -> "NDArray[Any] | None":
     """What a node computes, where that is short and known."""
     from onnx.reference import ReferenceEvaluator
 

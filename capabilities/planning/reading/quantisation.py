@@ -4,8 +4,6 @@ Kinds are those of transformers' quantisers, of vLLM's compressed tensors and NV
 Scales of groups are not counted; four-bit floats take the room and the conversion of `int4`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

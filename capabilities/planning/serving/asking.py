@@ -4,8 +4,6 @@ The command `plan` and `tilesmith.plan` say the same: degrees, precisions and le
 value or several, an empty tuple means all, None what usually holds. Messages name options.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -83,7 +81,7 @@ class AskedOfPlan(TypedDict, total=False):
 @takes(AskedOfPlan)
 def plan(
     model: str | Path, mesh: str | Sequence[str], **asked: Unpack[AskedOfPlan]
-) -> Estimate | Planned:
+) -> "Estimate | Planned":
     """Estimate what serving a model on a mesh of chips costs.
 
         ts.plan("config.json", "trn1.32xlarge", tp=32, input_tokens=1024).ttft_ms
@@ -128,7 +126,7 @@ def read(
     meshes: Sequence[str],
     asked: dict[str, Any],
     settings: Mapping[str, Any],
-) -> tuple[Architecture, list[Mesh]]:
+) -> "tuple[Architecture, list[Mesh]]":
     """Read the model and the machines. Where no precision of weights is given, the model's is set.
 
     Raises:
@@ -147,7 +145,7 @@ def read(
     ]
 
 
-def deployment_of(mesh: Mesh, asked: Mapping[str, Any]) -> Deployment:
+def deployment_of(mesh: "Mesh", asked: Mapping[str, Any]) -> "Deployment":
     """The deployment of a point."""
     from tilesmith.capabilities.planning.deployment import Deployment
 
@@ -155,7 +153,7 @@ def deployment_of(mesh: Mesh, asked: Mapping[str, Any]) -> Deployment:
     return Deployment(mesh, **{name: asked[name][0] for name in names if asked[name]})
 
 
-def load_of(asked: Mapping[str, Any]) -> DeploymentLoad:
+def load_of(asked: Mapping[str, Any]) -> "DeploymentLoad":
     """The load of a point."""
     from tilesmith.capabilities.planning.deployment import DeploymentLoad
 
@@ -179,8 +177,11 @@ def has_load(asked: Mapping[str, Any]) -> bool:
 
 
 def planned(
-    architecture: Architecture, meshes: Sequence[Mesh], asked: Mapping[str, Any], outputs: Outputs
-) -> Planned:
+    architecture: "Architecture",
+    meshes: "Sequence[Mesh]",
+    asked: Mapping[str, Any],
+    outputs: "Outputs",
+) -> "Planned":
     """Answer a request that is more than one point.
 
     Raises:
@@ -233,7 +234,7 @@ def check(asked: Mapping[str, Any]) -> None:
                 raise InputError(said)
 
 
-def _grid(meshes: Sequence[Mesh], asked: Mapping[str, Any]) -> Grid:
+def _grid(meshes: "Sequence[Mesh]", asked: Mapping[str, Any]) -> "Grid":
     """The grid: where the tensor degree is open, so are those that are not given."""
     from tilesmith.capabilities.planning.sweeps.grid import ALL, Grid
 
@@ -250,7 +251,7 @@ def _grid(meshes: Sequence[Mesh], asked: Mapping[str, Any]) -> Grid:
     )  # fmt: skip
 
 
-def _serving_load(asked: Mapping[str, Any]) -> ServingLoad:
+def _serving_load(asked: Mapping[str, Any]) -> "ServingLoad":
     from tilesmith.capabilities.planning.serving.job import ServingLoad
     from tilesmith.capabilities.planning.sizing.answer import ReplicaOptions
     from tilesmith.capabilities.planning.sizing.demand import Bounds

@@ -1,7 +1,5 @@
 """What `tilesmith plan` does beyond one point: a sweep, or how many chips a load needs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Invariant: nothing here is imported by other commands; what they come to is in
 `tilesmith.capabilities.planning.serving.asking`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

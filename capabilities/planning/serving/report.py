@@ -4,8 +4,6 @@ The page holds the fronts as charts over all points, the times and the timeline 
 number in tables below; it is one HTML file that needs nothing else.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -232,7 +230,7 @@ def _words(point: DeploymentPoint, x: float, y: float) -> str:
     )
 
 
-def _spread(title: str, milliseconds: NDArray[np.float64]) -> Chart | None:
+def _spread(title: str, milliseconds: "NDArray[np.float64]") -> Chart | None:
     """For each time, the share of the requests that take no longer."""
     if not len(milliseconds):
         return None
@@ -248,7 +246,7 @@ def _spread(title: str, milliseconds: NDArray[np.float64]) -> Chart | None:
 
 
 def _over_time(
-    title: str, seconds: NDArray[np.float64], values: Mapping[str, NDArray[Any]], most: float
+    title: str, seconds: "NDArray[np.float64]", values: "Mapping[str, NDArray[Any]]", most: float
 ) -> Chart | None:
     if not len(seconds):
         return None

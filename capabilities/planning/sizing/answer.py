@@ -1,7 +1,5 @@
 """The nouns of sizing: candidates, options, answers, and the bounds that a candidate misses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What has to be served, and how well: a rate or a trace, and bounds on times."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -65,7 +63,7 @@ class Demand:
     trace: Traffic | None = None
 
     @classmethod
-    def of_trace(cls, trace: Traffic, seed: int = 0) -> Demand:
+    def of_trace(cls, trace: Traffic, seed: int = 0) -> "Demand":
         """The demand of a trace."""
         means = (max(1, round(float(tokens.mean()))) for tokens in (trace.inputs, trace.outputs))
         return cls(trace.rate, Lengths(*means), len(trace), seed, trace)

@@ -6,8 +6,6 @@ sequence to those that run. So prompts never stall answers. A sequence that has 
 worked on again there.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 def first_tokens(
     times: DeploymentTimes, traffic: Traffic, replicas: int, stages: StageTimes | None = None
-) -> NDArray[np.float64]:
+) -> "NDArray[np.float64]":
     """When each request, dealt to so many replicas in turns, has its first token: seconds.
 
     Args:

@@ -8,8 +8,6 @@ they need at least, and left when that is no fewer than what is known to do; how
 run at once, and the policy, are tried for each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,7 +68,7 @@ class _Start:
     @classmethod
     def at(
         cls, candidate: ReplicaCandidate, engine: Engine, capacity: float, rate: float
-    ) -> _Start:
+    ) -> "_Start":
         """The start with the fewest replicas that a rate needs; infinite: all come at once."""
         needed = rate / capacity if math.isfinite(rate) else 0.0
         replicas = _MOST_REPLICAS if needed >= _MOST_REPLICAS else math.floor(needed) + 1

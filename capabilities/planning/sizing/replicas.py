@@ -1,8 +1,6 @@
 """A deployment as a candidate for serving: how long its steps take, how many tokens its cache
 holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 

@@ -5,8 +5,6 @@ first tokens, then, with the requests as they come from there, the smallest for 
 the bounds on the tokens after them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Invariants: a replica lies within one instance; replicas smaller than a chip sha
 for whole instances.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.capabilities.planning.sweeps.prices import Price

@@ -4,8 +4,6 @@ A degree that is left open takes every value that divides what it must; whether 
 cut so, and fits, is the estimate's to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product

@@ -4,8 +4,6 @@ Invariant: a price is a positive number of dollars an hour for a whole instance;
 nobody sells has none, and what depends on it is left out rather than guessed.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ price. Models that make no tokens have the latency of a pass in place of a token
 passes. A chip's price is its share of an instance that is used whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

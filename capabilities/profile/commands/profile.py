@@ -1,7 +1,5 @@
 """`tilesmith profile`: how long every operator takes inside the running model, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +72,7 @@ def profile(
         note(sentence)
 
 
-def _write(profiled: Profiled, trace: Path | None, page: Path | None) -> None:
+def _write(profiled: "Profiled", trace: Path | None, page: Path | None) -> None:
     """The files that were asked for."""
     from tilesmith.search_space.support.errors import InputError
     from tilesmith.search_space.support.files import written

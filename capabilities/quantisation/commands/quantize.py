@@ -1,7 +1,5 @@
 """`tilesmith quantize`: a float32 model and data become a quantised model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +136,7 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.4g} MB" if count >= 1e6 else f"{count / 1e3:.4g} kB"
 
 
-def _summary(quantised: QuantisedModel, output: Path, weights: str) -> str:
+def _summary(quantised: "QuantisedModel", output: Path, weights: str) -> str:
     report, accuracy = quantised.report, quantised.report.accuracy
     lines = []
     if report.sensitivities:

@@ -9,8 +9,6 @@ block has the zero point 2^(bits - 1) and none is written. Codes are rounded to 
 symmetric block's scale then the best for its codes (least squares).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

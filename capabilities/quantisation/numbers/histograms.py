@@ -5,8 +5,6 @@ last one the width doubles and pairs of bins become one. So a histogram is the s
 values come in, it never loses one, and a bin is at most 1/2048 of the largest absolute value wide.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

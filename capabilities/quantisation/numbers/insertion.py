@@ -7,8 +7,6 @@
 The float32 tensor stays for those that do not read bytes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

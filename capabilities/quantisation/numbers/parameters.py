@@ -1,7 +1,5 @@
 """`Parameters`: the numbers of a plan, scales of tensors and integers of weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

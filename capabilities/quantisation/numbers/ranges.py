@@ -10,8 +10,6 @@ Methods, by the name that a user gives:
 Every range holds zero, which is exact then: padding and Relu rest on that (Jacob et al. 2018).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +40,7 @@ class Method:
     percent: float = 100.0
 
     @classmethod
-    def parse(cls, text: str) -> Method:
+    def parse(cls, text: str) -> "Method":
         """`minmax`, `percentile:99.99` or `mse`.
 
         Raises:
@@ -117,7 +115,7 @@ class Affine:
         return (0, 255) if self.dtype == "uint8" else (-128, 127)
 
     @classmethod
-    def over(cls, low: float, high: float, symmetric: bool, even: bool = False) -> Affine:
+    def over(cls, low: float, high: float, symmetric: bool, even: bool = False) -> "Affine":
         """Of a range that holds zero: uint8, or where zero is to be 0 int8.
 
         Args:

@@ -6,8 +6,6 @@ A bias whose channel has weights so small that it would not fit into int32 widen
 scale; a channel of zeros takes a scale that its bias is exact enough with.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

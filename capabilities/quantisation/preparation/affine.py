@@ -9,8 +9,6 @@ the two. Computed in float64 and rounded once. Invariant: a node whose result so
 or whose weights are not constant, is left alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ convolution or product are part of its weights; a Gemm has no factors and a bias
 (`plain_gemm`); sums of two are `Add`. What is computed is the same, up to roundings.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

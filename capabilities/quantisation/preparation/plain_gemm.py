@@ -8,8 +8,6 @@ a Gemm has no factors, and its bias, if it has one, is a constant of as many num
 columns; any other is added behind it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -15,8 +15,6 @@ requantises.
 Invariant: of fewer layers the plan is a part of the plan of more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -109,7 +107,7 @@ class QuantisationPlan:
         operators: tuple[str, ...] = OPERATORS,
         kept: frozenset[str] = frozenset(),
         fuse_residuals: bool = False,
-    ) -> QuantisationPlan:
+    ) -> "QuantisationPlan":
         """The plan that quantises the layers.
 
         Args:

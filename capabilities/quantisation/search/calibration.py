@@ -1,7 +1,5 @@
 """Running the float32 model over data, and what its tensors hold meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ rounded, its scale is so small that nothing is lost.
 `Floats` is the same model with tensors to look at as further outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

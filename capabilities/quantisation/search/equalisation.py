@@ -15,8 +15,6 @@ rounded to a power of two, so that not a bit of a float32 result changes. Channe
 reaches stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

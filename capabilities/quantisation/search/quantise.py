@@ -5,8 +5,6 @@
 What the report says of the accuracy was computed by the written model, compiled as any other.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

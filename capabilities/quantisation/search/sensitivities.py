@@ -5,8 +5,6 @@ layers add up about as squares do, but not exactly; so layers are taken out of a
 order of their sensitivities, and every step is checked on the whole model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

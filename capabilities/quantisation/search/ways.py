@@ -5,8 +5,6 @@ products with weights in blocks. Whoever looks for sensitive layers, or compares
 a set of layers the numbers, and of the numbers a model.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

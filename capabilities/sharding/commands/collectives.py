@@ -1,7 +1,5 @@
 """`tilesmith collectives`: what all-reduces and their like cost on a mesh, by size."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,12 +93,12 @@ def collectives(
     click.echo(table(header, [_cells(row) for row in rows]))
 
 
-def _groups(mesh: Mesh, kind: str, cores: int | None, stride: int) -> tuple[tuple[int, ...], ...]:
+def _groups(mesh: "Mesh", kind: str, cores: int | None, stride: int) -> tuple[tuple[int, ...], ...]:
     whole = 2 if kind == "send" else max(1, mesh.cores // stride)
     return mesh.groups(cores or whole, stride)
 
 
-def _plain(row: CollectiveRow) -> dict[str, Any]:
+def _plain(row: "CollectiveRow") -> dict[str, Any]:
     cost = row.cost
     return {
         "bytes": cost.bytes,
@@ -114,7 +112,7 @@ def _plain(row: CollectiveRow) -> dict[str, Any]:
     }
 
 
-def _cells(row: CollectiveRow) -> tuple[object, ...]:
+def _cells(row: "CollectiveRow") -> tuple[object, ...]:
     cost = row.cost
     played = () if row.timeline is None else (f"{row.timeline * 1e6:.1f}",)
     return (

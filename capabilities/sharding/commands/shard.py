@@ -1,7 +1,5 @@
 """`tilesmith shard`: a model over the cores of a mesh: specs, collectives, costs, memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -120,7 +118,7 @@ def shard(
         click.echo(_summary(result))
 
 
-def _summary(result: Sharded) -> str:
+def _summary(result: "Sharded") -> str:
     account = result.account
     rows = [
         (row.name, row.role, "x".join(map(str, row.shape)) or "scalar", row.spec, row.bytes)
@@ -160,7 +158,7 @@ def _summary(result: Sharded) -> str:
     return "\n".join(lines)
 
 
-def _played(played: Played, estimate: float) -> str:
+def _played(played: "Played", estimate: float) -> str:
     one = played.longest
     return (
         f"played: {played.makespan_us:.1f} us, {played.makespan_us / estimate:.2f} of what is "
@@ -177,7 +175,7 @@ def _cores(axes: Mapping[str, int]) -> str:
     return f"{math.prod(axes.values())} cores ({names})" if names else "one core"
 
 
-def _stages(pipeline: MeshPipeline) -> str:
+def _stages(pipeline: "MeshPipeline") -> str:
     header = ("stage", "operators", "us", "of it receiving", "bytes received", "weights a core")
     rows = [
         (number, stage.last - stage.first, stage.us, stage.receive_us, stage.sent_bytes,

@@ -6,8 +6,6 @@ sharded program that read nothing but those are run by the host, for all cores, 
 what comes of them. Indices that are range-checked before a kernel uses them are looked at there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

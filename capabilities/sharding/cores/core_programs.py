@@ -6,8 +6,6 @@ pipeline a core runs one stage: it receives what the stage before sends, for one
 another, each in memory of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

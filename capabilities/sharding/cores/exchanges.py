@@ -5,8 +5,6 @@ parts along the digits of its axes; read with these digits outermost, a tensor i
 after the other, whatever lies outside or inside of the cut.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

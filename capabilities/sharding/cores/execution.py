@@ -5,8 +5,6 @@ the order of the cores. Segments run by whatever is given: in numpy (`by_referen
 for the target of a core by the same `build` as whole models (`compiled_for`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ How programs become one instruction stream a core is the backend's (`link_cores`
 pipeline stand on cores side by side, each core sending to its like in the next stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

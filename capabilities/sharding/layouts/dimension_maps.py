@@ -12,8 +12,6 @@ computed whole on every core. Invariants: a rule describes what the operator com
 mesh; a factor that must not be cut is of kind "whole"; shapes are known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol

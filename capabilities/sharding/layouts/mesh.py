@@ -7,8 +7,6 @@ beside each other. Invariants: axes are at least two long (an axis of one core c
 left out); core numbers are distinct.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ class LogicalMesh:
     cores: tuple[int, ...]
 
     @classmethod
-    def of(cls, axes: Mapping[str, int], cores: Sequence[int] | None = None) -> LogicalMesh:
+    def of(cls, axes: Mapping[str, int], cores: Sequence[int] | None = None) -> "LogicalMesh":
         """A mesh; its cores are numbered from 0 on unless they are given.
 
         Raises:

@@ -11,8 +11,6 @@ Invariants: cuts of a dimension nest (each begins where the one before ends, or 
 axis occurs once in a spec; whatever is cut divides.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +51,7 @@ class Spec:
     partial: frozenset[str] = frozenset()
 
     @classmethod
-    def whole(cls, rank: int) -> Spec:
+    def whole(cls, rank: int) -> "Spec":
         """A copy on every core."""
         return cls(((),) * rank)
 
@@ -70,18 +68,18 @@ class Spec:
         """Axes that cut a dimension."""
         return {cut.axis for cuts in self.dims for cut in cuts}
 
-    def without(self, axis: str) -> Spec:
+    def without(self, axis: str) -> "Spec":
         """The spec without an axis: there are copies, or one sum, along it."""
         dims = tuple(tuple(cut for cut in cuts if cut.axis != axis) for cuts in self.dims)
         return Spec(dims, self.partial - {axis})
 
-    def cutting(self, axis: str, place: tuple[int, int]) -> Spec:
+    def cutting(self, axis: str, place: tuple[int, int]) -> "Spec":
         """The spec with one more axis that cuts a dimension."""
         number, blocks = place
         cuts = tuple(sorted((*self.dims[number], Cut(blocks, axis))))
         return replace(self, dims=(*self.dims[:number], cuts, *self.dims[number + 1 :]))
 
-    def summing(self, axes: Iterable[str]) -> Spec:
+    def summing(self, axes: Iterable[str]) -> "Spec":
         """The spec with partial sums along more axes."""
         return replace(self, partial=self.partial | frozenset(axes))
 

@@ -6,8 +6,6 @@ and writes follows. Invariant: what is cut divides; of strategies that read and 
 the first is kept.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class ShardingStrategy:
 
 
 def strategies_of(
-    mapping: DimensionMap, mesh: LogicalMesh, blocks: Blocks | None = None
+    mapping: DimensionMap, mesh: LogicalMesh, blocks: "Blocks | None" = None
 ) -> tuple[ShardingStrategy, ...]:
     """Every strategy of a node; the first computes all of it on every core.
 

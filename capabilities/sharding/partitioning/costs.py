@@ -6,8 +6,6 @@ are counted apart, which is alike for all strategies. Times are whole nanosecond
 bounds of the optimisation are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

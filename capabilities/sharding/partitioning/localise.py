@@ -1,7 +1,5 @@
 """What one core computes of a node: the same operator on its part, under new names and shapes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,7 +66,7 @@ class LocalGraph:
             self.nodes += mapping.localise(node, _NodeOnCore(self, strategy))
 
     def graph(
-        self, name: str, nodes: Sequence[Node], wanted: Iterable[str], opsets: Opsets
+        self, name: str, nodes: Sequence[Node], wanted: Iterable[str], opsets: "Opsets"
     ) -> Graph:
         """Some nodes as a graph: it is given what others write, and gives what is wanted."""
         written = dict.fromkeys(name for node in nodes for name in node.writes)

@@ -6,8 +6,6 @@
 A tensor is resharded once for each spec that readers want, just before the first of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

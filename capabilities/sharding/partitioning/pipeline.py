@@ -12,8 +12,6 @@ fewest bytes cross are considered. Invariant: memory of every stage's cores hold
 the most that is alive inside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Few passes: whoever annotates tensors finds them under the names of the file. Th
 pipeline runs on the segments of the program that comes out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.capabilities.sharding.layouts.dimension_maps import rules

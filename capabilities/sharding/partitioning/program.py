@@ -7,8 +7,6 @@ tensor a core's part begins. Invariants: segments and moves stand in an order in
 what came before; a tensor is written once; the same names mean the same tensors on all cores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -8,8 +8,6 @@ the tensors that are known. What no annotation reaches is computed whole on ever
 tensor that was annotated keeps its spec: what needs or makes another one is resharded.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -84,8 +82,8 @@ class _Propagation:
                     yield name, dims
 
     def _cheapest(
-        self, node: Node, suggested: Mapping[str, Iterable[Place]]
-    ) -> dict[str, Place] | None:
+        self, node: Node, suggested: "Mapping[str, Iterable[Place]]"
+    ) -> "dict[str, Place] | None":
         """The best of the factors that are suggested for each axis; None if none is legal."""
         axes = list(suggested)
         best: tuple[int, dict[str, Place]] | None = None
@@ -99,11 +97,11 @@ class _Propagation:
                 best = cost, {**self.cuts[node], **more}
         return best[1] if best is not None else None
 
-    def _legal(self, node: Node, cut: Mapping[str, Place]) -> ShardingStrategy | None:
+    def _legal(self, node: Node, cut: "Mapping[str, Place]") -> ShardingStrategy | None:
         ordered = tuple((axis, *cut[axis]) for axis in self.mesh.names if axis in cut)
         return strategy(self.maps[node], self.mesh, ordered)
 
-    def _strategy(self, node: Node, cut: Mapping[str, Place]) -> ShardingStrategy:
+    def _strategy(self, node: Node, cut: "Mapping[str, Place]") -> ShardingStrategy:
         strategy = self._legal(node, cut)
         assert strategy is not None, node.describe()
         return strategy

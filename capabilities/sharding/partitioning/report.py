@@ -1,7 +1,5 @@
 """What a sharded model costs and holds, as plain numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.capabilities.sharding.partitioning.costs import Costs

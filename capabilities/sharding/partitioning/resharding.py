@@ -10,8 +10,6 @@ order of the cores along the axes, so that every core of a group gets the same b
 the same values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce

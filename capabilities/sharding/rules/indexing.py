@@ -1,8 +1,6 @@
 """Rows picked by index. A table cut by rows is a vocabulary cut over cores: each finds the rows it
 has, has zeros for the others, and the sum over cores is the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ Concat makes of equal parts, or a Split of such, is `(parts, length)`: cutting t
 each of the parts, as a fused projection to queries, keys and values is cut by heads.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

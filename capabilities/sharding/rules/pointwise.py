@@ -1,7 +1,5 @@
 """Operators that work element by element, with numpy's broadcasting: every axis is kept."""
 
-from __future__ import annotations
-
 from tilesmith.capabilities.sharding.layouts.dimension_maps import DimensionMap, Maker, rules
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN
 from tilesmith.compiler.graph.operator_traits import having

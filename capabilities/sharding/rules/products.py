@@ -1,7 +1,5 @@
 """Products: axes of the output are kept, axes that both operands share and it lacks are summed."""
 
-from __future__ import annotations
-
 from tilesmith.capabilities.sharding.layouts.dimension_maps import (
     DimensionMap,
     Factors,

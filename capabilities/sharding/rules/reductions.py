@@ -1,7 +1,5 @@
 """Operators along axes: sums are summed over cuts, and what needs a row whole says so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

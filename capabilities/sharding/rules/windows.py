@@ -1,7 +1,5 @@
 """Convolution and pooling: images and channels; places are needed whole, for windows overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ is raised until they fit; of all shardings that fit the cheapest is taken, and t
 prices says how far from the optimum it may be.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ left for the solver does not grow with the operators. Invariants: costs are whol
 (below 2^53), infinity for what cannot be; deterministic.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

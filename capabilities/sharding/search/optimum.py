@@ -8,8 +8,6 @@ optimum of costs plus price times (bytes less the limit) is a bound, and a shard
 candidate (Lagrange). Deterministic: one worker, a fixed seed, a limit in the solver's own time.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -8,8 +8,6 @@ That is Alpa's formulation (Zheng et al., OSDI 2022, section 4) but for moves th
 Invariants: costs are whole nanoseconds; options of an item differ in what they read or write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -58,8 +56,8 @@ class Item:
     """
 
     name: str
-    reads: tuple[Version, ...]
-    writes: tuple[Version, ...]
+    reads: "tuple[Version, ...]"
+    writes: "tuple[Version, ...]"
     options: tuple[ItemOption, ...]
     node: Node | None = None
 

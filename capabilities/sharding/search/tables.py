@@ -6,8 +6,6 @@ readers each wanted spec has a variable that says whether it is made. Invariant:
 options the cheapest values of the other variables cost what `ShardingProblem.cost` says.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field

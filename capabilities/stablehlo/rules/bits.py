@@ -1,7 +1,5 @@
 """Bits of whole numbers: shifts, counts."""
 
-from __future__ import annotations
-
 from tilesmith.capabilities.stablehlo.arithmetic import RealValue, formula, where
 from tilesmith.search_space.expressions.dtypes import size_of
 

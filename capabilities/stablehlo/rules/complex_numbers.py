@@ -4,8 +4,6 @@ What moves elements, and what is linear, is done to both parts by the rules of r
 here are registered under an operation's name with `complex.` before it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tilesmith.capabilities.stablehlo.arithmetic import (

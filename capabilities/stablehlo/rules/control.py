@@ -1,7 +1,5 @@
 """Functions, identities, and what is computed by turns: calls, conditions, loops."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

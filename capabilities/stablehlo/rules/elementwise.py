@@ -1,7 +1,5 @@
 """Maps of one element to one element: arithmetic, comparisons, logic, choices, conversions."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from dataclasses import replace

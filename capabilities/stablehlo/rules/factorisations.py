@@ -3,8 +3,6 @@
 They run on the host (`compiler.host.operators.factorisations`), whichever way they are written.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tilesmith.capabilities.stablehlo.attributes import place_of, tensor_type, text

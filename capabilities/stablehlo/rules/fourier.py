@@ -4,8 +4,6 @@ A whole transform of real numbers (RFFT) takes half of the frequencies, of which
 the conjugate; its inverse (IRFFT) puts that half back first.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

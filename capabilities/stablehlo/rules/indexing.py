@@ -6,8 +6,6 @@ cover whole are within rows, the others are counted by the place of a row. Readi
 which is most of what models do, stays a Gather along it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ and passes see through it. One of more turns that goes through rows becomes `Sca
 other `_Loop`, with the count of turns where that is known.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

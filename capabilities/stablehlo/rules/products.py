@@ -1,7 +1,5 @@
 """Sums of products: `dot_general` as MatMul, `convolution` as Conv, whatever the axes' order."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Reductions: sums, products, extremes, positions of extremes, and by any associative function."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -7,8 +7,6 @@ A body is translated once to learn which of its values count turns, then as the 
 again without rows of a state that turns out to be looked at otherwise (`turns.Turns.broken`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Windows that would lie outside are not written at all.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,7 +66,7 @@ class _Written:
     @staticmethod
     def of(
         b: GraphBuilder, operation: Any, shape: Shape, indices: TensorValue, updates: Shape
-    ) -> _Written:
+    ) -> "_Written":
         """Of tensors and updates of such shapes."""
         attributes = operation.attributes
         axes = stablehlo().ScatterDimensionNumbers(attributes["scatter_dimension_numbers"])

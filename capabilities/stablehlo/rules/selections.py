@@ -4,8 +4,6 @@ Which element of a window was chosen is counted first, one place of the window a
 each place takes the numbers of the windows that chose it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Operations that move elements and change none: shapes, slices, padding, constants."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Sorting: by one operand or several in turn, upwards or downwards, others along, or by any
 function; the largest k."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of the error function's family, beside those that CHLO itself writes as others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions over sliding windows: pooling, running sums, and by any associative function."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

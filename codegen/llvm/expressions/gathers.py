@@ -7,8 +7,6 @@ neighbours they are loaded as a vector, made plain in vectors, and `llvm.masked.
 elements: an instruction where the target has one, elsewhere what went lane by lane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ thousands of unrolled instances costs a few additions in Python, and the part th
 real loops is emitted once for each scope.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache

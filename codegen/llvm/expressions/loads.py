@@ -6,8 +6,6 @@ within two vectors (strides, reversals, repetitions) are whole loads and a shuff
 lane by lane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ turns into SSA values and loop-carried phis: accumulators stay in registers with
 ours. Within straight-line code values are passed on here, so that LLVM has less to read.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.llvm.expressions.indexing import elements
 from tilesmith.codegen.llvm.text.builder import Builder
 from tilesmith.codegen.llvm.text.ir import INDEX, BasicBlock, Type, Value, vector

@@ -5,8 +5,6 @@ vector with an element for each lane. A loop shorter than the vector works under
 condition that depends on the lane becomes a mask computed at run time.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter
 from tilesmith.codegen.llvm.expressions.loads import BufferMemory, Lane, LoadEmitter
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile

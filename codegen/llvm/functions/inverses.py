@@ -7,8 +7,6 @@ precision: below 4e-7 (sinh, cosh: below 6e-7). What is outside a function's dom
 and what is no number stays so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -33,7 +31,7 @@ _LARGE = 1500.0
 class _Emitter:
     """Short names for what the functions below are made of."""
 
-    def __init__(self, math: VectorMath, like: Value) -> None:
+    def __init__(self, math: "VectorMath", like: Value) -> None:
         self.math, self.builder, self.like = math, math.builder, like
 
     def number(self, value: float) -> Value:
@@ -69,7 +67,7 @@ class _Emitter:
         return self.math.call("llvm.sqrt", x)
 
 
-def _of_half(math: VectorMath, x: Value) -> tuple[Value, Value]:
+def _of_half(math: "VectorMath", x: Value) -> tuple[Value, Value]:
     """exp(|x|) / 2 and exp(-|x|) / 2."""
     e = _Emitter(math, x)
     root = math.exp(e.times(e.magnitude(x), 0.5))
@@ -79,18 +77,18 @@ def _of_half(math: VectorMath, x: Value) -> tuple[Value, Value]:
     )
 
 
-def cosh(math: VectorMath, x: Value) -> Value:
+def cosh(math: "VectorMath", x: Value) -> Value:
     return math.builder.fadd(*_of_half(math, x))
 
 
-def sinh(math: VectorMath, x: Value) -> Value:
+def sinh(math: "VectorMath", x: Value) -> Value:
     e = _Emitter(math, x)
     far = e.signed(e.builder.fsub(*_of_half(math, x)), x)
     near = e.odd(x, e.builder.fmul(x, x), _SINH)
     return e.builder.select(e.above(e.magnitude(x), 1.0), far, near)
 
 
-def _arc(math: VectorMath, x: Value) -> tuple[Value, Value]:
+def _arc(math: "VectorMath", x: Value) -> tuple[Value, Value]:
     """(|x| > 1/2, the arc sine of |x|, or of the square root of (1 - |x|) / 2 there)."""
     e = _Emitter(math, x)
     size = e.magnitude(x)
@@ -100,14 +98,14 @@ def _arc(math: VectorMath, x: Value) -> tuple[Value, Value]:
     return large, e.odd(e.builder.select(large, e.root(left), size), square, _ASIN)
 
 
-def asin(math_: VectorMath, x: Value) -> Value:
+def asin(math_: "VectorMath", x: Value) -> Value:
     e = _Emitter(math_, x)
     large, arc = _arc(math_, x)
     rest = e.builder.fsub(e.number(math.pi / 2), e.builder.fadd(arc, arc))
     return e.signed(e.builder.select(large, rest, arc), x)
 
 
-def acos(math_: VectorMath, x: Value) -> Value:
+def acos(math_: "VectorMath", x: Value) -> Value:
     e = _Emitter(math_, x)
     large, arc = _arc(math_, x)
     twice = e.builder.fadd(arc, arc)
@@ -117,7 +115,7 @@ def acos(math_: VectorMath, x: Value) -> Value:
     return e.builder.select(large, far, near)
 
 
-def atan(math_: VectorMath, x: Value) -> Value:
+def atan(math_: "VectorMath", x: Value) -> Value:
     e = _Emitter(math_, x)
     builder, size = e.builder, e.magnitude(x)
     far, middle = e.above(size, 2.414213562373095), e.above(size, 0.4142135623730950)
@@ -130,7 +128,7 @@ def atan(math_: VectorMath, x: Value) -> Value:
     return e.signed(builder.fadd(start, arc), x)
 
 
-def asinh(math_: VectorMath, x: Value) -> Value:
+def asinh(math_: "VectorMath", x: Value) -> Value:
     e = _Emitter(math_, x)
     builder, size = e.builder, e.magnitude(x)
     square = builder.fmul(size, size)
@@ -142,7 +140,7 @@ def asinh(math_: VectorMath, x: Value) -> Value:
     return e.signed(builder.select(e.above(size, 0.5), logarithm, near), x)
 
 
-def acosh(math_: VectorMath, x: Value) -> Value:
+def acosh(math_: "VectorMath", x: Value) -> Value:
     e = _Emitter(math_, x)
     builder = e.builder
     above = e.sum(x, -1.0)
@@ -154,7 +152,7 @@ def acosh(math_: VectorMath, x: Value) -> Value:
     return builder.select(e.above(above, 0.5), logarithm, near)
 
 
-def atanh(math_: VectorMath, x: Value) -> Value:
+def atanh(math_: "VectorMath", x: Value) -> Value:
     e = _Emitter(math_, x)
     builder, size = e.builder, e.magnitude(x)
     quotient = builder.fdiv(e.sum(size, 1.0), builder.fsub(e.number(1.0), size))
@@ -163,7 +161,7 @@ def atanh(math_: VectorMath, x: Value) -> Value:
     return e.signed(builder.select(e.above(size, 0.5), far, near), x)
 
 
-INVERSES: Mapping[str, Callable[[VectorMath, Value], Value]] = {
+INVERSES: "Mapping[str, Callable[[VectorMath, Value], Value]]" = {
     "sinh": sinh, "cosh": cosh, "asin": asin, "acos": acos, "atan": atan, "asinh": asinh,
     "acosh": acosh, "atanh": atanh,
 }  # fmt: skip

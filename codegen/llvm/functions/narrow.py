@@ -12,8 +12,6 @@ without infinities (float8_e4m3). The same bits come of every instruction set.
 AVX512-BF16's `vcvtneps2bf16` is not used: it takes denormals for zeros.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.codegen.llvm.text.builder import Builder

@@ -5,8 +5,6 @@
 What is written is exactly `flags.whole` of every element: whole numbers of the elements' own type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tilesmith.codegen.llvm.text.builder import Builder

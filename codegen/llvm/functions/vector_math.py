@@ -27,8 +27,6 @@ as small angles. Of r, Cephes' polynomials for `sinf` and `cosf` (S. Moshier). A
 number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

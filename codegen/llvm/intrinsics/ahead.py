@@ -11,8 +11,6 @@ Only what is packed before the run is fetched, for sums in registers, and only w
 what they read. No value depends on it; an address behind the end is one like any other here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

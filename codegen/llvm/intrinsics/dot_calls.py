@@ -1,7 +1,5 @@
 """Calls of intrinsics that multiply and add neighbours, on vectors of fixed or scalable width."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.codegen.llvm.text.builder import Builder
@@ -55,7 +53,7 @@ class _Scalable:
     suffixes: tuple[str, str]
 
     @classmethod
-    def of(cls, dtype: str, chosen: InstructionSet) -> _Scalable:
+    def of(cls, dtype: str, chosen: InstructionSet) -> "_Scalable":
         size = size_of(dtype)
         least, whole = chosen.vscale_bytes // size, chosen.vector_bytes // size
         text = _LLVM_FLOATS.get(dtype, f"i{8 * size}")

@@ -23,8 +23,6 @@ What is read lane by lane may be codes of few bits, unpacked first (`unpacking`)
 other form is emitted as the loops it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -16,8 +16,6 @@ That is k*n*n comparisons. Here: the k largest so far in a heap whose root is th
 heap is sorted. A body of any other form is emitted as the loops it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -12,8 +12,6 @@ numbers in the instructions. A function that uses them begins by telling the pro
 Developer's Manual, volume 1, chapter 18, and volume 2, LDTILECFG, TILELOADD, TDPBUSD.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from tilesmith.codegen.llvm.expressions.loads import Lane

@@ -11,8 +11,6 @@ Eklundh, "A fast computer method for matrix transposing", 1972), a vector store 
 Short tiles load and store under masks. A body of any other form is emitted as the loops it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

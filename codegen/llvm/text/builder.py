@@ -4,8 +4,6 @@ Methods are named like the instructions and llvmlite's builder. Operands of arit
 type. Flags are LLVM's words, as in "contract nsz".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -51,7 +49,7 @@ class Phi(Value):
 def _binary(word: str) -> Callable[..., Value]:
     """A method of `Builder` that emits an instruction of two operands of one type."""
 
-    def emit(builder: Builder, left: Value, right: Value, *, flags: str = "") -> Value:
+    def emit(builder: "Builder", left: Value, right: Value, *, flags: str = "") -> Value:
         kind = left.type
         return builder._value(kind, f"{_word(word, flags)} {kind.text} {left.text}, {right.text}")
 
@@ -241,7 +239,7 @@ class Builder:
         self.position_at_end(after)
 
     @contextmanager
-    def if_else(self, condition: Value) -> Iterator[tuple[_Side, _Side]]:
+    def if_else(self, condition: Value) -> "Iterator[tuple[_Side, _Side]]":
         """Two contexts, one for each outcome, to be entered one after the other."""
         then, otherwise, after = (self.append_block(n) for n in ("then", "else", "after"))
         self.cbranch(condition, then, otherwise)

@@ -4,8 +4,6 @@ A flag is one bit until it is stored or computed with: then it is 1 or 0 of the 
 memory a bool is a byte, and any byte but 0 is true. Values of several operands have one width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

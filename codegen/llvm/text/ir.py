@@ -10,8 +10,6 @@ Invariants: types and integer constants are interned, so `is` and hashing by ide
 the text of a value never changes.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from copy import copy
@@ -50,7 +48,7 @@ class IntType(Type):
         self.sign = sign
         self._numbers: dict[int, Constant] = {}
 
-    def __call__(self, number: int) -> Constant:
+    def __call__(self, number: int) -> "Constant":
         """The number as a constant of this type."""
         constant = self._numbers.get(number)
         if constant is None:
@@ -74,7 +72,7 @@ class NarrowFloat(IntType):
         with np.errstate(all="ignore"):
             return np.array([number]).astype(to_numpy(self.dtype))
 
-    def of(self, number: float) -> Constant:
+    def of(self, number: float) -> "Constant":
         """The bits of the element nearest to a number; the constant keeps the number."""
         bits = self._element(number).view(np.dtype(f"u{self.width // 8}"))
         return Constant(self, number, str(int(bits[0])))
@@ -87,7 +85,7 @@ class FloatType(Type):
         super().__init__({16: "half", 32: "float", 64: "double"}[width])
         self.width = width
 
-    def __call__(self, number: float) -> Constant:
+    def __call__(self, number: float) -> "Constant":
         """The number as a constant of this type, rounded to it; the constant keeps the number, so
         that it may become one of another type."""
         rounded = number
@@ -224,7 +222,7 @@ def undefined(kind: VectorType) -> Constant:
 class BasicBlock:
     """A basic block: lines of text, the last one its terminator."""
 
-    def __init__(self, function: Function, label: str) -> None:
+    def __init__(self, function: "Function", label: str) -> None:
         self.function = function
         self.label = label
         self.lines: list[str] = []
@@ -243,7 +241,9 @@ class Function(Value):
     __slots__ = ("arguments", "attributes", "blocks", "given", "internal", "module", "names",
                  "noalias", "result")  # fmt: skip
 
-    def __init__(self, module: Module, name: str, result: Type, parameters: Sequence[Type]) -> None:
+    def __init__(
+        self, module: "Module", name: str, result: Type, parameters: Sequence[Type]
+    ) -> None:
         super().__init__(POINTER, f"@{name}")
         self.module = module
         self.result = result

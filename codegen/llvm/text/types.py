@@ -1,7 +1,5 @@
 """LLVM types of our dtypes, and the alignment of buffers."""
 
-from __future__ import annotations
-
 from tilesmith.codegen.llvm.text.ir import (
     DOUBLE,
     FLOAT,

@@ -9,8 +9,6 @@ Invariants: the tables keep everything they point at alive; a program is run by 
 time.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os
@@ -66,7 +64,7 @@ class Repeat:
     """Runs calls `trips` times, or as often as the int64 at `limit` says if that is less, as long
     as the byte at `test` is not 0 (addresses, 0: none); the number goes to `counter`."""
 
-    calls: tuple[AnyCall, ...]
+    calls: "tuple[AnyCall, ...]"
     trips: int
     limit: int
     test: int
@@ -78,7 +76,7 @@ class Branch:
     """Runs the first calls if the byte at the address `test` is not 0, else the second."""
 
     test: int
-    calls: tuple[tuple[AnyCall, ...], tuple[AnyCall, ...]]
+    calls: "tuple[tuple[AnyCall, ...], tuple[AnyCall, ...]]"
 
 
 AnyCall = KernelCall | MemoryMove | Repeat | Branch

@@ -9,8 +9,6 @@ barrier at which everyone meets when a program is done. Invariants: a team runs 
 time, with all its threads; it ends before the code that it runs is gone; a forked child has none.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
@@ -116,7 +114,7 @@ class Functions:
     probe: Any
 
     @classmethod
-    def at(cls, addresses: Mapping[str, int]) -> Functions:
+    def at(cls, addresses: Mapping[str, int]) -> "Functions":
         return cls(*(_FUNCTION(addresses[name]) for name in NAMES))
 
     def rounds(self) -> int:

@@ -17,8 +17,6 @@ processor's time stamp counter (x86-64: Intel SDM volume 3, 18.17 "Time-Stamp Co
 `CNTVCT_EL0`), which threads on all cores read alike; `Clock` says what they are in nanoseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Mapping, Sequence

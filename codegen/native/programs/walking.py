@@ -11,8 +11,6 @@ three numbers for that: how many iterations are let pass, how many were, one in 
 Beside these stands `barrier` of `codegen.llvm.threads`.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.compiled.routines import (
     Address,
     External,

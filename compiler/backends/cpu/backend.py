@@ -5,8 +5,6 @@ once for each executable. Compiled configurations are kept on disk under everyth
 them, our own sources included, so that compiling a model again generates no code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

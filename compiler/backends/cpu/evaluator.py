@@ -4,8 +4,6 @@ Fulfils the tuner's `ModelEvaluator` protocol without knowing the tuner: candida
 alone are told apart inside the model, layout conversions and neighbours' caches included.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence

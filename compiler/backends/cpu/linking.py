@@ -3,8 +3,6 @@
 Kernels' code is linked once, however many programs and executables run it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar

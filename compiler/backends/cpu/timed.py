@@ -1,7 +1,5 @@
 """Timed steps on CPUs: `codegen.native.timing` with steps for calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -7,8 +7,6 @@ Causality lets it see keys up to its position, a window those at most so far bef
 Source: ONNX's Attention, opsets 23 to 26.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.graph.graph import Node

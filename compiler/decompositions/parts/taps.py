@@ -11,8 +11,6 @@ combinations of the taps along its axes. An index counts pixels row by row.
 GridSample, RoiAlign and DeformConv have this in common (`grids`, `regions`, `deformation`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Found by comparing with onnxruntime and the standard's text. Invariant: a functi
 `OperatorCall` and returns the outputs in order, values and dtypes as ONNX's text defines them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Col2Im on the host, in numpy: `onnx.reference` adds number by number."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -4,8 +4,6 @@
 defaults and meanings: wrongly, or not at all.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

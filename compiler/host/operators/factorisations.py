@@ -11,8 +11,6 @@ ONNX has none of them; JAX writes them as calls of LAPACK. Invariant: all take s
 along the last two axes, and give the dtype they are given.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """AffineGrid on the host, in numpy: `onnx.reference` gives float32 whatever it is given."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.host.operators.call import Array, OperatorCall, Results, host_operator

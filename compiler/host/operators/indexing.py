@@ -1,7 +1,5 @@
 """Operators that read and write elements by index on the host, in numpy, every index checked."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

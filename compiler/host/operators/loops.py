@@ -7,8 +7,6 @@ Invariants: a body sees the tensors around it; its own names hide them; what is 
 iteration has the type that the body declares.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 `onnx.reference` fails there for Det; ONNX has no Inverse, com.microsoft does.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.compiler.host.operators.call import OperatorCall, Results, host_operator

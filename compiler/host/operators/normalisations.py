@@ -1,7 +1,5 @@
 """Normalisations and selections along an axis on the host, in numpy, as old and new opsets say."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

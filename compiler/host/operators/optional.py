@@ -3,8 +3,6 @@
 `onnx.reference` puts a value in a list, which is a sequence, and does not let None be a result.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from onnx.reference.op_run import OpRun

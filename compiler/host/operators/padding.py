@@ -1,7 +1,5 @@
 """Pad on the host, in numpy: `onnx.reference` refuses to cut off what negative pads do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -9,8 +9,6 @@ operators, QuantizeLinear and DequantizeLinear 10 to 25. Invariant: halves round
 neighbour; differences of integers are taken in int32, in which none of theirs overflows.
 """
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 from onnx import helper, numpy_helper

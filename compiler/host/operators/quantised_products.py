@@ -1,7 +1,5 @@
 """BlockQuantisedMatMul in numpy: its template's reference, leading axes as rows."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Reductions on the host that `onnx.reference` gives another element type than the input's, or
 refuses of whole numbers: sums of squares, logarithms of sums (opsets 1 to 18)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ RoiAlign's loops run as native code, over images whose channels are innermost: a
 of memory for all of them. `onnx.reference` needs seconds, and does not know MaxRoiPool.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ all classes. Invariant: float32 operations in the order of onnxruntime's, so tha
 found where thresholds are met to the last bit; equal scores in the order of the boxes.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ padding behind an axis is no window (ONNX, Pool operators since opset 1); what `
 behind the padding is not counted in an average.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -212,7 +210,7 @@ class _Windows:
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, call: OperatorCall, kernel: tuple[int, ...] = ()) -> _Windows:
+    def of(cls, call: OperatorCall, kernel: tuple[int, ...] = ()) -> "_Windows":
         """Of an operator's first input and attributes; `kernel`, where those do not tell it."""
         attributes, extents = call.attributes, call.inputs[0].shape[2:]
         kernel = kernel or tuple(attributes["kernel_shape"])

@@ -3,8 +3,6 @@
 Invariant: weights stored outside the file come from inside the model's folder only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ ONNX but for weights, which are checked when they are read; no model-local funct
 of ONNX; an opset whose arithmetic broadcasts as numpy does.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ the onnx package writes its newest version by default, and is often ahead. Invar
 and opsets stay what they are; only the number is lowered.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ counted first. Invariant: what is counted as at most `MOST_NODES`, `DEEPEST` lev
 without a round of calls, is safe to inline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import onnx

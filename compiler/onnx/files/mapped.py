@@ -9,8 +9,6 @@ Invariants: whatever is not as expected stays with the parser, which says what i
 left out are those of arrays given.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import mmap

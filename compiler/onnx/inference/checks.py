@@ -7,8 +7,6 @@ states in words. Invariant: everything is refused as a `ModelError` that names n
 operand, what it is and what is allowed; nothing is changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ at hand; so shapes that a model computes at run time (Shape, Gather, Concat, Res
 known as soon as the input shapes are. Invariant: never guesses: what is not sure stays unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

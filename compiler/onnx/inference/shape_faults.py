@@ -5,8 +5,6 @@ A rule yields what is wrong with the operands of one operator, in words of the O
 looked at.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

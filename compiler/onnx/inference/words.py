@@ -4,8 +4,6 @@ An operator does not guess what another word could mean: it is refused where a m
 was a word in any opset is one here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 _RECURRENT = ("forward", "reverse", "bidirectional")

@@ -1,7 +1,5 @@
 """Attention as one kernel: as three, its scores go to memory and back twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod

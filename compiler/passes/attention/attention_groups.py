@@ -7,8 +7,6 @@ one behind the other, as the heads do, so that they are rows of one larger head:
     y = attention(q, k, v)                            q: [2 heads, 4 m]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.compiler.graph.graph import Node, kernel

@@ -6,8 +6,6 @@ tensor is read as a kind of mask of the operator `attention`, by the steps with 
 scores do: 0 where it is spread.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from math import prod

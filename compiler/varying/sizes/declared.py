@@ -8,8 +8,6 @@ Invariants: symbolic dimensions of one name are one size; every axis of every in
 a formula of sizes that have ranges.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

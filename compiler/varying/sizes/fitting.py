@@ -9,8 +9,6 @@ is the order of simplicity, so that the same numbers have the same formula every
 are guesses until they are checked at sizes they were not found from, which is the caller's part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement

@@ -8,8 +8,6 @@ Points are primes where the range has enough of them: two extents that happen to
 (a sequence as long as there are heads) do not agree at the next.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

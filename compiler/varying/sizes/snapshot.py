@@ -14,8 +14,6 @@ Invariants: nodes that follow from the sizes read only each other and constants,
 model computes is the same as `import_model` gives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -8,8 +8,6 @@ Invariants: the graph at every point it was made from is the one that was lowere
 is no integer is the same everywhere, or there is no such graph.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

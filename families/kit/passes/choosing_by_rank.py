@@ -5,8 +5,6 @@ those chosen. Engines have no search and no addresses for that; they have compar
 rows of some dozen elements are short.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

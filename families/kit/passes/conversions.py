@@ -4,8 +4,6 @@ Engines that have no integers compute with whole numbers as floating ones. Whoev
 tensor floating asks here whether its readers do nothing else with it, and has them take it so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

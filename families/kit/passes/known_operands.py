@@ -1,7 +1,5 @@
 """Known operands: all constants can lie in an accelerator's memory as its kernels load them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.graph import Graph, Node

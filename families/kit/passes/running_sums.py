@@ -10,8 +10,6 @@ with the sum of the pieces before them, which is the same once more:
     p = x[P pieces, L] ones[j, i];  y[r] = p[r] + sum of x[s] for all pieces s before r
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

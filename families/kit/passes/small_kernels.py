@@ -1,7 +1,5 @@
 """Kernels that passes put in the place of others, and the tensors between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

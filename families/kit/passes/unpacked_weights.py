@@ -1,7 +1,5 @@
 """Weights quantised by blocks, for targets that multiply by floats only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ All iterations of the loops around a write are looked at together, as arrays, so
 not known to be written wholly (blocked layouts leave their padding alone), not for every program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

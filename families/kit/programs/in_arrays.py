@@ -9,8 +9,6 @@ is told after each nest, so that both can be compared while they run.
 Invariant: knows nothing of instructions; loops and statements are run in the program's order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -13,8 +13,6 @@ the schedule of a `marked` structure has the skeleton of them all.
 Invariant: no schedule or program outside a skeleton has an open setting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

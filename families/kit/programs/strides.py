@@ -7,8 +7,6 @@ A loop's effect on some index expressions is a table, one row for each expressio
 arithmetic progression of iterations over which every row changes by a constant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

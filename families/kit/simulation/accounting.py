@@ -6,8 +6,6 @@ hide, and what nobody does is "idle". A *chain* goes from a bound to a latency s
 Invariant: the parts add up to the whole, but for rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Every operand once and the result once. A copy (a gather, a slice) reads no more
 it writes: of a table the rows that are picked, and what is not picked stays where it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 

@@ -10,8 +10,6 @@ the target (`host.*`), assumed and marked as such: an estimate that says which o
 kernel, not a measurement.
 """
 
-from __future__ import annotations
-
 import math
 
 import onnx

@@ -5,8 +5,6 @@ takes the first that is free. Names are the model's nodes'.
 Invariant: spans of a lane do not overlap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape

@@ -6,8 +6,6 @@ apart. Bars that would be thinner than a pixel are merged with their neighbours,
 stays small. The style is that of the other pages, light or dark, any width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -4,8 +4,6 @@ Events are written as they come, so that memory stays small. A trace that would 
 and says so.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence

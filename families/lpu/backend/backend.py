@@ -5,8 +5,6 @@ and takes the cycles its schedule says. MXM multiplies float16 and bytes, so mod
 computed in float16, sums in float32; quantised models in whole numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar

@@ -6,8 +6,6 @@ reads and writes. Kernels go on a chip in their order until the next one's weigh
 beside the others'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.codegen.programs.structures import default_of, lowered

@@ -6,8 +6,6 @@
 What it leaves out (latencies, ports) is about the same in all layouts.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from tilesmith.families.lpu.codegen.chip import Chip

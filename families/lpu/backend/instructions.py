@@ -5,8 +5,6 @@ does their schedule compute what the chains do? A wrong chain is found among the
 work. What the host does as it hands tensors over has no bursts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,8 +12,6 @@ and 1 are in the west. Every queue of instructions has a number: MEM slices firs
 VXM, MXM (four kinds a plane), SXM, links.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,7 +59,7 @@ class Chip:
     link_cycles: int
 
     @classmethod
-    def of(cls, target: Target) -> Chip:
+    def of(cls, target: Target) -> "Chip":
         """The chip a target describes.
 
         Raises:

@@ -27,8 +27,6 @@ sides of where the rows lie needs `copies` = 2.
 Invariants: frozen; every reference is to an earlier step; `check` refuses all else in a sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -97,7 +95,7 @@ class Rows:
     numbers: Ints
 
     @classmethod
-    def of(cls, tensor: str, first: int, *dims: tuple[int, int]) -> Rows:
+    def of(cls, tensor: str, first: int, *dims: tuple[int, int]) -> "Rows":
         """Rows of nested loops, outermost first: `first` + the sum of index x stride; `dims` are
         (count, stride in rows) pairs, and stride 0 repeats."""
         numbers = np.array(first, np.int64)

@@ -16,8 +16,6 @@ Nothing waits: a vector is received in the very cycle in which it comes, `flight
 was sent, which `scheduling.together` sees to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

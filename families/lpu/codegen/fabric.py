@@ -12,8 +12,6 @@ numbers mean cables that are laid so. Every way has an instruction queue of its 
 links that a queue serves.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

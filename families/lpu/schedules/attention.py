@@ -14,8 +14,6 @@ rows and nothing else moves. Heads go a few at a time, so that one's softmax run
 products.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.families.lpu.schedules.building_blocks.common import (

@@ -1,7 +1,5 @@
 """`conv2d` on LPU-like machines: which blocks, in which order; see `conv` for what is computed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

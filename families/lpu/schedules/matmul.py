@@ -24,8 +24,6 @@ which is exact where nothing follows the product's rounding: turning a rounded n
 nothing. What is left over of m costs instead, and r of 320 columns cost r vectors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.families.lpu.schedules.building_blocks.common import (

@@ -7,8 +7,6 @@ the diagonal (`transpose`).
     for `rows` of the first dimension:  y = x elsewhere
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.families.lpu.schedules.building_blocks.common import (
@@ -76,7 +74,7 @@ class GatherOnLpu(LpuScheduler):
             return f"operator 'gather' picks along the last axis but one only on '{target.name}'"
         return super().refusal(workload, target)
 
-    def prepare(self, workload: Workload, target: Target) -> _PartsSpace:
+    def prepare(self, workload: Workload, target: Target) -> "_PartsSpace":
         return _PartsSpace(compute_of(workload))
 
 
@@ -186,7 +184,7 @@ class PadOnLpu(MovesOnLpu):
 class ConcatOnLpu(LpuScheduler):
     """Every part is written to its place."""
 
-    def prepare(self, workload: Workload, target: Target) -> _PartsSpace:
+    def prepare(self, workload: Workload, target: Target) -> "_PartsSpace":
         return _PartsSpace(concatenated(workload))
 
 

@@ -8,8 +8,6 @@ lane: what is one number a row stays beside the row it is of.
     y[r, 0] = total[r, 0]
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -6,8 +6,6 @@ Lanes that stay lanes are moved by SXM; where lanes become rows, rows of the sou
 MXM and picked lane by lane (`families.lpu.codegen.selection.turning`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod

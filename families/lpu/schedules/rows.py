@@ -7,8 +7,6 @@ along lanes gives. Stages flow into each other, but for those that several read.
     for `rows` rows of the first dimension:  stage after stage
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

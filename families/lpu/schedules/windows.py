@@ -6,8 +6,6 @@ them lane by lane. Border pixels are rows of what changes nothing.
     for `rows` rows of the image:  window over its cells; the rest of the expression
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.families.lpu.schedules.algorithms.pool_blocks import forms

@@ -12,8 +12,6 @@ which come before installs and go on under products; products on the plane that 
 Chains start by the time their rows are there.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ program a second picture shows a stretch from its middle. A trace has one track 
 one slice for each burst; times are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

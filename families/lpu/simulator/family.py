@@ -7,8 +7,6 @@
 A target that is known as a roofline only is answered with nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -18,8 +18,6 @@ says of the machine is T20 (Abts et al., "Think Fast", ISCA 2020). Delays, hops 
 area. Invariant: a fact that makes a chip larger or faster never makes it cheaper (tested).
 """
 
-from __future__ import annotations
-
 import math
 
 from tilesmith.families.lpu.codegen.chip import Chip

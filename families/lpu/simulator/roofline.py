@@ -4,8 +4,6 @@ Targets that say no more than that (`peak.tflops_fp8`, `sram.tbps`) have nothing
 what is known of a chip whose slices and clock are not public.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.families.kit.simulation.compulsory import compulsory_bytes

@@ -1,7 +1,5 @@
 """Chains of configurations, and their schedules: made once, kept for who asks again."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How busy the slices of a schedule are."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule

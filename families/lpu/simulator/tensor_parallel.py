@@ -10,8 +10,6 @@ follow as soon as rows are made, so that they go on beside the product. Partial 
 type of the result, as they would from kernel to kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, get_args

@@ -7,8 +7,6 @@ Sources of the limits: AWS Neuron SDK documentation, NKI architecture guide and 
 reference; the targets carry the numbers.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.scalar import Const, Load, call, load
 from tilesmith.search_space.hardware.memory import Memory

@@ -11,8 +11,6 @@ pipelined: what they allocate has two versions. Limits (array, PSUM bank, partit
 are the target's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

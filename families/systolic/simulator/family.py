@@ -19,8 +19,6 @@ Constants are those of `simulator.designs.hardware_cost`. Invariant: a fact that
 larger or faster never makes it cheaper (tested).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +100,7 @@ class Array:
     dataflow: str
 
     @classmethod
-    def of(cls, target: Target) -> Array:
+    def of(cls, target: Target) -> "Array":
         """The array a target of family "systolic" describes."""
         return cls(
             target.integer("array.rows"), target.integer("array.cols"), target.text("dataflow")

@@ -6,8 +6,6 @@ arena and its constants: tensors keep bytes of their own in it, so that kernels 
 share them need not wait for each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path

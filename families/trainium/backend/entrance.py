@@ -1,7 +1,5 @@
 """Conversions at the ends: what kernels do not compute in is converted on its way in and out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo

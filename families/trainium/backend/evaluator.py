@@ -5,8 +5,6 @@ with the best on record; an alternative exchanges the code of some kernels in it
 room but no values: enough to know how long the program takes, not to run it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -4,8 +4,6 @@ Constants lie in memory in the order in which a kernel loads them (`staging`); w
 reads is put together from that again, so that the packing of weights has no part in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,8 +12,6 @@ of the operators and over operators alone, and what the core was doing when.
 Not counted: the caller's inputs and outputs on their way to and from HBM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -6,8 +6,6 @@ instructions); a tensor that the caller, the host or another program reads is in
 program ends.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ addresses are linked as the first of them is fastest.
 Invariant: collectives keep the order in which the programs name them, so that streams meet.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -50,7 +48,7 @@ COPIED = 4096
 Groups = tuple[tuple[int, ...], ...]
 
 
-def linked_streams(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedStreams:
+def linked_streams(programs: Mapping[int, CoreProgram], mesh: Mesh) -> "LinkedStreams":
     """A stream for each core, verified together.
 
     Raises:

@@ -4,8 +4,6 @@ What is turned (`attention_stages`), where scores stand, how many heads are turn
 reduced at once, how many places tiles have in SBUF and PSUM, and which engines copy.
 """
 
-from __future__ import annotations
-
 from math import gcd
 
 import numpy as np

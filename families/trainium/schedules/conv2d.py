@@ -4,8 +4,6 @@ Shifted products (`conv`), stacked on partitions (`conv_stacked`), and sums in p
 (`conv_parts`).
 """
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler
 from tilesmith.families.trainium.schedules.building_blocks.machine import FLOATS
 from tilesmith.families.trainium.schedules.convolution.conv import ConvSpace

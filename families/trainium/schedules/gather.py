@@ -6,8 +6,6 @@ DMA fetches each partition's row from where its index says; columns are only the
 fit SBUF.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler

@@ -1,7 +1,5 @@
 """The scheduler of matrix products on Trainium-like cores (`matmul` says which schedules)."""
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler
 from tilesmith.families.trainium.schedules.building_blocks.machine import FLOATS
 from tilesmith.families.trainium.schedules.matrix_products.matmul import MatmulSpace

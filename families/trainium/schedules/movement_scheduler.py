@@ -1,7 +1,5 @@
 """The scheduler of operators that only copy, on Trainium-like cores (`movement` says how)."""
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler
 from tilesmith.families.trainium.schedules.data_movement.movement import MovementSpace
 from tilesmith.search_space.hardware.target import Target

@@ -1,7 +1,5 @@
 """The schedulers of maps, softmax and normalisations on Trainium-like cores: see `rows`."""
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler
 from tilesmith.families.trainium.schedules.building_blocks.flags import not_computed
 from tilesmith.families.trainium.schedules.row_algorithms.folded_rows import FoldedRowsSpace

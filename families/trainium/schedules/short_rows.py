@@ -10,8 +10,6 @@ Where a row's scalars enter elementwise work, it takes two inputs instead of one
 reductions alone.
 """
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler
 from tilesmith.families.trainium.schedules.row_algorithms.folded_rows import beside, chosen, longest
 from tilesmith.families.trainium.schedules.row_algorithms.followed import ALGORITHM, FollowedSpace

@@ -13,8 +13,6 @@ rows on both sides:
 Iterations are interleaved, so that turning and copying never wait for each other's latencies.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product as combinations
 from math import prod

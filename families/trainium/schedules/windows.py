@@ -8,8 +8,6 @@ vector engine.
     for images, 128 channels, blocks of rows:  load rows; window; epilogue; store   (1 or 2 copies)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.families.trainium.schedules.building_blocks.common import CoreScheduler, with_store

@@ -8,8 +8,6 @@ Programs are lowered once for each skeleton (`search_space.scheduling.skeleton`)
 configurations are judged together, and kept for the latest workloads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial

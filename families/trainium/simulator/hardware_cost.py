@@ -15,8 +15,6 @@ Constants are those of `simulator.hardware_cost`. Invariant: a fact that makes a
 faster never makes it cheaper (tested).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

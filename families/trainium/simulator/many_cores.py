@@ -5,8 +5,6 @@ members of the group have come to one, and time stands still for who comes first
 each other is verified before (`verify_together`), so neither ever waits in vain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

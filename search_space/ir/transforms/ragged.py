@@ -17,8 +17,6 @@ unrolled loop is a constant, that of a vector loop, too, or it has an end (`most
 under a mask, its first lane always in use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ Valid in: a program whose symbols are bound. Valid out: the same, and every exte
 vector loop is a constant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache

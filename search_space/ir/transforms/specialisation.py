@@ -16,8 +16,6 @@ Valid in: symbols bound. Valid out: the same values; at most two versions of a l
 `finish`: every pass between a bound program and code: trivial loops, tails, then conditions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache

@@ -10,8 +10,6 @@ Conditions known to hold there (guards, selects) are used likewise. Where no pro
 every extent is a number, `holds` counts the iterations through.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -45,18 +43,18 @@ class Surroundings:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def inside(self, variable: str, extent: Expr) -> Surroundings:
+    def inside(self, variable: str, extent: Expr) -> "Surroundings":
         """In a loop's body."""
         ends = [self._evident(-end) for end in _ends(extent)]
         known = [-end - 1 for end in ends if end is not None]
         tops = {**self.tops, variable: min(known)} if known else self.tops
         return replace(self, extents={**self.extents, variable: extent}, tops=tops)
 
-    def knowing(self, facts: Condition) -> Surroundings:
+    def knowing(self, facts: Condition) -> "Surroundings":
         """Where more conditions hold."""
         return replace(self, facts=(*self.facts, *facts)) if facts else self
 
-    def otherwise(self, condition: Condition) -> Surroundings:
+    def otherwise(self, condition: Condition) -> "Surroundings":
         """Where a condition does not hold; only a single expression says anything then."""
         return self.knowing((-condition[0] - 1,)) if len(condition) == 1 else self
 

@@ -5,8 +5,6 @@ that depends on a symbol or on a setting left open is checked once it is known; 
 counts as one place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 

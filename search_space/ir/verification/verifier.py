@@ -5,8 +5,6 @@ Every message names the block, buffer or loop and the rule or limit it breaks. S
 the rules. Index ranges need numbers: they are checked where no symbol is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

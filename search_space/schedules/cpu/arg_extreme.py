@@ -4,8 +4,6 @@ Along the last axis the vectors run along the row, with several accumulators; th
 the row in a cache. Along another axis they run across the rows, which are neighbours in memory.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

@@ -4,8 +4,6 @@ The product of two register tiles (scores, results), how many queries a block ha
 and in which order the tiles come (`attention_schedule`).
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from tilesmith.search_space.expressions.expression import var

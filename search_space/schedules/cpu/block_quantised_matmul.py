@@ -15,8 +15,6 @@ of `m_tile` rows:
         epilogue(c)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tilesmith.search_space.expressions.expression import var

@@ -8,8 +8,6 @@ the element types in a lane, there is that (`conv_dot`), and matrix registers wh
 whole numbers.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.expressions.dtypes import is_floating
 from tilesmith.search_space.hardware.target import Target

@@ -4,8 +4,6 @@ Where the axis is not the last, its neighbours are vectors, several of them unro
 a few scalars, as many as an addition takes cycles.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

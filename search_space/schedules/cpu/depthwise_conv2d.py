@@ -12,8 +12,6 @@ The zero frame is made where it is used: a strip of rows (`channels`) or one cha
 time, so that it never leaves the nearest cache.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.expressions.expression import as_expr, var
 from tilesmith.search_space.hardware.instruction_set import vector_width

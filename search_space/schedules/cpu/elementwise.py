@@ -4,8 +4,6 @@ The innermost merged axis is cut into vectors: with nothing to broadcast it is o
 by memory.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

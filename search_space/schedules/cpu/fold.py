@@ -4,8 +4,6 @@ The cell of a window that a pixel is lies in one block; where blocks step by one
 pixels are a row of memory.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

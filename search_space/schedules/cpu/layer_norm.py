@@ -4,8 +4,6 @@ Everything of one row happens while it is in the first-level cache; sums have se
 Rows that are short are unrolled, in registers.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

@@ -1,8 +1,6 @@
 """The machine of family "cpu": caches behind one address space, a thread's workspace, registers;
 where the processor has them, registers that hold matrices."""
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.scalar import Const, Load, Scalar, call, load
 from tilesmith.search_space.hardware.matrix_registers import tiles_of

@@ -8,8 +8,6 @@ Algorithms: `blocked` multiplies element by element; `dot` takes the reduction i
 neighbours, which one instruction multiplies and adds up (`dot_products`), and has `b` packed so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow, widened

@@ -5,8 +5,6 @@ merged with their neighbours already (`flattening`); the innermost run is cut in
 of them unrolled.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

@@ -5,8 +5,6 @@ whole image (global=1) is a reduction of its own. How many cells a mean counts i
 time.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

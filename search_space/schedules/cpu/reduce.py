@@ -5,8 +5,6 @@ the lanes at the end; where it is kept, vectors run along it and the reduction a
 tile of the output staying in registers.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

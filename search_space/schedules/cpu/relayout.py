@@ -5,8 +5,6 @@ run along it. If not, tiles of lanes x lanes are transposed in registers, so tha
 vectors on both sides.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

@@ -4,8 +4,6 @@ An image's layout is a knob, as for convolutions: in the blocked one vectors run
 NCHW along rows, where a lane's source is found by shuffles if the pattern repeats within a vector.
 """
 
-from __future__ import annotations
-
 from math import gcd
 
 from tilesmith.search_space.expressions.expression import var

@@ -5,8 +5,6 @@ NCHW along samples, lane by lane, which pays with few channels only and is not o
 channels took 16 times as long so, and 3 times with the conversions that a lone node needs.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

@@ -5,8 +5,6 @@ these where it is the last of the tensor, threads share all of them. Along the o
 goes through the updates one by one.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

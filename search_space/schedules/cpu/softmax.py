@@ -6,8 +6,6 @@ registers (short rows, everything unrolled), in a buffer of one row, or nowhere 
 Along another axis the vectors run across the rows, which are neighbours in memory.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target

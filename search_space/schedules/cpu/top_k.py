@@ -4,8 +4,6 @@ Counting compares every key with every other, in vectors: nothing waits for anyt
 grows with the square of the row. The intrinsic `select` keeps the best so far in a heap.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.schedules.cpu.vectorisation.element_types import CpuScheduler

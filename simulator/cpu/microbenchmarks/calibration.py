@@ -6,8 +6,6 @@ them to a target as calibratable facts, so that its identity (and every key made
 same. A target without them is simulated with `machine.DEFAULTS`: never measured behind one's back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Figures are quoted as fractions of these, taken in the same interleaved run, bec
 There is one for float32, and one for every dot product that the target has.
 """
 
-from __future__ import annotations
-
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
 from tilesmith.search_space.expressions.dtypes import is_floating
 from tilesmith.search_space.expressions.scalar import call, load

@@ -4,8 +4,6 @@
 with it, too.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

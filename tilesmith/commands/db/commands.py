@@ -4,8 +4,6 @@ Every command takes `--database` and `--json`; results go to stdout, as one JSON
 Heavy imports happen inside the commands, so that `tilesmith --help` stays quick.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """What two databases hold differently, as plain data, as a table, and summed up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ _KINDS = {
 """What may be found of a subject, and how it is called."""
 
 
-def values(difference: Difference) -> dict[str, Any]:
+def values(difference: "Difference") -> dict[str, Any]:
     """A difference as plain data."""
     return {
         **object_of(difference, "workload target threads"),
@@ -33,7 +31,7 @@ def values(difference: Difference) -> dict[str, Any]:
     }
 
 
-def kind(difference: Difference) -> str:
+def kind(difference: "Difference") -> str:
     """What is found of a subject, one of `_KINDS`."""
     ours, theirs = difference.ours, difference.theirs
     if ours is None or theirs is None:
@@ -43,12 +41,12 @@ def kind(difference: Difference) -> str:
     return "same" if ours.record.config == theirs.record.config else "other_schedule"
 
 
-def differs(difference: Difference) -> bool:
+def differs(difference: "Difference") -> bool:
     """Whether two databases say different things of a subject."""
     return kind(difference) != "same"
 
 
-def counts(differences: Sequence[Difference]) -> dict[str, int]:
+def counts(differences: "Sequence[Difference]") -> dict[str, int]:
     """How many subjects there are of each kind."""
     kinds = [kind(one) for one in differences]
     return {name: kinds.count(name) for name in _KINDS}
@@ -68,7 +66,7 @@ def sentence(summary: Mapping[str, int], names: tuple[str, str]) -> str:
     return f"{total} workloads and targets: {', '.join(parts)}"
 
 
-def table(differences: Sequence[Difference], names: tuple[str, str]) -> None:
+def table(differences: "Sequence[Difference]", names: tuple[str, str]) -> None:
     """Print where two databases hold different bests."""
     rows = [
         (
@@ -86,7 +84,7 @@ def table(differences: Sequence[Difference], names: tuple[str, str]) -> None:
     tables.table(header.split("|"), rows, f"no difference between '{names[0]}' and '{names[1]}'")
 
 
-def _remark(difference: Difference) -> str:
+def _remark(difference: "Difference") -> str:
     if difference.ours is None or difference.theirs is None:
         return f"only in the {'second' if difference.ours is None else 'first'}"
     return "" if difference.comparable else "measured differently"

@@ -1,7 +1,5 @@
 """`tilesmith db export` and `import`: trials as JSON Lines, packed where the file ends in .gz."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 What died can be told from what runs.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,12 +72,12 @@ def jobs(database: str, as_json: bool, state: str | None, limit: int) -> None:
         note(f"not finished, and run by nobody: {numbers}; their commands with --resume go on")
 
 
-def state_of(job: Job) -> str:
+def state_of(job: "Job") -> str:
     """One of `STATES`."""
     return "dead" if job.lost else job.status
 
 
-def _values(opened: Database, job: Job, moment: datetime) -> dict[str, Any]:
+def _values(opened: "Database", job: "Job", moment: "datetime") -> dict[str, Any]:
     """A job as plain data; times of the database server's clock."""
     age_s = (moment - job.started_at).total_seconds()
     counts = opened.trial_counts(job)

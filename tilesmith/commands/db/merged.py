@@ -1,7 +1,5 @@
 """What a merge did, as plain data and as tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """Options and values that several `tilesmith db` commands share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -45,7 +43,7 @@ limit_option = click.option(
 )
 
 
-def opened_at(location: str, *, create: bool = False) -> Database:
+def opened_at(location: str, *, create: bool = False) -> "Database":
     """The database; only commands that bring trials in make a new one."""
     from tilesmith.records.database import Database
 
@@ -59,7 +57,7 @@ def filter_of(
     since: datetime | None = None,
     until: datetime | None = None,
     **rest: Any,
-) -> Filter:
+) -> "Filter":
     """A filter from options: microseconds become seconds, times become UTC."""
     from tilesmith.records.questions.queries import Filter
 

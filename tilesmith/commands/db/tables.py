@@ -1,7 +1,5 @@
 """How records are shown: as JSON-able dictionaries for scripts, as tables for people, as CSV."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from io import StringIO
@@ -34,7 +32,7 @@ _OUTCOME = (
 )
 
 
-def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, Any]:
+def record_values(record: "TuningRecord", task: "Task | None" = None) -> dict[str, Any]:
     """A record as plain data, under the names of the JSON Lines export.
 
     Args:
@@ -51,7 +49,7 @@ def record_values(record: TuningRecord, task: Task | None = None) -> dict[str, A
 
 
 def best_values(
-    best: Best, task: Task | None = None, origin: Origin | None = None
+    best: "Best", task: "Task | None" = None, origin: "Origin | None" = None
 ) -> dict[str, Any]:
     """A best record as plain data; `task` as `record_values`.
 
@@ -66,7 +64,7 @@ def best_values(
     }
 
 
-def gflops(record: TuningRecord, task: Task | None = None) -> float | None:
+def gflops(record: "TuningRecord", task: "Task | None" = None) -> float | None:
     """Direct-form operations per second in 1e9; None for failures and for unknown operators.
 
     Args:
@@ -87,7 +85,7 @@ def gflops(record: TuningRecord, task: Task | None = None) -> float | None:
 
 
 def bests_table(
-    bests: Sequence[Best], tasks: Sequence[Task | None], origins: Sequence[Origin], empty: str
+    bests: "Sequence[Best]", tasks: "Sequence[Task | None]", origins: "Sequence[Origin]", empty: str
 ) -> None:
     """Print bests, one a line, with what each gains a model.
 
@@ -121,7 +119,7 @@ def bests_table(
     table((*header.split("|"), "schedule", "configuration"), rows, empty)
 
 
-def records_table(records: Sequence[TuningRecord], empty: str) -> None:
+def records_table(records: "Sequence[TuningRecord]", empty: str) -> None:
     """Print records, one a line; `empty` as `table`."""
     rows = [
         (
@@ -141,7 +139,7 @@ def records_table(records: Sequence[TuningRecord], empty: str) -> None:
     table(header.split("|"), rows, empty)
 
 
-def record_page(record: TuningRecord) -> None:
+def record_page(record: "TuningRecord") -> None:
     """Print everything about one record."""
     values = record_values(record)
     for name in ("samples", "warm_samples"):
@@ -150,7 +148,7 @@ def record_page(record: TuningRecord) -> None:
     table(("column", "value"), rows)
 
 
-def records_csv(records: Iterable[TuningRecord]) -> str:
+def records_csv(records: "Iterable[TuningRecord]") -> str:
     """Records as CSV with a header; configuration and samples are JSON texts."""
     from tilesmith.records.trials.writing import samples_text
 
@@ -170,7 +168,7 @@ def records_csv(records: Iterable[TuningRecord]) -> str:
     return text.getvalue()
 
 
-def drift_values(drift: Drift, tolerance: float) -> dict[str, Any]:
+def drift_values(drift: "Drift", tolerance: float) -> dict[str, Any]:
     """A record measured again, for JSON."""
     return {
         "recorded": best_values(drift.best),
@@ -180,7 +178,7 @@ def drift_values(drift: Drift, tolerance: float) -> dict[str, Any]:
     }
 
 
-def drifts_table(drifts: Sequence[Drift], tolerance: float) -> None:
+def drifts_table(drifts: "Sequence[Drift]", tolerance: float) -> None:
     """Print best records measured again."""
     rows = [
         (
@@ -198,14 +196,14 @@ def drifts_table(drifts: Sequence[Drift], tolerance: float) -> None:
     table(header.split("|"), rows)
 
 
-def report_values(report: ImportReport) -> dict[str, Any]:
+def report_values(report: "ImportReport") -> dict[str, Any]:
     """What an import or a merge did, as plain data."""
     bad_lines = [{"line": number, "reason": reason} for number, reason in report.bad_lines]
     counts = object_of(report, "added duplicates conflict_count stale conflicts")
     return {**counts, "bad_lines": bad_lines}
 
 
-def report_text(report: ImportReport, shown: int = 20) -> None:
+def report_text(report: "ImportReport", shown: int = 20) -> None:
     """Print what an import or a merge did; conflicts and bad lines as tables."""
     click.echo(
         f"{report.added} trials added, {report.duplicates} were there already, "

@@ -1,7 +1,5 @@
 """`tilesmith db top`: the best schedules, those that gain a model most first."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,8 +64,8 @@ def top(
 
 
 def _bests(
-    database: Database, sort: str, limit: int | None, asked: dict[str, Any]
-) -> tuple[list[Best], dict[Subject, Task]]:
+    database: "Database", sort: str, limit: int | None, asked: dict[str, Any]
+) -> "tuple[list[Best], dict[Subject, Task]]":
     """The bests in the order asked for, and what jobs tell of them."""
     from tilesmith.records.questions.gains import tasks_of
 
@@ -90,16 +88,16 @@ def _bests(
     return bests[:limit], tasks
 
 
-def _subject(best: Best) -> Subject:
+def _subject(best: "Best") -> "Subject":
     return best.record.workload_key, best.record.target_identity, best.record.threads
 
 
-def _seconds(best: Best, tasks: dict[Subject, Task]) -> float | None:
+def _seconds(best: "Best", tasks: "dict[Subject, Task]") -> float | None:
     task = tasks.get(_subject(best))
     return None if task is None else task.gained_s(best)
 
 
-def _gain(best: Best, task: Task | None) -> dict[str, Any]:
+def _gain(best: "Best", task: "Task | None") -> dict[str, Any]:
     """What a job tells of a best, as plain data; null where none does."""
     from tilesmith.commands.db.tables import in_us
 

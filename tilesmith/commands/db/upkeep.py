@@ -5,8 +5,6 @@ These are merge, verify, prune and compact.
 Part of the group of `tilesmith.commands.db.commands`, which lists them.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -5,8 +5,6 @@ needs positive values. No label lies on another or on a dot; text is measured as
 sans-serif is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ class ChartAxis:
     @classmethod
     def over(
         cls, values: Iterable[float], start: float, stop: float, *, logarithmic: bool = False
-    ) -> ChartAxis:
+    ) -> "ChartAxis":
         """An axis that holds all values with a little room; linear ones start at zero."""
         numbers = list(values)
         if logarithmic:
@@ -140,12 +138,12 @@ class Box:
     right: float
     bottom: float
 
-    def meets(self, other: Box) -> bool:
+    def meets(self, other: "Box") -> bool:
         """Whether the two have a point in common."""
         across = self.left < other.right and other.left < self.right
         return across and self.top < other.bottom and other.top < self.bottom
 
-    def holds(self, other: Box) -> bool:
+    def holds(self, other: "Box") -> bool:
         """Whether the other lies in it."""
         across = self.left <= other.left and other.right <= self.right
         return across and self.top <= other.top and other.bottom <= self.bottom

@@ -4,8 +4,6 @@ Charts are SVG inside the page, styles are in it; there is no script, font or pi
 comes from outside is escaped.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from importlib.resources import files
 from typing import Any

@@ -1,7 +1,5 @@
 """From model files to graphs, workloads, executables and artifacts, for the front door's jobs."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections import Counter
@@ -57,7 +55,7 @@ class SubjectParts:
 
     workloads: list[WeightedWorkload]
     notes: tuple[str, ...] = ()
-    kernels: Graph | None = None
+    kernels: "Graph | None" = None
 
 
 def parts_of(asked: Resolved) -> SubjectParts:
@@ -93,7 +91,7 @@ def parts_of(asked: Resolved) -> SubjectParts:
     return SubjectParts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
 
 
-def _parts_of_sizes(model: Varying, asked: Resolved) -> SubjectParts:
+def _parts_of_sizes(model: "Varying", asked: Resolved) -> SubjectParts:
     """The workloads at the sizes that schedules are chosen for."""
     from tilesmith.jobs.requests.varying import typical_graphs
 
@@ -105,7 +103,7 @@ def _parts_of_sizes(model: Varying, asked: Resolved) -> SubjectParts:
     return SubjectParts([WeightedWorkload(w, float(n)) for w, n in counts.items()], tuple(notes))
 
 
-def host_operator(node: Node) -> str:
+def host_operator(node: "Node") -> str:
     """What a host node computes: an ONNX operator, or one of ours that has no schedule here."""
     from tilesmith.compiler.host.nodes import REFERENCE
 
@@ -115,8 +113,8 @@ def host_operator(node: Node) -> str:
 
 
 def build_executable(
-    asked: Resolved, require_tuned: bool = False, arrange: Arrange | None = None
-) -> Executable | VaryingExecutable:
+    asked: Resolved, require_tuned: bool = False, arrange: "Arrange | None" = None
+) -> "Executable | VaryingExecutable":
     """Compile a model with a database's schedules (without one: with defaults only).
 
     Args:
@@ -131,8 +129,8 @@ def build_executable(
 
 
 def build_recipe(
-    asked: Resolved, require_tuned: bool = False, arrange: Arrange | None = None
-) -> Recipe | VaryingRecipe:
+    asked: Resolved, require_tuned: bool = False, arrange: "Arrange | None" = None
+) -> "Recipe | VaryingRecipe":
     """The same for any machine: what an executable is made of."""
     from tilesmith.compiler.driver.build import BuildOptions, Schedules, recipe_of
     from tilesmith.compiler.varying.build import build_varying
@@ -153,7 +151,7 @@ def build_recipe(
         )
         return chosen if arrange is None else replace(chosen, arrange=arrange)
 
-    def built(database: Records | None, pins: Pinned | None) -> Recipe | VaryingRecipe:
+    def built(database: "Records | None", pins: "Pinned | None") -> "Recipe | VaryingRecipe":
         if varying is not None and varying.declared.sizes:
             tuned = database is not None
             schedules = Schedules(asked.target, database, options(), pins, tuned)
@@ -167,13 +165,13 @@ def build_recipe(
 
     with Database.open(asked.database, create=False) as opened:
 
-        def pins(kernels: Graph) -> Choices:
+        def pins(kernels: "Graph") -> Choices:
             return pinned(opened, kernels, asked.target, asked.threads)
 
         return built(opened, pins)
 
 
-def build_fixed(asked: Resolved, require_tuned: bool = False) -> Executable:
+def build_fixed(asked: Resolved, require_tuned: bool = False) -> "Executable":
     """`build_executable` for one size of everything.
 
     Raises:
@@ -206,7 +204,7 @@ def source_text(model: Path) -> str:
         raise ModelError(f"model file '{model}' cannot be read: {error.strerror}") from error
 
 
-def executable_of(request: Request) -> Executable | VaryingExecutable:
+def executable_of(request: Request) -> "Executable | VaryingExecutable":
     """Load an artifact, take what is loaded, or compile a model (by its suffix it is known which).
 
     Raises:
@@ -238,7 +236,7 @@ def executable_of(request: Request) -> Executable | VaryingExecutable:
     return loaded
 
 
-def at_one_size(executable: Executable | VaryingExecutable, shapes: Shapes) -> Executable:
+def at_one_size(executable: "Executable | VaryingExecutable", shapes: "Shapes") -> "Executable":
     """The executable at the sizes that `shapes` say, or in the middle of its ranges."""
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.requests.varying import sizes_for
@@ -252,7 +250,7 @@ def at_one_size(executable: Executable | VaryingExecutable, shapes: Shapes) -> E
     return executable.at(sizes_for(executable, {} if ranged else shapes))
 
 
-def arranging(optimal_memory: bool) -> OptimalMemory | None:
+def arranging(optimal_memory: bool) -> "OptimalMemory | None":
     """What searches for the smallest arena, if that is asked for.
 
     Raises:
@@ -314,8 +312,8 @@ def compile_to(
 
 
 def _ranges_of(
-    executable: Executable | VaryingExecutable,
-) -> tuple[tuple[Size, ...], tuple[VariantReport, ...]]:
+    executable: "Executable | VaryingExecutable",
+) -> "tuple[tuple[Size, ...], tuple[VariantReport, ...]]":
     """Of a model whose sizes vary: its sizes, and what became of it in each region."""
     from tilesmith.compiler.runtime.executable import Executable
 
@@ -326,7 +324,7 @@ def _ranges_of(
     return recipe.sizes, tuple(variants)
 
 
-def random_inputs(executable: Executable | Graph, seed: int = 0) -> dict[str, NDArray[Any]]:
+def random_inputs(executable: "Executable | Graph", seed: int = 0) -> dict[str, NDArray[Any]]:
     """Seeded inputs that fit: normal numbers, small positive integers, or flags."""
     rng = np.random.default_rng(seed)
     inputs: dict[str, NDArray[Any]] = {}

@@ -9,8 +9,6 @@ Invariants: the newest trial of a model counts, not the fastest; a pinned schedu
 best schedule of its workload was measured later, and only while it is legal in its space.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 Choices = dict[Workload, Config]
 
 
-def model_key(kernels: Graph) -> str:
+def model_key(kernels: "Graph") -> str:
     """The key of a model, whatever its weights: a digest of its kernels and how they connect."""
     lines = (
         f"{node.workload.key if node.workload else node.operator} {node.inputs} {node.outputs}"
@@ -42,8 +40,8 @@ def model_key(kernels: Graph) -> str:
 
 
 def keep(
-    database: Database,
-    kernels: Graph,
+    database: "Database",
+    kernels: "Graph",
     target: Target,
     threads: int,
     choices: Choices,
@@ -66,7 +64,7 @@ def keep(
     )
 
 
-def pinned(database: Database, kernels: Graph, target: Target, threads: int) -> Choices:
+def pinned(database: "Database", kernels: "Graph", target: Target, threads: int) -> Choices:
     """The schedules to use in a model whatever is best alone; see the module for when they hold."""
     newest = _newest(database, model_key(kernels), target, threads)
     if newest is None or newest.created_at is None:
@@ -90,7 +88,7 @@ def pinned(database: Database, kernels: Graph, target: Target, threads: int) -> 
     }
 
 
-def _newest(database: Database, key: str, target: Target, threads: int) -> TuningRecord | None:
+def _newest(database: "Database", key: str, target: Target, threads: int) -> "TuningRecord | None":
     from tilesmith.records.questions.queries import Filter
 
     where = Filter(

@@ -1,7 +1,5 @@
 """Watching the passes of a compilation, and telling what they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, seconds in `_s`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,7 +38,7 @@ class VariantReport(JsonObject):
     schedules: Mapping[str, int]
 
     @classmethod
-    def of(cls, region: Sequence[Size], report: Report) -> VariantReport:
+    def of(cls, region: "Sequence[Size]", report: "Report") -> "VariantReport":
         ranges = {size.name: (size.low, size.high) for size in region}
         return cls(ranges, host=report.host, **report.counts)
 
@@ -87,14 +85,14 @@ class CompileReport(
     peak_bytes: int
     schedules: Mapping[str, int]
     precision: str = "fp32"
-    simulated: SimulationResult | None = None
+    simulated: "SimulationResult | None" = None
     host_runtimes: tuple[str, ...] = ()
-    sizes: tuple[Size, ...] = ()
+    sizes: "tuple[Size, ...]" = ()
     variants: tuple[VariantReport, ...] = ()
     unfolded: Mapping[str, str] = field(default_factory=dict)
-    memory: ArenaFound | None = None
-    untuned: tuple[Untuned, ...] = ()
-    library: Library | None = None
+    memory: "ArenaFound | None" = None
+    untuned: "tuple[Untuned, ...]" = ()
+    library: "Library | None" = None
 
     @property
     def _ranges(self) -> dict[str, tuple[int, int]]:
@@ -148,7 +146,7 @@ class Comparison(
     versions: dict[str, str] = field(default_factory=dict)
     max_abs_err: float | None = None
     max_rel_err: float | None = None
-    beside_fp32: Accuracy | None = None
+    beside_fp32: "Accuracy | None" = None
     concurrency: int = 1
 
     @property

@@ -1,7 +1,5 @@
 """Inputs for whoever gives none: seeded random numbers that fit where they become shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.jobs.subjects.subject import Model
 
 
-def seeded_inputs(request: Request, executable: Executable) -> dict[str, NDArray[Any]]:
+def seeded_inputs(request: "Request", executable: "Executable") -> dict[str, NDArray[Any]]:
     """Inputs of a request's compiled model, by name.
 
     Raises:
@@ -34,8 +32,8 @@ def seeded_inputs(request: Request, executable: Executable) -> dict[str, NDArray
 
 
 def given_or_filled(
-    request: Request,
-    executable: Executable,
+    request: "Request",
+    executable: "Executable",
     given: Mapping[str, NDArray[Any]],
     fill: str | None = None,
 ) -> dict[str, NDArray[Any]]:
@@ -70,7 +68,7 @@ FILLS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 """What an input may hold that no array is given for."""
 
 
-def fitting_inputs(model: Model, graph: Graph, seed: int = 0) -> dict[str, NDArray[Any]]:
+def fitting_inputs(model: "Model", graph: "Graph", seed: int = 0) -> dict[str, NDArray[Any]]:
     """Inputs of a model as imported; errors as `seeded_inputs`."""
     from tilesmith.compiler.graph.fitting_inputs import fitted
 
@@ -82,7 +80,7 @@ def _may_be_shapes(inputs: Mapping[str, NDArray[Any]]) -> bool:
     return any(a.dtype.kind in "iu" and a.ndim <= 1 for a in inputs.values())
 
 
-def _declared(model: Model) -> dict[str, tuple[int, ...]]:
+def _declared(model: "Model") -> dict[str, tuple[int, ...]]:
     """Shapes of outputs that an ONNX file states in full."""
     from tilesmith.compiler.driver.front_end import FrontEndModel, onnx_file_of
 

@@ -1,7 +1,5 @@
 """Models as libraries for programs without Python: what `compile --emit` and `emit_library` do."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -26,17 +24,17 @@ if TYPE_CHECKING:
 
 @takes(Asked)
 def emit_library(
-    model: Model,
+    model: "Model",
     output: str | Path,
     target: str | Target = HOST,
     database: str | Path | None = None,
     *,
-    kind: Kind = "library",
-    weights: Weights = "inside",
+    kind: "Kind" = "library",
+    weights: "Weights" = "inside",
     prefix: str = "",
     require_tuned: bool = False,
     **asked: Unpack[Asked],
-) -> Library:
+) -> "Library":
     """Compile a model, for this machine or another, as a library for programs without Python.
 
     Args:
@@ -64,8 +62,8 @@ def emit_library(
 
 
 def emitted(
-    asked: Resolved,
-    request: LibraryRequest,
+    asked: "Resolved",
+    request: "LibraryRequest",
     require_tuned: bool = False,
     optimal_memory: bool = False,
 ) -> CompileReport:
@@ -104,7 +102,7 @@ def emitted(
     )
 
 
-def _untuned(recipe: Recipe | VaryingRecipe, asked: Resolved) -> tuple[Untuned, ...]:
+def _untuned(recipe: "Recipe | VaryingRecipe", asked: "Resolved") -> tuple[Untuned, ...]:
     """As `untuned_in`, at the sizes that schedules are chosen for."""
     from tilesmith.compiler.recipe.program import Recipe
     from tilesmith.compiler.varying.sizes.regions import typical
@@ -115,8 +113,8 @@ def _untuned(recipe: Recipe | VaryingRecipe, asked: Resolved) -> tuple[Untuned, 
 
 
 def _recipe(
-    asked: Resolved, require_tuned: bool, arrange: Arrange | None
-) -> Recipe | VaryingRecipe:
+    asked: "Resolved", require_tuned: bool, arrange: "Arrange | None"
+) -> "Recipe | VaryingRecipe":
     from tilesmith.compiler.artifact.artifact import read_recipe
     from tilesmith.compiler.backends.shipping import emitter_of
 

@@ -6,8 +6,6 @@ something else: other threads, another processor, or by an older version. What i
 says which.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +47,7 @@ class Untuned(JsonObject):
 
 
 def untuned_in(
-    recipe: Recipe | VaryingRecipe, asked: Resolved, sizes: Mapping[str, int] | None = None
+    recipe: "Recipe | VaryingRecipe", asked: "Resolved", sizes: Mapping[str, int] | None = None
 ) -> tuple[Untuned, ...]:
     """The workloads that were not tuned, those that most kernels are first.
 
@@ -71,7 +69,7 @@ def untuned_in(
     )
 
 
-def tuning_command(asked: Request) -> str:
+def tuning_command(asked: "Request") -> str:
     """The command line that tunes a model as it was asked to be compiled."""
     from tilesmith.jobs.requests.varying import option_words
     from tilesmith.jobs.subjects.subject import subject_words
@@ -94,7 +92,9 @@ def _sorted(untuned: Iterable[Untuned]) -> tuple[Untuned, ...]:
     return tuple(sorted(untuned, key=lambda one: (-one.kernels, one.workload)))
 
 
-def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterable[tuple[str, str]]:
+def _kernels(
+    recipe: "Recipe | VaryingRecipe", sizes: Mapping[str, int]
+) -> Iterable[tuple[str, str]]:
     """Workload and origin of every kernel that is not tuned, at the sizes it would be tuned at."""
     from tilesmith.compiler.recipe.program import Recipe, kernels_of
     from tilesmith.compiler.recipe.variants import KernelPart
@@ -111,7 +111,7 @@ def _kernels(recipe: Recipe | VaryingRecipe, sizes: Mapping[str, int]) -> Iterab
     return [(k, o) for k, o in pairs if o != Origin.SEARCHED and k.split()[0] != _CONVERSION]
 
 
-def _known(database: Database, keys: Sequence[str]) -> dict[str, list[Best]]:
+def _known(database: "Database", keys: Sequence[str]) -> "dict[str, list[Best]]":
     """What is on record of each workload, whatever it was tuned for."""
     bests: dict[str, list[Best]] = {}
     for best in database.overview(workloads=sorted(set(keys))):
@@ -119,7 +119,7 @@ def _known(database: Database, keys: Sequence[str]) -> dict[str, list[Best]]:
     return bests
 
 
-def _why(known: Sequence[Best], asked: Resolved, origin: str) -> str:
+def _why(known: "Sequence[Best]", asked: "Resolved", origin: str) -> str:
     """Why what is on record was not taken."""
     mine = asked.target.identity
     here = [best for best in known if best.record.target_identity == mine]

@@ -1,7 +1,5 @@
 """The examination: every question about this machine, asked in order, whatever the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from tilesmith.jobs.doctor import installation, noise, processor, working

@@ -1,7 +1,5 @@
 """`Finding`: one thing that was looked at, what it came to, and what to do about it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What is installed: Tilesmith, what it stands on, its extras, and tools of the system."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

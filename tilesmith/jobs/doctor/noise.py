@@ -5,8 +5,6 @@ and again on a core alone, and then beside a copy of itself on another core: wha
 reading to reading is the machine's doing.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import threading

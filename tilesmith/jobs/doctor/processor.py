@@ -1,7 +1,5 @@
 """The processor: its model, instruction sets, caches and cores, as the compiler takes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tilesmith.codegen.host.machine import host_instruction_sets, host_target

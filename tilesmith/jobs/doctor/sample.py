@@ -1,7 +1,5 @@
 """A small model to try things with: the product of an input with weights, cut off at zero."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.runtime.executable import Executable
 
 
-def product(rows: int, inner: int, columns: int) -> tuple[Executable, NDArray[Any], NDArray[Any]]:
+def product(rows: int, inner: int, columns: int) -> "tuple[Executable, NDArray[Any], NDArray[Any]]":
     """The model compiled for this machine at default schedules on one thread, values for its input
     `x` and what numpy gives for its output `y`.
 

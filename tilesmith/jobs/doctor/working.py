@@ -1,7 +1,5 @@
 """Whether it works: a small model compiled and run, the cache of code, the database, counters."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -5,8 +5,6 @@ In a lower precision outputs are compared with those of the same model in fp32, 
 precision costs in accuracy.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,7 +85,7 @@ ONE_BY_ONE = Pace()
 
 
 def compare(
-    executable: Executable,
+    executable: "Executable",
     inputs: Arrays,
     against: Sequence[str] = (),
     model: Path | None = None,
@@ -158,7 +156,7 @@ def difference(ours: Arrays, peer: Contender) -> tuple[float, float]:
     return absolute, relative
 
 
-def source_of(executable: Executable, model: str, given: str | Path | None) -> Path:
+def source_of(executable: "Executable", model: str, given: str | Path | None) -> Path:
     """The ONNX file that other runtimes are to run.
 
     Args:
@@ -231,7 +229,7 @@ _PACE = ("warm_up", "runs", "concurrency")
 
 @takes(AskedOfBench)
 def bench(
-    model: Model | Compiled,
+    model: "Model | Compiled",
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     *,
@@ -314,7 +312,7 @@ _SAMPLES = 16
 """Samples that are compared: of the data, or random."""
 
 
-def beside_fp32(request: Request, executable: Executable) -> Accuracy | None:
+def beside_fp32(request: Request, executable: "Executable") -> "Accuracy | None":
     """How far an executable's outputs are from those of the request in fp32.
 
     They are compared on the data that int8 is calibrated with, where it is given, else on seeded
@@ -332,7 +330,7 @@ def beside_fp32(request: Request, executable: Executable) -> Accuracy | None:
     return accuracy(executable.run, samples, [plain.run(sample) for sample in samples])
 
 
-def _samples(executable: Executable, data: Data | None) -> Sequence[Mapping[str, NDArray[Any]]]:
+def _samples(executable: "Executable", data: Data | None) -> Sequence[Mapping[str, NDArray[Any]]]:
     if data is None:
         return [random_inputs(executable, seed) for seed in range(_SAMPLES)]
     expected = [

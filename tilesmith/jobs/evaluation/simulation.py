@@ -5,8 +5,6 @@ other fidelities, a model's cost is the sum of its operators' costs, one after t
 operators (those without a template) are not in it and are named in the notes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ Invariant: what comes out is legal in the space, or a `ConfigError` names the kn
 that is broken, and what is allowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ a model of this one kernel is compiled and run functionally, and its numbers com
 written to the database.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack

@@ -5,8 +5,6 @@ is brought back to life from its texts, so that everything here can fail for a r
 installation: an operator or a target that is unknown now, a configuration outside today's space.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -24,7 +22,7 @@ OPTIONS = {"llvm": "LLVM IR", "assembly": "assembly", "instructions": "instructi
 """Languages of code by the names that options and addresses have for them."""
 
 
-def target_of(database: Database, identity: str) -> Target:
+def target_of(database: "Database", identity: str) -> Target:
     """The hardware of a record: as the database describes it, else as it is known here.
 
     Raises:
@@ -45,29 +43,29 @@ def target_of(database: Database, identity: str) -> Target:
     return target
 
 
-def program_text(record: TuningRecord, target: Target) -> str:
+def program_text(record: "TuningRecord", target: Target) -> str:
     """The lowered, bound program (loop IR) of a record."""
     from tilesmith.search_space.ir.program import print_program
 
     return print_program(_program(record, target))
 
 
-def llvm_text(record: TuningRecord, target: Target) -> str:
+def llvm_text(record: "TuningRecord", target: Target) -> str:
     """The LLVM IR generated for a record on a CPU, before LLVM's own passes."""
     return _listing(record, target, "LLVM IR")
 
 
-def assembly_text(record: TuningRecord, target: Target) -> str:
+def assembly_text(record: "TuningRecord", target: Target) -> str:
     """The assembly of a record on a CPU, as optimised for its processor."""
     return _listing(record, target, "assembly")
 
 
-def instructions_text(record: TuningRecord, target: Target) -> str:
+def instructions_text(record: "TuningRecord", target: Target) -> str:
     """The instruction stream of a record on an accelerator, as it is timed."""
     return _listing(record, target, "instruction stream")
 
 
-def remeasure(database: Database, records: Sequence[TuningRecord]) -> list[TuningRecord]:
+def remeasure(database: "Database", records: "Sequence[TuningRecord]") -> "list[TuningRecord]":
     """Each record measured again in its own way, with the versions installed now.
 
     Raises:
@@ -92,11 +90,11 @@ def remeasure(database: Database, records: Sequence[TuningRecord]) -> list[Tunin
     return [renewed[number] for number in range(len(records))]
 
 
-def _runner_key(record: TuningRecord) -> tuple[str, int, str]:
+def _runner_key(record: "TuningRecord") -> tuple[str, int, str]:
     return record.target_identity, record.threads, record.result.measured_by
 
 
-def _runner(record: TuningRecord, target: Target) -> Runner:
+def _runner(record: "TuningRecord", target: Target) -> "Runner":
     """What measures a record again."""
     from tilesmith.jobs.subjects.targets import resolve_target
     from tilesmith.simulator import judge
@@ -111,13 +109,13 @@ def _runner(record: TuningRecord, target: Target) -> Runner:
     return runners[measured_by](RunnerOptions(target, threads=record.threads, judge=judge))
 
 
-def _program(record: TuningRecord, target: Target) -> Program:
+def _program(record: "TuningRecord", target: Target) -> "Program":
     from tilesmith.codegen.programs.structures import lowered
 
     return lowered(record.workload, target, record.config)
 
 
-def _listing(record: TuningRecord, target: Target, language: str) -> str:
+def _listing(record: "TuningRecord", target: Target, language: str) -> str:
     from tilesmith.compiler.backends.backend import backends
 
     known = backends[target.family].listings if target.family in backends else {}

@@ -12,8 +12,6 @@ from the judged sample.
 Invariant: deterministic in the seed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How far outputs are from those of the float32 model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

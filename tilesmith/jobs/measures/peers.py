@@ -6,8 +6,6 @@ threads (pinned by the caller), inputs and outputs bound once so that no copy is
 careful user would avoid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

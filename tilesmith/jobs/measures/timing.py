@@ -5,8 +5,6 @@ are not comparable. Here they take turns in short blocks, and only figures of on
 by side.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import statistics

@@ -1,7 +1,5 @@
 """From a model, whichever front end reads it, to its graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +13,14 @@ if TYPE_CHECKING:
     from tilesmith.jobs.subjects.subject import Model
 
 
-def updates_of(model: Model) -> Mapping[str, str]:
+def updates_of(model: "Model") -> Mapping[str, str]:
     """What a front end's model says that a run leaves in its inputs; nothing for a file."""
     from tilesmith.compiler.driver.front_end import FrontEndModel
 
     return model.updates if isinstance(model, FrontEndModel) else {}
 
 
-def graph_of(model: Model, shapes: Shapes) -> Graph:
+def graph_of(model: "Model", shapes: "Shapes") -> "Graph":
     """The graph of a model, whichever front end reads it; errors as `import_model`.
 
     Raises:

@@ -7,8 +7,6 @@ capability registers, makes it. Nobody else runs that model, so that what a laye
 is not rounded first (docs/decisions/0076-sums-that-stay-unrounded.md).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +31,7 @@ class Quantiser(ABC):
     """Makes quantised models."""
 
     @abstractmethod
-    def is_quantised(self, model: Model) -> bool:
+    def is_quantised(self, model: "Model") -> bool:
         """Whether a model is one of bytes already.
 
         Raises:
@@ -41,7 +39,7 @@ class Quantiser(ABC):
         """
 
     @abstractmethod
-    def quantised(self, model: Model, data: Data, shapes: Shapes) -> Model:
+    def quantised(self, model: "Model", data: "Data", shapes: "Shapes") -> "Model":
         """A model of float32 as one of bytes, for nobody but our own kernels.
 
         Args:
@@ -68,11 +66,11 @@ INT8 = "int8"
 
 
 def in_integers(
-    subject: Subject,
+    subject: "Subject",
     precision: str,
-    data: Data | None,
+    data: "Data | None",
     shapes: Mapping[str, tuple[int | tuple[int, int], ...]],
-) -> tuple[Subject, str]:
+) -> "tuple[Subject, str]":
     """The subject and the precision that its kernels are asked for.
 
     Args:
@@ -102,7 +100,7 @@ def in_integers(
     return _quantised(subject, data, fixed), "fp32"  # type: ignore[arg-type]
 
 
-def _operators(subject: Subject, change: Callable[[Workload], Workload]) -> Subject:
+def _operators(subject: "Subject", change: "Callable[[Workload], Workload]") -> "Subject":
     """Single operators, each changed."""
     if isinstance(subject, Workload):
         return change(subject)
@@ -146,8 +144,8 @@ def _of_bytes(workload: Workload) -> Workload:
 
 
 def _quantised(
-    model: Model, data: Data | None, shapes: Mapping[str, tuple[int | tuple[int, int], ...]]
-) -> Model:
+    model: "Model", data: "Data | None", shapes: Mapping[str, tuple[int | tuple[int, int], ...]]
+) -> "Model":
 
     known = quantiser()
     if known.is_quantised(model):

@@ -7,8 +7,6 @@ looked up in one place, `Request.resolved`, and what jobs pass on is a `Resolved
 say the same as the classes: they type the API's keyword arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +57,7 @@ class Asked(TypedDict, total=False):
     threads: int | None
     precision: str
     updates: Mapping[str, str] | None
-    calibration: Data | None
+    calibration: "Data | None"
     chips: int
 
 
@@ -91,7 +89,7 @@ class AskedOfReplay(TypedDict, total=False):
     cost_model: str
 
 
-def replay_options(asked: AskedOfReplay, started: float) -> TuneOptions:
+def replay_options(asked: AskedOfReplay, started: float) -> "TuneOptions":
     """As `TuneRequest.options`."""
     return TuneRequest((), **asked).options(started)
 
@@ -113,7 +111,7 @@ def _extents(shapes: Mapping[str, Any]) -> dict[str, Any]:
     return shapes_by_name
 
 
-def _check_kinds(asked: Request) -> None:
+def _check_kinds(asked: "Request") -> None:
     """Refuse what is not of its kind by its name: Python's own errors would come from far below."""
     if not isinstance(asked.subject, tuple | list | str | Path) and isinstance(
         asked.subject, bytes | int | float | dict | None
@@ -150,7 +148,7 @@ class Request:
         chips: over how many of the target a model may go, in a pipeline.
     """
 
-    subject: Subject
+    subject: "Subject"
     target: str | Target = HOST
     database: str | Path | None = field(default=None, repr=False)  # it may hold a password
     shapes: Shapes | None = None
@@ -158,7 +156,7 @@ class Request:
     threads: int | None = None
     precision: str = "fp32"
     updates: Mapping[str, str] | None = None
-    calibration: Data | None = None
+    calibration: "Data | None" = None
     chips: int = 1
 
     def __post_init__(self) -> None:
@@ -166,7 +164,7 @@ class Request:
         if self.shapes:
             object.__setattr__(self, "shapes", _extents(self.shapes))
 
-    def resolved(self, *, calibrate: bool = False) -> Resolved:
+    def resolved(self, *, calibrate: bool = False) -> "Resolved":
         """The request with its target looked up and what was left out filled in.
 
         Args:
@@ -210,7 +208,7 @@ class TuneRequest(Request):
     choosing: int | None = None
     workers: str | int | None = None
 
-    def options(self, started: float) -> TuneOptions:
+    def options(self, started: float) -> "TuneOptions":
         """What the search is told; `InputError` for a number that is out of range.
 
         Args:
@@ -243,7 +241,7 @@ class TuneRequest(Request):
 class Resolved:
     """A request in which every name has become what it names; attributes as `Request`."""
 
-    subject: Subject
+    subject: "Subject"
     target: Target
     database: str | None = field(repr=False)
     shapes: Shapes
@@ -253,6 +251,6 @@ class Resolved:
     chips: int = 1
 
     @property
-    def model(self) -> Model:
+    def model(self) -> "Model":
         """The subject, of whoever knows that it is a model."""
         return self.subject  # type: ignore[return-value]

@@ -3,8 +3,6 @@
 asked = varying_of("model.onnx", {"sequence": (1, 2048)})      None where nothing varies
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +27,11 @@ if TYPE_CHECKING:
 class Varying:
     """A model and ranges of its sizes."""
 
-    file: ModelFile
-    declared: Declared
+    file: "ModelFile"
+    declared: "Declared"
 
 
-def varying_of(model: Model, shapes: Shapes) -> Varying | None:
+def varying_of(model: "Model", shapes: "Shapes") -> Varying | None:
     """What a caller says of a model's sizes; None where `shapes` are inputs' shapes in numbers.
 
     Raises:
@@ -54,7 +52,7 @@ def varying_of(model: Model, shapes: Shapes) -> Varying | None:
     return Varying(file, declared_by(file, shapes))
 
 
-def shapes_of_each(models: Sequence[str], shapes: Shapes) -> list[Shapes]:
+def shapes_of_each(models: Sequence[str], shapes: "Shapes") -> "list[Shapes]":
     """Of shapes that several models are given at once, those that are each one's own.
 
     Args:
@@ -104,7 +102,7 @@ def _is_fixed(extents: Any) -> bool:
     return isinstance(extents, tuple | list) and all(isinstance(e, int) for e in extents)
 
 
-def _names_sizes(model: Model, shapes: Shapes) -> bool:
+def _names_sizes(model: "Model", shapes: "Shapes") -> bool:
     """Whether symbolic dimensions are named, and not only inputs."""
     proto = _glance(model)
     if proto is None:
@@ -114,7 +112,7 @@ def _names_sizes(model: Model, shapes: Shapes) -> bool:
     return not shapes.keys().isdisjoint(dims - {value.name for value in given})
 
 
-def _glance(model: Model) -> onnx.ModelProto | None:
+def _glance(model: "Model") -> "onnx.ModelProto | None":
     """A model's file without a check of it; None where it cannot be parsed, or is no such file."""
     import onnx
 
@@ -132,7 +130,7 @@ def _glance(model: Model) -> onnx.ModelProto | None:
         return None
 
 
-def typical_graphs(varying: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
+def typical_graphs(varying: Varying, asked: "Resolved") -> "list[tuple[Graph, str]]":
     """The kernels at one choice of sizes for each region of them, and the sizes as text: what a
     tuner has to tune."""
     from tilesmith.compiler.driver.build import BuildOptions, Schedules
@@ -147,7 +145,7 @@ def typical_graphs(varying: Varying, asked: Resolved) -> list[tuple[Graph, str]]
     return [(graph, text_of(point)) for point, graph in points]
 
 
-def sizes_for(executable: VaryingExecutable, shapes: Shapes) -> dict[str, int]:
+def sizes_for(executable: "VaryingExecutable", shapes: "Shapes") -> dict[str, int]:
     """One choice of sizes: what `shapes` say, and the middle of the ranges elsewhere.
 
     Raises:
@@ -187,7 +185,7 @@ def _extent_text(extent: Any) -> Any:
     return f"{extent[0]}..{extent[1]}" if isinstance(extent, tuple) else extent
 
 
-def option_words(asked: Request) -> list[str]:
+def option_words(asked: "Request") -> list[str]:
     """What a request says of a model beside its target, threads and database, as options.
 
     Calibration data that are in memory have no word.

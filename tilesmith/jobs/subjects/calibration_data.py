@@ -6,8 +6,6 @@ as many as it goes into it; where the input's first axis may have any length, ea
 Axes of any length take the data's. Invariant: every sample holds every input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

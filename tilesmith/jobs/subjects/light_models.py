@@ -5,8 +5,6 @@ graphs with real shapes, need no download, and with random weights of sane scale
 numbers worth comparing: what demonstrations, benchmarks and tests need.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tilesmith.search_space.support.errors import ModelError

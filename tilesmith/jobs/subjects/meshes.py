@@ -1,7 +1,5 @@
 """Which mesh a user means, and what collectives over its cores cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

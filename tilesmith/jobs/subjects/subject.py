@@ -4,8 +4,6 @@ Whoever compares an executable in memory needs its model, so the file that it wa
 remembered. Invariant: executables are not kept alive by that, and models in memory are not kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +36,7 @@ class WeightedWorkload:
     weight: float = 1.0
 
 
-def subject_of(model: str | None, operators: Sequence[str]) -> Subject:
+def subject_of(model: str | None, operators: Sequence[str]) -> "Subject":
     """What the command line named: exactly one of a model file and `--op` texts.
 
     Raises:
@@ -65,24 +63,24 @@ def workloads_of(subject: Workload | Sequence[Workload]) -> list[WeightedWorkloa
     ]
 
 
-def is_model(subject: Subject) -> bool:
+def is_model(subject: "Subject") -> bool:
     """Whether the subject is a model (a path or a loaded one) and not workloads."""
     return not isinstance(subject, Workload | list | tuple)
 
 
-def is_compiled(subject: object) -> TypeGuard[Executable | VaryingExecutable]:
+def is_compiled(subject: object) -> "TypeGuard[Executable | VaryingExecutable]":
     """Whether the subject is an executable in memory (asked without importing the compiler)."""
     return hasattr(subject, "recipe")
 
 
-def is_artifact(subject: Subject) -> bool:
+def is_artifact(subject: "Subject") -> bool:
     """Whether the subject is a compiled model: the path of one, or in memory."""
     if isinstance(subject, str | Path):
         return str(subject).endswith(_ARTIFACT_SUFFIX)
     return is_compiled(subject)
 
 
-def executable_words(subject: Subject) -> str:
+def executable_words(subject: "Subject") -> str:
     """The file of an artifact; of an executable in memory, the one it might be saved as here."""
     return f"{subject.name}{_ARTIFACT_SUFFIX}" if is_compiled(subject) else str(subject)
 
@@ -92,7 +90,7 @@ def file_word(path: str | Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
-def subject_words(subject: Subject) -> tuple[str, ...]:
+def subject_words(subject: "Subject") -> tuple[str, ...]:
     """How a command line names the subject; a model in memory by its graph's name."""
     if isinstance(subject, str | Path):
         return (file_word(subject),)
@@ -108,15 +106,15 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
     return (named.name or "model",)
 
 
-_MODELS: WeakKeyDictionary[Compiled, Path] = WeakKeyDictionary()
+_MODELS: "WeakKeyDictionary[Compiled, Path]" = WeakKeyDictionary()
 
 
-def remember(executable: Compiled, model: Model) -> None:
+def remember(executable: "Compiled", model: "Model") -> None:
     """Keep in mind the file of an executable that was made of one."""
     if isinstance(model, str | Path):
         _MODELS[executable] = Path(model)
 
 
-def model_of(executable: Compiled) -> Path | None:
+def model_of(executable: "Compiled") -> Path | None:
     """The file that `remember` was told."""
     return _MODELS.get(executable)

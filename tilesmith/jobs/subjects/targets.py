@@ -4,8 +4,6 @@ settings.
 The one place where target names are resolved, for the command line and the Python API alike.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

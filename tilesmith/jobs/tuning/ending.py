@@ -4,8 +4,6 @@ Invariant: from the moment that a job is registered to its last commit, nothing 
 survives leaves it running in the database: neither a signal nor an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 

@@ -4,8 +4,6 @@ While `beating` runs, the database hears every few seconds that the job lives, a
 beat that fails is not the job's end: the next commit finds out for itself what is wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -3,8 +3,6 @@
 The one place where tuner, records, simulator and compiler meet; each knows the others not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from collections.abc import Sequence
@@ -151,7 +149,7 @@ def run_job(
     job: TuningJob,
     observer: Observer | None = None,
     cancel: CancelToken | None = None,
-    cluster: Cluster | None = None,
+    cluster: "Cluster | None" = None,
 ) -> TuneReport:
     """Run (or resume) the job; every finished trial is in the database whatever happens.
 
@@ -182,7 +180,7 @@ def run_job(
         name = opened.name
         opened.be_patient(may_wait=lambda: not token.cancelled)
 
-        def search(fleet: Fleet | None, again: bool) -> tuple[TuningSummary, dict[str, str]]:
+        def search(fleet: "Fleet | None", again: bool) -> tuple[TuningSummary, dict[str, str]]:
             asked = replace(job, resume=True) if again else job
             return _searched(asked, opened, fleet, observer, token)
 
@@ -208,7 +206,7 @@ def run_job(
 def _searched(
     job: TuningJob,
     opened: Database,
-    fleet: Fleet | None,
+    fleet: "Fleet | None",
     observer: Observer | None,
     token: CancelToken,
 ) -> tuple[TuningSummary, dict[str, str]]:
@@ -310,7 +308,7 @@ def _ledger(job: TuningJob, database: Database) -> Ledger:
     )  # fmt: skip
 
 
-def _runners(job: TuningJob, database: Database, fleet: Fleet | None) -> list[Runner]:
+def _runners(job: TuningJob, database: Database, fleet: "Fleet | None") -> list[Runner]:
     names = {"both": ("simulator", "hardware")}.get(job.measure, (job.measure,))
     if fleet is not None:
         return runners_of(fleet, names)

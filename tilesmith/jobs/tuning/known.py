@@ -4,8 +4,6 @@ Whatever is wrong with a model in the database, the job goes on without it and s
 database is input like any other, and no model is worth a job.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tilesmith.records.database import Database

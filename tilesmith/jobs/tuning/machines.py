@@ -1,7 +1,5 @@
 """The machine a job runs on: in the record, and whether it can measure for a target at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,7 +26,7 @@ def note(database: Database, machine: Machine) -> None:
 
 
 @contextmanager
-def noting(database: Database, fleet: Fleet | None, measures: bool) -> Iterator[None]:
+def noting(database: Database, fleet: "Fleet | None", measures: bool) -> Iterator[None]:
     """Keep who the machines are that a job measures on, this one at its beginning, those of its
     workers at its end, however it ends.
 

@@ -5,8 +5,6 @@ the two are never mixed. A model is offered to jobs (active) if it ranks workloa
 than what a job uses without it; a job uses it on the machines of which that was found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -9,8 +9,6 @@ A file is somebody else's: it is read up to a bound, nothing in it is executed, 
 fit is an `InputError`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

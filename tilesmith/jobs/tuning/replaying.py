@@ -5,8 +5,6 @@ measured, and nothing is written. `tilesmith tune --measure replay` looks result
 database's own records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,9 +38,9 @@ def replayed(
     path: str | Path,
     options: TuneOptions,
     objective: str = "",
-    observer: Observer | None = None,
+    observer: "Observer | None" = None,
     cancel: CancelToken | None = None,
-) -> TuneReport:
+) -> "TuneReport":
     """Search a recorded space with its results for measurements.
 
     Args:

@@ -6,8 +6,6 @@ are simulated, one after the other, with an even share of the time that is left.
 nobody can measure is told before anything is.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -47,7 +45,7 @@ def tune_for(
     request: TuneRequest,
     targets: Sequence[str | Target],
     started: float,
-    observer: Observer | None = None,
+    observer: "Observer | None" = None,
     cancel: CancelToken | None = None,
 ) -> Reports:
     """Tune a subject for several targets.
@@ -118,7 +116,7 @@ class _Several:
     """Runs jobs and keeps what came of them."""
 
     def __init__(
-        self, cluster: Cluster | None, observer: Observer | None, token: CancelToken
+        self, cluster: "Cluster | None", observer: "Observer | None", token: CancelToken
     ) -> None:
         self._cluster, self._observer, self._token = cluster, observer, token
         self.reports: Reports = {}
@@ -168,7 +166,7 @@ def _left(jobs: list[TuningJob]) -> list[TuningJob]:
     return left or jobs
 
 
-def _one_at_a_time(observer: Observer | None) -> Observer | None:
+def _one_at_a_time(observer: "Observer | None") -> "Observer | None":
     """An observer that several threads may tell."""
     if observer is None:
         return None

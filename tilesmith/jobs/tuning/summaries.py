@@ -1,7 +1,5 @@
 """What a search came to, as jobs report it; schedules have the origins that compiling will name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -88,7 +86,7 @@ def pinned_of(task: TunedTask, in_place: InPlace) -> Pinned | None:
 
 
 def with_origins(
-    tasks: Sequence[WorkloadReport], database: Database, target: Target, threads: int
+    tasks: Sequence[WorkloadReport], database: "Database", target: Target, threads: int
 ) -> tuple[WorkloadReport, ...]:
     """Reports of tasks with the origin of what is on record of each, or stands in for it."""
     chooser = ScheduleChooser(target, database, threads)

@@ -3,8 +3,6 @@
 Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, seconds in `_s`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

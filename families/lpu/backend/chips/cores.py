@@ -6,8 +6,6 @@ time, and the cycles are exact. Every chip's schedule is proved, and that vector
 they come. Nothing waits, so that nothing can wait for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,7 +46,7 @@ TRIES = (SchedulerOptions("critical"), SchedulerOptions("program"))
 """Ways in which chains are taken; the shortest schedule is kept."""
 
 
-def linked_chips(programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedChips:
+def linked_chips(programs: Mapping[int, CoreProgram], mesh: Mesh) -> "LinkedChips":
     """One program for all chips, scheduled and proved.
 
     Raises:

@@ -8,8 +8,6 @@ weights, is the contents of tensors. Views of an exchange cost nothing where row
 elements that stand apart in memory (`BoundaryTensor.offsets`) are cut anew by whoever reads them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -20,8 +20,6 @@ host's own part of the pipeline.
 Invariants: every kernel is in one stage; more chips never make the period longer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ is a line for each number of chips up to those given, beside a linear share of t
 the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -8,8 +8,6 @@ Pooling has pixels in rows of their own, channels across the lanes; with a singl
 be a row of memory for every element. The product leaves channels where convolutions have them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ four have. Of equal elements the least place is the first; with last=1 the large
 is not a number is passed over, but in the first place, as by the kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -11,8 +11,6 @@ So conversions are put between first, each a row of VXM. The same way positions 
 rest, which have to be float32 (`positions`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ across the lanes, so that merged ones are other rows, into which everything woul
 as a kernel it takes them as convolutions leave them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph.graph import Graph, Node, kernel

@@ -4,8 +4,6 @@ y = Kernel(gather ... index=int64)(table, ids: int64)                  before
 y = Kernel(gather ... index=int32)(table, ids: int32, int64 outside)   after
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

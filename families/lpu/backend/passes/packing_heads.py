@@ -7,8 +7,6 @@ Rows of a tensor are its last axis across the lanes: heads that become rows of t
 lane by lane, and products need not have them so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod

@@ -13,8 +13,6 @@ with sines behind it) is float16; only places between pixels (`sample`) are work
 of it, since the pixels' own numbers are added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tilesmith.compiler.graph.graph import Graph, Node

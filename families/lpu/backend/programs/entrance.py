@@ -5,8 +5,6 @@ type is part of that copy, and none of the chip's work. What is handed over so i
 cycles, as the copies themselves are not, and is named in the notes of a simulation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

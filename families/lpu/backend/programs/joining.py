@@ -5,8 +5,6 @@ else chains between them cut it anew (`recutting`).
 Constants are shared where place and rows are the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -6,8 +6,6 @@ arrays one after another; equal arrays are kept once. Invariant: what is read eq
 written.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping
@@ -58,7 +56,7 @@ class ChainKernelCode:
     parameters: tuple[KernelParameter, ...]
 
     @classmethod
-    def of(cls, selected: Selection) -> ChainKernelCode:
+    def of(cls, selected: Selection) -> "ChainKernelCode":
         """What selection made of a program."""
         parameters = (KernelParameter(b.name, shape_of(b), b.dtype) for b in selected.operands)
         return cls(selected.dataflow, selected.literals, tuple(parameters))
@@ -106,7 +104,7 @@ class ChainKernelCode:
         return zlib.compress(b"\n".join((text.encode(), b"".join(pool.parts))), 1)
 
     @classmethod
-    def from_bytes(cls, code: bytes) -> ChainKernelCode:
+    def from_bytes(cls, code: bytes) -> "ChainKernelCode":
         """Read what `to_bytes` wrote.
 
         Raises:

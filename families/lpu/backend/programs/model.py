@@ -6,8 +6,6 @@ Beside the whole stands every kernel: its own roofline, and how much of the late
 time from the last result before it to its own, so that these sum to the programs' latency.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

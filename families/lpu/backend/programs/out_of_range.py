@@ -7,8 +7,6 @@ beside them. A run whose results are finite costs the look at them alone, and a 
 numbers in float32 either is not spoken of. Of each kernel of a model it is said once.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ Invariants: linked once for each recipe, whoever asks; the schedule is proved fr
 before anybody sees it; a tensor that the caller, the host or another program reads is an output.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -16,8 +16,6 @@ factor of their number) become one, until they fill the lanes, and the same way 
     [1536, 6] -> [768, 12] -> .. -> [48, 192] -> [29, 320]      a dozen chains instead of 1536
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -80,12 +78,12 @@ class BoundaryTensor:
         inside = (offsets >= 0) & (offsets < len(numbers))
         return np.where(inside, numbers[np.where(inside, offsets, 0)], -1)
 
-    def meets(self, other: BoundaryTensor) -> bool:
+    def meets(self, other: "BoundaryTensor") -> bool:
         """Whether two tensors of the arena share bytes."""
         first, second = sorted((self, other), key=lambda held: held.place.offset)
         return first.place.offset + first.nbytes > second.place.offset
 
-    def covered(self, others: Iterable[BoundaryTensor]) -> bool:
+    def covered(self, others: "Iterable[BoundaryTensor]") -> bool:
         """Whether others have all of its bytes."""
         reached, end = self.place.offset, self.place.offset + self.nbytes
         for other in sorted(others, key=lambda held: held.place.offset):

@@ -24,8 +24,6 @@ token goes on to the next position unless one that takes it is the `last`.
 Invariants: the table is in no particular order; equal programs have equal bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, auto

@@ -5,8 +5,6 @@ Invariants: the same schedule gives the same bytes; what cannot be read is refus
 keeps the laws is for `verification` to say.)
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

@@ -6,8 +6,6 @@
 A stream is E or W and its number, with a dot where its tokens do not travel on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

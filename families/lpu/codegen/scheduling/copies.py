@@ -4,8 +4,6 @@ Places are chosen so that it hardly happens (`board.Board.partners`); where it d
 own copies the rows, and the chain that could not be placed reads (or writes) the copy.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bursts of what was settled: rows of the program's table, and its units."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tilesmith.families.lpu.codegen.dataflow import (

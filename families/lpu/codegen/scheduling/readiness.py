@@ -6,8 +6,6 @@ evenly. `pieces` cuts rows into such bursts, greedily: which words of which stri
 vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

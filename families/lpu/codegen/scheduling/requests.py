@@ -1,7 +1,5 @@
 """What a chain, and the weights its products need, ask of the board (`settling.Request`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ emptiest slices of the emptier hemisphere. Where they take less, that is done on
 fails without: a place that waits for ports makes a shorter one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

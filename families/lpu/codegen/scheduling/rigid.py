@@ -6,8 +6,6 @@ of each unit and the tau of each stream relative to the chain's start. What is s
 start, the slices of blocks not placed yet, which streams and which of several ALUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ the end; each is given units, slices, streams and the earliest start at which no
 a chain needs of MXM's planes is appended to them; all else may go into gaps.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

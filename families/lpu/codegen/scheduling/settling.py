@@ -5,8 +5,6 @@ every unit, port and stream; whatever is taken says when it is free, and the sea
 there. Blocks that no chain has touched before are given slices whose ports are free then.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 

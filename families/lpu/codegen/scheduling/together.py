@@ -1,7 +1,5 @@
 """One program of several chips, placed so that everything is received as it comes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Units that a chain may take, to choose among."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 

@@ -9,8 +9,6 @@ of what makes it; a reader that takes its vectors in the order they were made ta
 any other has it written to a temporary.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

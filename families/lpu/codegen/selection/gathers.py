@@ -6,8 +6,6 @@ The numbers stand lane beside lane; each comes to all lanes of a row of its own 
 one below zero counts from the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

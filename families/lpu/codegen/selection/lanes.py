@@ -7,8 +7,6 @@ several rotations are quicker; many rows wait for units, and one rotation a step
 Where one lane is wanted on all, the others are set to zero before they are added up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rows of a nest that go one way: accesses begin at the same lanes, what flows moves alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

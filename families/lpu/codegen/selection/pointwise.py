@@ -5,8 +5,6 @@ shifted there; what is chosen by position is chosen by rows where the position i
 border of an image is a row of its own), and by a mask of lanes where it is one of lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any

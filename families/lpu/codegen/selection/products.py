@@ -6,8 +6,6 @@ The moving operand is the one that no loop over n moves. Longer k and n are deal
 passes, `LANES` each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -44,7 +42,7 @@ class _Roles:
     depth: str
 
     @classmethod
-    def of(cls, nest: VectorNest, around: Environment) -> _Roles:
+    def of(cls, nest: VectorNest, around: Environment) -> "_Roles":
         block = nest.block
         columns = lane_loop(nest, block.write, around)
         factors = [_operand(part) for part in _factors(block.value)]

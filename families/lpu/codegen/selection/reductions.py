@@ -14,8 +14,6 @@ few rotations. In the end lane i of every superlane holds the result of row 16 g
 distributors bring it to all lanes (`spreading`). A float16 takes both transposers of a hemisphere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What selection knows at a point of its walk: buffers in sight, tensors, and what flows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -5,8 +5,6 @@ written down which chains were there when it had been written. What flows is wri
 its own: it is part of the chains that take it up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -8,8 +8,6 @@ different lanes, each kind of them is a product of its own, and VXM puts them to
 with one and zero are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ runs in exactly the cycles it says: simulating is checking. The laws are in `str
 was made.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

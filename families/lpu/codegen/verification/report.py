@@ -1,7 +1,5 @@
 """What a breach of a law says: the instruction, its cycle, its slice, the law."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

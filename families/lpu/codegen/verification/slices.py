@@ -1,7 +1,5 @@
 """Laws of slices and queues: who may do what in one cycle."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

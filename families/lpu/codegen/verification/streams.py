@@ -6,8 +6,6 @@
   error. Several may tap it on the way; one taken off does not travel on.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import Ints

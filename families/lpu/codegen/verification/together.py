@@ -5,8 +5,6 @@ between chips. A vector is received in the very cycle in which it comes over its
 there, either, so that no two chips can wait for each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -7,8 +7,6 @@ taus, `interval` apart, from a place `a` on; who takes it has the same taus at a
 Invariants: read off the schedule's table and units alone, not off what the scheduler knew.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

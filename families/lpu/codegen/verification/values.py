@@ -11,8 +11,6 @@ Invariants: read off the table, the regions and the order of chains alone. Words
 all banks, rows with their bytes over all tensors; both as columns with an entry for each token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

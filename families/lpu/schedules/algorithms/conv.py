@@ -16,8 +16,6 @@ rows of zeros, or of the quantised zero. Groups are blocks of the matrix.
       result = epilogue(sums)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd

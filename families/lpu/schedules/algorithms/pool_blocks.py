@@ -12,8 +12,6 @@ so that a window of 3 x 3 with step 2 reads four rows and moves lanes twice, whe
 nine rows. The result is single pixels (`NHWC`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

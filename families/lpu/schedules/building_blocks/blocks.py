@@ -11,8 +11,6 @@ Blocks fill lanes where channels are few. They are never wider than tall, so tha
 layouts order the same elements in memory alike, for rows would differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.families.lpu.schedules.building_blocks.machine import LANES
@@ -40,7 +38,7 @@ class PixelBlock:
         return f"NHW{rows}{columns}C"
 
     @classmethod
-    def of(cls, layout: str) -> PixelBlock:
+    def of(cls, layout: str) -> "PixelBlock":
         """The block of a layout."""
         return next(b for b in (cls(*sides) for sides in SIDES) if b.layout == layout)
 

@@ -9,8 +9,6 @@ One number that all lanes need is spread over a row (`with_numbers`). Results of
 narrowed where they are stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import ClassVar

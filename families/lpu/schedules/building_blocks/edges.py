@@ -8,8 +8,6 @@ stand in different lanes of theirs, so that one row of lanes holds both:
     corners[n, y, x]  above and below of `sides`: rows that are put together once are not again
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tilesmith.search_space.expressions.expression import Expr

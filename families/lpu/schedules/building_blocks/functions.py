@@ -6,8 +6,6 @@ are of float32 alone (angles of many turns are nothing in float16), and whole nu
 divided nor wrapped around in fewer than 32 bits.
 """
 
-from __future__ import annotations
-
 from tilesmith.families.lpu.schedules.building_blocks.machine import DTYPES, WIDE
 from tilesmith.search_space.expressions.dtypes import is_floating
 from tilesmith.search_space.expressions.scalar import (

@@ -23,8 +23,6 @@ Sources: Abts et al., "Think Fast: A Tensor Streaming Processor", ISCA 2020; "A 
 Tensor Streaming Multiprocessor", ISCA 2022. The targets carry the numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tilesmith.search_space.expressions.expression import element, var

@@ -5,8 +5,6 @@ float32 rounded once for all of a sum's (at most 320) products. (A sum of produc
 formed in float64, whose error is far below half a unit of float32.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any

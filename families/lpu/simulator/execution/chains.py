@@ -4,8 +4,6 @@ Units compute what `arithmetic` says, as in a schedule, so that values agree bit
 of a schedule that is right. Invariant: knows nothing of cycles, slices and streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +56,7 @@ class Tensors:
             self.held[name] = empty if given is None else np.array(given, kind)
         return self.held[name]
 
-    def copy(self) -> Tensors:
+    def copy(self) -> "Tensors":
         """The same by itself."""
         return Tensors(self.known, self.contents, {n: np.array(a) for n, a in self.held.items()})
 

@@ -8,8 +8,6 @@ in the chain, too; if it does not, the burst that gave it is at fault.
 Invariant: bursts are looked at in an order in which all that they depend on was looked at before.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

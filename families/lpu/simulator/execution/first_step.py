@@ -8,8 +8,6 @@ changed in one place until the nest is right, and a change that makes it so name
 Invariant: nothing that selection decided is taken to be right but which nest a chain is for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

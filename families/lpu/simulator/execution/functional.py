@@ -6,8 +6,6 @@ the very cycle it reads them (`memory_words`). Bursts are played in an order in 
 there; what nobody needs any more is dropped.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

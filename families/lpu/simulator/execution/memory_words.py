@@ -6,8 +6,6 @@ it, so that a read finds its write by looking it up.
 Invariants: a read in cycle c sees writes that were issued `delay.write` or more cycles before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ Every chip plays its own bursts (`functional.Player`), burst by burst with all o
 the receive that it is for. That it comes in the very cycle is proved before (`check_together`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Where the largest or smallest stands, as accelerators find it: by comparing all with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -8,8 +8,6 @@ follow (channels of an image) has no rows in memory: products sum it, or it is t
 that takes less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Grouped convolutions of few channels a group, joined to fill an array of multipliers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -15,8 +15,6 @@ a map behind the pool:
     t = Kernel(pool2d w=200000 epilogue=relu)(x); y = add(t, r)                after
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

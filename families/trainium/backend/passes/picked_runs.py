@@ -4,8 +4,6 @@ Exporters write the real part of a complex tensor as `Gather(x, 0, axis=-1)`: ad
 elements, each a transfer of its own, where a slice is moved in long runs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

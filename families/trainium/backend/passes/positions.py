@@ -7,8 +7,6 @@ Engines compare and select; places are a constant beside what they read. Indices
 floating numbers, which are exact as far as places go and equal to none from there on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Means over windows as accelerators take them: counted alike, channels on partitions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ derived sizes worked out, and anything missing or impossible refused at once. On
 NeuronCore.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,7 +65,7 @@ class Core:
     exclusive_psum: bool
 
     @classmethod
-    def of(cls, target: Target) -> Core:
+    def of(cls, target: Target) -> "Core":
         """The core a target describes.
 
         Raises:

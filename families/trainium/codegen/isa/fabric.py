@@ -1,7 +1,5 @@
 """`CoreFabric`: what code generation needs to know of the mesh a core belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ accesses, rounded to granules (the largest that keep the program's tiles apart).
 strided boxes, of which the largest stride and the columns within it are told apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -35,8 +35,6 @@ Invariants: rows stand in the order in which shared resources are granted; each 
 rows in this order; `waits` name earlier rows only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum

@@ -7,8 +7,6 @@ Kernels that Tilesmith's selection writes have no such line.
 Invariant: a line is the innermost one outside of the builder and of what it stands on.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import CodeType

@@ -7,8 +7,6 @@ Invariants: views are frozen and stay inside their tensor or tile; allocators ne
 that are in use, and say what is in use when a request does not fit.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -106,17 +104,17 @@ class HbmView:
     def shape(self) -> tuple[int, ...]:
         return tuple(count for count, _ in self.dims)
 
-    def __getitem__(self, index: Any) -> HbmView:
+    def __getitem__(self, index: Any) -> "HbmView":
         offset, kept = _slice(self.dims, index, f"tensor '{self.name}'")
         dims = tuple(d for d in kept if d is not None)
         return replace(self, offset=self.offset + offset, dims=dims)
 
-    def permute(self, *axes: int) -> HbmView:
+    def permute(self, *axes: int) -> "HbmView":
         """Axes in another order."""
         order = _axes(axes, 0, len(self.dims), f"tensor '{self.name}'")
         return replace(self, dims=tuple(self.dims[axis] for axis in order))
 
-    def split(self, axis: int, *counts: int) -> HbmView:
+    def split(self, axis: int, *counts: int) -> "HbmView":
         """One axis as several, outermost first; their product is its extent."""
         axis = whole(axis, "an axis to split")
         if not -len(self.dims) <= axis < len(self.dims):
@@ -134,7 +132,7 @@ class HbmView:
             raise KernelError(f"axis {axis} of tensor '{self.name}' does not split into {counts}")
         return replace(self, dims=(*self.dims[:axis], *parts, *self.dims[axis + 1 :]))
 
-    def broadcast(self, partitions: int) -> HbmView:
+    def broadcast(self, partitions: int) -> "HbmView":
         """The same elements for each of `partitions` partitions: a new first axis of stride 0."""
         count = whole(partitions, "partitions to broadcast to", 1)
         return replace(self, dims=((count, 0), *self.dims))
@@ -157,7 +155,7 @@ class Tile:
     def shape(self) -> tuple[int, ...]:
         return (self.partitions, *(count for count, _ in self.dims))
 
-    def __getitem__(self, index: Any) -> Tile:
+    def __getitem__(self, index: Any) -> "Tile":
         what = f"tile '{self.name}'"
         parts = _spelled_out(index, 1 + len(self.dims)) or (slice(None),)
         rows = parts[0]
@@ -177,19 +175,19 @@ class Tile:
             dims=tuple(d for d in free if d is not None) or ((1, 1),),
         )
 
-    def split(self, axis: int, *counts: int) -> Tile:
+    def split(self, axis: int, *counts: int) -> "Tile":
         """One free axis (1 is the first) as several, outermost first."""
         axis = whole(axis, "an axis to split")
         axis = axis + len(self.dims) if axis < 0 else axis - 1
         view = HbmView(self.name, 0, self.dtype, 0, self.dims).split(axis, *counts)
         return replace(self, dims=view.dims)
 
-    def permute(self, *axes: int) -> Tile:
+    def permute(self, *axes: int) -> "Tile":
         """Free axes in another order; axes count from 1, the partition stays first."""
         order = _axes(axes, 1, len(self.dims), f"tile '{self.name}'")
         return replace(self, dims=tuple(self.dims[axis] for axis in order))
 
-    def broadcast(self, *counts: int) -> Tile:
+    def broadcast(self, *counts: int) -> "Tile":
         """The same elements repeated: new innermost free axes of stride 0.
 
         A [P, 1] tile broadcast to n reads as [P, n].

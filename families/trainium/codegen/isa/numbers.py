@@ -1,7 +1,5 @@
 """Numbers that a kernel's author gives: whole ones are whole, and none is out of its range."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable
 

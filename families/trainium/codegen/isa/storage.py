@@ -6,8 +6,6 @@ Invariants: the same stream gives the same bytes; reading trusts nothing: whatev
 refused, and every number that is used as an index is checked.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

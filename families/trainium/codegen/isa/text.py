@@ -8,8 +8,6 @@ tensor in HBM name[byte offset, ...]; `when` names the semaphores it waits for, 
 must show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tilesmith.families.trainium.codegen.isa.core import queue_name

@@ -20,8 +20,6 @@ still read. Invariant: a tile handle is used only until its place is given to an
 checks).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from math import prod

@@ -10,8 +10,6 @@ they read and write as everything else. Elements run in row-major order of the v
 stand in the order of the group, and of what is scattered or exchanged member i's part is the i-th.
 """
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.codegen.isa.core import COLLECTIVE_QUEUE
 from tilesmith.families.trainium.codegen.isa.fabric import CoreFabric
 from tilesmith.families.trainium.codegen.isa.instructions import (

@@ -8,8 +8,6 @@ An engine may be given as several, "scalar|gpsimd": the first that can do it, un
 is interleaved with others, where whichever is free takes it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -12,8 +12,6 @@ Invariant: every tile handle names one allocation, so the verifier can tell whic
 belongs to at any time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -130,7 +128,7 @@ Key = tuple[int, int, int, int, int, int, tuple[int, ...], tuple[int, ...]]
 class Buffers:
     """Places that tiles of one shape rotate over: `next()` is a new tile in the oldest place."""
 
-    def __init__(self, kernel: KernelMemory, places: Sequence[Tile]) -> None:
+    def __init__(self, kernel: "KernelMemory", places: Sequence[Tile]) -> None:
         self._kernel = kernel
         self.places = tuple(places)
         self._turn = 0

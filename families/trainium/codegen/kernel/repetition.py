@@ -13,8 +13,6 @@ Invariant: what is written is what writing the iterations would have written, as
 operands move evenly; who asks knows that from the program (`selection.repetition`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 

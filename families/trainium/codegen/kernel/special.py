@@ -7,8 +7,6 @@ Semantics and costs are those of the NKI instruction reference 2.26, by the name
 no cost for `select_reduce`; it is charged as any instruction of two inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.families.trainium.codegen.isa.instructions import QUARTER, SHUFFLE_DIGITS, Opcode

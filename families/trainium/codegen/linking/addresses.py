@@ -9,8 +9,6 @@ Invariants: tiles in use at the same time, and residents alive then, never overl
 keeps its place within its bank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 

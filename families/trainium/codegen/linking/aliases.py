@@ -9,8 +9,6 @@ copy, as is joining them, and a slice along the columns of a tensor of rows. Inv
 elements are written once, before they are read, so they are still there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ inside its allocation, `offset` counting from the start of the memory as in a fi
 of one engine stay in order.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +51,7 @@ class Range:
     def stop(self) -> int:
         return self.offset + self.nbytes
 
-    def meets(self, other: Range) -> bool:
+    def meets(self, other: "Range") -> bool:
         return self.region == other.region and self.offset < other.stop and other.offset < self.stop
 
 

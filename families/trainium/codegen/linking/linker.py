@@ -12,8 +12,6 @@ A kernel's inputs that no kernel before it writes are given; outputs that others
 wanted, whatever residency makes of those in between. The program is verified against both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ and what nobody reads any more is not made. Invariant: values are the same; the 
 alive for longer, so a large one is shared only with kernels that follow soon.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -14,8 +14,6 @@ Invariants: a resident's elements are written once, before they are read; values
 `external` reads is stored as before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -47,7 +45,7 @@ class Policy:
     share: float = 1.0
     copies: bool = True
 
-    def less(self) -> Policy | None:
+    def less(self) -> "Policy | None":
         """A policy under which fewer tensors stay; None: no tensor."""
         return replace(self, share=self.share - 0.1) if self.share > 0.15 else None
 

@@ -1,7 +1,5 @@
 """Copies on chip that take the place of transfers a resident tensor spares."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

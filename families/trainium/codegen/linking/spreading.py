@@ -12,8 +12,6 @@ them. Invariants: tiles in use at the same time never overlap, nor do they overl
 in PSUM keeps its place within its bank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

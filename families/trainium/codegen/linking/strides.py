@@ -1,7 +1,5 @@
 """Sequences of elements as strided accesses: what becomes of one when its tile is laid out anew."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -12,8 +12,6 @@ Invariants: a loop moves any index, condition or address by itself (what two loo
 has one of them run outside); on chip, partitions are walked in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product

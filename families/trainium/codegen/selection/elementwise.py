@@ -10,8 +10,6 @@ A value that no free loop changes is a column ([P, 1]) and becomes a scalar oper
 every temporary taken from the owner (`Temporaries`) is given back when the piece is done.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Protocol
 

@@ -11,8 +11,6 @@ A buffer allocated inside a loop rotates over as many places as it has versions.
 kept for each engine; semaphores, verification and the grant order are `builder.Kernel.finish`'s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product

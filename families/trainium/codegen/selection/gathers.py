@@ -7,8 +7,6 @@ extent added, others are clipped to it (whole numbers below 2**24 are exact in f
 compute in); then DMA fetches each partition's row from where its index says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

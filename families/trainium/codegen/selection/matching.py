@@ -9,8 +9,6 @@ in; which loops run along partitions has to agree with it, too:
 Invariant: a nest is matched once, when it is planned, and not again when it is emitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The loops of a nest are dealt to the partition axis of what is written and to fr
 spread over partitions where no partition loop indexes it; the last few stay there.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping

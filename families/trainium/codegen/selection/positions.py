@@ -3,8 +3,6 @@
 t[p, f] = a if i(p, f) >= 0 and ... else b        MEMSET, then a SELECT for each condition
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (

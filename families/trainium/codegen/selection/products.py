@@ -1,7 +1,5 @@
 """Matrix products and transposes: what the tensor engine does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 

@@ -7,8 +7,6 @@ iterated. Invariant: agrees with `search_space.ir.interpreter` on every prologue
 thousand times as fast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ iteration to the next (`_memory`) has to be alike, too; then `kernel.repetition`
 move, and writes the rest.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
 

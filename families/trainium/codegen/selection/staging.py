@@ -9,8 +9,6 @@ Invariants: the same elements arrive at the same places; a tensor that would gro
 `GROWTH` (overlapping blocks) and beyond `SMALL` stays as it is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

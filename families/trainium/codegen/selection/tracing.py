@@ -7,8 +7,6 @@ the nest writes stands at that time. Iterations are written one by one, so that 
 Invariant: an instruction's number is its `position` in the stream of the same program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -4,8 +4,6 @@ A stack has the same rows again on further partitions, shifted. Where the schedu
 to it, only the first of them is loaded; the engine copies the others from it, on chip.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace

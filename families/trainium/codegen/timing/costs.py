@@ -17,8 +17,6 @@ guides.
   (A1, "Data movement between HBM and SBUF"), and throughput goes by bytes a partition (DMA).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

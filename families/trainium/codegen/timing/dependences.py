@@ -14,8 +14,6 @@ what it read or wrote itself (it works in order), but one to read its own result
 latency to appear; the tensor engine needs none for that either.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -252,7 +250,7 @@ class Dependences:
     later: Ints
     flow: Ints
 
-    def reordered(self, order: Ints) -> Dependences:
+    def reordered(self, order: Ints) -> "Dependences":
         """The pairs of the same rows in another order that keeps them: row i is the old
         order[i]."""
         place = np.empty_like(order)

@@ -15,8 +15,6 @@ reference 2.26, A1 / A2 = NKI architecture guides for Trainium and Trainium2.
   that, as do tensor-tensor operations in bf16 in SBUF. fp16 counts as bf16 here, not above.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core

@@ -12,8 +12,6 @@ part never makes it slower.
 Invariant: only rows of different queues change places; every wait still names an earlier row.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -13,8 +13,6 @@ Invariant: instructions that touch the same bytes, one of them writing, keep the
 an instruction that overwrites one still waits for its readers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

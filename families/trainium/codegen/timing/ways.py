@@ -1,7 +1,5 @@
 """Ways: the engines that may take each instruction, and what it costs on each of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Formulas are expanded when a schedule or a generator sees them: silu is a produc
 erf, 1 / sqrt(x) a reciprocal. What one instruction computes is one function again.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.scalar import Call, Scalar
 from tilesmith.search_space.operator_parts.fusion import pointwise
 

@@ -3,8 +3,6 @@
 Limits are the target's: array rows and columns, a PSUM bank, bytes of SBUF a partition.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

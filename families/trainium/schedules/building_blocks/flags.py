@@ -23,8 +23,6 @@ The activation `sin` is meant for -pi to pi; what lies farther is brought there 
 Invariant: flags stay exactly 1.0 or 0.0; elements of bool are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

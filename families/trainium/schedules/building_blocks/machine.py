@@ -12,8 +12,6 @@ Sources of the limits: AWS Neuron SDK documentation, NKI architecture guide and 
 reference; the targets carry the numbers.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import element, var
 from tilesmith.search_space.expressions.scalar import Const, Load, Select, call, load
 from tilesmith.search_space.hardware.memory import Memory

@@ -14,8 +14,6 @@ Constant weights are laid out [c, r, s, o] at compile time, so that they load in
 128 output channels would make short ones, a block brings more of them at once.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import ClassVar
 

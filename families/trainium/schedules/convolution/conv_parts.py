@@ -11,8 +11,6 @@ Where weights and image rows of all channels do not fit SBUF, a block of channel
 The last block of channels may be smaller than the others.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from tilesmith.families.trainium.schedules.building_blocks.common import in_parts

@@ -23,8 +23,6 @@ columns fill more of them (`PackedSpace`), `taps` beside each other:
     stacked[(t*P + p)*C + c, Y, x] = image[c, Y*step + p*dilation - pad, x + t*dilation - pad]
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

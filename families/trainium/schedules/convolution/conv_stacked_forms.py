@@ -4,8 +4,6 @@ Invariant: results of each folded output row begin at a column, hence a partitio
 engines reach.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ its first part on partitions, the remainder (fewer than 128 elements) moved by i
     for outer axes: for 128 partitions: for blocks:  load; (move;) store            (1 to 3 copies)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -1,7 +1,5 @@
 """Boxes that a movement of data copies: what stands on partitions, how long DMA rows are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

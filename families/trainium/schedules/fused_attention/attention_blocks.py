@@ -12,8 +12,6 @@ a value and block.
 Source: Dao et al., FlashAttention, 2022; Dao et al., Flash-Decoding, 2023, for the parts.
 """
 
-from __future__ import annotations
-
 from tilesmith.families.trainium.schedules.fused_attention.attention_schedule import (
     TURNED,
     AttentionSchedule,

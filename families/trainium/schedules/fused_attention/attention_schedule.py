@@ -6,8 +6,6 @@ together) and over blocks of 128 queries (`mo`); in blocks of keys, what is of o
 over these (`gn`) inside.
 """
 
-from __future__ import annotations
-
 from math import gcd
 
 from tilesmith.families.trainium.schedules.building_blocks.common import partitioned

@@ -25,8 +25,6 @@ are interleaved: each engine works on whichever group is ready for it, as far as
 allow, and copies go to whichever of the engines named is free.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import gcd
 
@@ -157,7 +155,7 @@ class AttentionStages:
         return ComputeDefinition("attention", self._tensors(), tuple(stages.written))
 
     def _strip(
-        self, stages: _Stages, name: str, axes: tuple[Axis, Axis, Axis], pair: int, fold: int
+        self, stages: "_Stages", name: str, axes: tuple[Axis, Axis, Axis], pair: int, fold: int
     ) -> None:
         """Queries or keys as they come, and turned; `fold` of them stand on a partition."""
         g, along, f = axes
@@ -182,7 +180,7 @@ class AttentionStages:
         """What scores are divided by in PSUM (see `EIGHTH`)."""
         return EIGHTH if self.workload.dtype == "bfloat16" else 1.0
 
-    def _merged(self, stages: _Stages, m: Axis, one: Axis, again: bool) -> None:
+    def _merged(self, stages: "_Stages", m: Axis, one: Axis, again: bool) -> None:
         """Blocks of keys become one: each is faded by how far its greatest score is below that of
         all. `part` is what a block leaves: sums of values, of powers, and its greatest score."""
         b, h, g = stages.b, stages.h, stages.lead[0]
@@ -204,7 +202,7 @@ class AttentionStages:
         stages.total("whole", (m, one), faded, g, "sum")
 
     def _scores_turned(
-        self, stages: _Stages, where: str, product: Scalar, m: Axis, n: Axis, k: Axis
+        self, stages: "_Stages", where: str, product: Scalar, m: Axis, n: Axis, k: Axis
     ) -> None:
         """Powers of scores made again with keys on partitions, less each query's greatest."""
         b, h, at = stages.b, stages.h, stages.at
@@ -231,7 +229,7 @@ class AttentionStages:
             shifted = call("multiply", shifted, self.eighth)
         stages.map("pt", (h, m, n), call("exp", shifted))
 
-    def _powers_turned(self, stages: _Stages, where: str, m: Axis, n: Axis) -> None:
+    def _powers_turned(self, stages: "_Stages", where: str, m: Axis, n: Axis) -> None:
         """Powers of the scores there are, turned; scores are negated, so the least is greatest."""
         b, h, at = stages.b, stages.h, stages.at
         scores = at("s", h, m, n)

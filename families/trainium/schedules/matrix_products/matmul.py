@@ -33,8 +33,6 @@ loaded in one DMA row, the engines that carry results and transposed tiles out o
 that adds a bias along the columns. `matmul_schedule` turns a choice into a schedule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -13,8 +13,6 @@ applied), and the tensor engine turns them, a bank at a time, into the rows that
 In the first, sums can begin with a bias along the columns (`sums`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.families.trainium.schedules.building_blocks.common import (

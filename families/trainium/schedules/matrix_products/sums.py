@@ -11,8 +11,6 @@ Products in bf16 are exact here, for one factor is 1, and sums are fp32. A bias 
 row, not once for each partition. Each costs one more pass of the tensor engine for a tile of sums.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.search_space.expressions.expression import const

@@ -13,8 +13,6 @@ Neighbours in a model keep row r in partition r mod 128 (`linking/residency`), w
 transferred: inside a model the default is not folded.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 from math import prod

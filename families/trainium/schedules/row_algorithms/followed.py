@@ -13,8 +13,6 @@ A wider piece makes transfers of longer runs and fewer partitions busy. Elements
 `piece` elements are there at a time, each such part reduced alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.families.trainium.schedules.building_blocks.common import in_parts, with_store

@@ -14,8 +14,6 @@ A piece is whole along its last axes, as far as they go: a run of memory. Axes t
 the rows (neighbours of a softmax's axis) are cut to `kept` elements, for a part has as many.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

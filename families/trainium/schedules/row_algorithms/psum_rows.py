@@ -14,8 +14,6 @@ stays where it is. What only multiplies by a column may be done by either engine
 are as many as PSUM holds, at most four each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.families.trainium.schedules.building_blocks.activations import UNARY, simplify

@@ -13,8 +13,6 @@ pairs of a few elements, say) the first cuts what is not the last axis into sing
 transfer of its own; the second repeats on chip what is read along one of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

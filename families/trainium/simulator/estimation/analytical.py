@@ -16,8 +16,6 @@ Costs of instructions are those of the timeline (`families.trainium.codegen.timi
 closed form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

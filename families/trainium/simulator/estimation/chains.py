@@ -9,8 +9,6 @@ done; as many lives are at once as it has places.
     waiting  the longest of (n / d - 1) lives, over all tiles, made n times in d places
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

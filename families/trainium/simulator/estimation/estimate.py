@@ -7,8 +7,6 @@ Cost models learn from its columns (`features`), one row for a configuration. Al
 and what tells it (`VERDICT`); models that must judge by themselves do without.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,19 +57,19 @@ class StatementCosts:
         return self.span if self.steady is None else self.steady
 
     @classmethod
-    def zero(cls, n: int) -> StatementCosts:
+    def zero(cls, n: int) -> "StatementCosts":
         return cls(np.zeros((len(SHARES) + len(COUNTS), n)), np.zeros(n))
 
-    def add(self, other: StatementCosts, times: Any = 1.0) -> None:
+    def add(self, other: "StatementCosts", times: Any = 1.0) -> None:
         """Add `times` runs of another; its span is left to the caller."""
         self.data += other.data * times
         self.combined = None
 
-    def times(self, n: int) -> StatementCosts:
+    def times(self, n: int) -> "StatementCosts":
         """The estimate of one configuration, for each of `n`."""
         return StatementCosts(np.repeat(self.data, n, axis=1), np.repeat(self.span, n))
 
-    def replace(self, which: NDArray[np.bool_], other: StatementCosts) -> None:
+    def replace(self, which: NDArray[np.bool_], other: "StatementCosts") -> None:
         """Take another's estimate for some configurations; neither has a `steady` of its own."""
         self.data[:, which] = other.data[:, which]
         self.span = np.where(which, other.span, self.span)

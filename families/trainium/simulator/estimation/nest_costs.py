@@ -6,8 +6,6 @@ module has what each costs, with sizes that are numpy arrays, one element for ea
 and the formulas of `families.trainium.codegen.timing.costs`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ where more is stored than loaded: DMA then ends with stores that hide each other
 Every program is slower, which the tests check.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tilesmith.families.kit.simulation.compulsory import compulsory_bytes, nbytes_of

@@ -5,8 +5,6 @@ Everything is found once and remembered: which loops are single nests, what a lo
 what uses that, which variables extents depend on, which buffers a statement touches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@
 `families.trainium.codegen.timing.costs` with sizes that are numpy arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

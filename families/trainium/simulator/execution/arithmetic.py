@@ -6,8 +6,6 @@ instructions (`families.trainium.codegen.kernel.special`) take arrays of shape (
 elements). Invariant: every name that instructions know is here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

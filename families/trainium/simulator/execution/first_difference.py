@@ -11,8 +11,6 @@ Invariant: nothing that selection, scheduling or placement decided is taken to b
 nest an instruction is for.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ and results are rounded to the dtype of what they are written to (bf16, fp16, fp
 ml_dtypes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ Invariant: numbers that are tried are those of the nest's own expression, or are
 should give; operands are those of other instructions of the stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 Invariant: a stretch that is run again begins with the memory that it began with first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A page has one lane for each engine and DMA queue and a bar for each instruction
 operation; of a long program a second picture shows a stretch from its middle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

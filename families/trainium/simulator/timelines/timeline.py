@@ -13,8 +13,6 @@ max-plus system: a faster engine or more bandwidth can never make a program late
   which, as HBM itself, serve transfers in grant order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -162,7 +160,7 @@ class Timeline:
     active: Floats
     costs: InstructionCosts
 
-    def replay(self) -> Timeline:
+    def replay(self) -> "Timeline":
         """The same, played again (what the benchmarks time: the engine alone)."""
         return play(self.stream, self.core, self.costs)
 

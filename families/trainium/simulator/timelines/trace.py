@@ -10,8 +10,6 @@ instruction starts, though its result may show later, which the slice's argument
 that run side by side each begins where the one before ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path

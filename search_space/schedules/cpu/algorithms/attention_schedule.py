@@ -35,8 +35,6 @@ keys and values are copied in groups of P neighbours (`dot_products`), and power
     vt[e/panel, j/P, e%panel, j%P]    values
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.search_space.expressions.expression import var

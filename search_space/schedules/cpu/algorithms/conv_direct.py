@@ -11,8 +11,6 @@ are broadcast. Needs no channel blocking, so it is the natural form for NCHW in 
 A pointwise convolution is flattened first: its pixels form one long row.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.expressions.dtypes import is_narrow, widened
 from tilesmith.search_space.expressions.expression import as_expr, var

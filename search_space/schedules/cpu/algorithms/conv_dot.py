@@ -14,8 +14,6 @@ group is not full, bytes are multiplied by zeros, whatever they are; floating da
 zeros there, for zero times what is no number is none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
@@ -81,7 +79,7 @@ class _Groups:
     block: int
 
     @classmethod
-    def of(cls, g: Geometry, products: int, lanes: int) -> _Groups:
+    def of(cls, g: Geometry, products: int, lanes: int) -> "_Groups":
         count = -(-g.channels // products)
         return cls(products, count, min(count, max(1, lanes // products)))
 

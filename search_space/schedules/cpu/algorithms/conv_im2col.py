@@ -10,8 +10,6 @@ Chellapilla, Puri and Simard, "High Performance Convolutional Neural Networks fo
 Processing" (2006).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.search_space.convolution import stages

@@ -19,8 +19,6 @@ Output pixel (y, x) is position y*W + x, and a tap is a plane and a distance, th
 `matmul_tiles`, whose form this is. Groups of channels stay with `conv_dot`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,7 +102,7 @@ class Positions:
     sums: int
 
     @classmethod
-    def of(cls, g: Geometry, tile_rows: int) -> Positions:
+    def of(cls, g: Geometry, tile_rows: int) -> "Positions":
         both = [_step(g.kernel[d], g.dilation[d], g.stride[d]) for d in (0, 1)]
         (down, below), (across, beside) = both
         width = g.out_width + beside

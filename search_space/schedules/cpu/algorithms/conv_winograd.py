@@ -16,8 +16,6 @@ A block of tiles is transformed, multiplied and transformed back before the next
 stay in cache. The tiles of all images of a batch form one axis t.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

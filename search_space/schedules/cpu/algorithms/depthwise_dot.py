@@ -12,8 +12,6 @@ first, by one shuffle; the rows of a tile that neighbouring outputs share are tu
 is copied strip by strip into its frame, with as many columns more as the last group of taps reads.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.search_space.convolution.geometry import (

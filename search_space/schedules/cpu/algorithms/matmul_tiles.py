@@ -15,8 +15,6 @@ each operand twice (Intel's optimization manual, chapter on AMX); every load of 
 a kilobyte that lies together, or of rows of a panel.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.search_space.expressions.dtypes import size_of

@@ -8,8 +8,6 @@ Floating elements can be widened and multiplied one by one, too: spaces have bot
 `prefers_dot` says which is the first choice.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.dtypes import is_floating, size_of
 from tilesmith.search_space.expressions.expression import Expr, as_expr
 from tilesmith.search_space.hardware.instruction_set import dot_product

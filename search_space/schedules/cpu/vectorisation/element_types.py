@@ -6,8 +6,6 @@ refuses what has no code in a sentence, so that an operator of a model goes to t
 command ends before it starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tilesmith.search_space.expressions.dtypes import is_floating, widened

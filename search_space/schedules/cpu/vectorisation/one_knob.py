@@ -4,8 +4,6 @@ How many vectors are unrolled, rows done together, accumulators kept: a power of
 there is work for it. Untuned it is 4, or as many as there are.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from tilesmith.search_space.hardware.target import Target

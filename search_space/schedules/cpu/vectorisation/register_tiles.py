@@ -4,8 +4,6 @@ Rows (`m`) and columns (`n`) of the result are counted in tiles. A step holds m_
 sums, and of the operands one tile of rows and one of columns at a time.
 """
 
-from __future__ import annotations
-
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.hardware.instruction_set import Tiles
 from tilesmith.search_space.hardware.matrix_registers import tiles_of

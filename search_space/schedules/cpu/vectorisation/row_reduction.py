@@ -11,8 +11,6 @@ four cycles and two could start in each. `reduce_row` turns it into three stages
 Works for every reducer; a tail reads the reducer's identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tilesmith.search_space.expressions.expression import ExprLike, var

@@ -10,8 +10,6 @@ Copies of operands made for their layout keep the operands' type, other intermed
 float32.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.search_space.expressions.dtypes import is_narrow, widened

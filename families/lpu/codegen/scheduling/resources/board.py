@@ -4,8 +4,6 @@ Invariants: only `settling.commit` takes things; blocks once placed stay where t
 last reader has been scheduled.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -104,7 +102,7 @@ class Board:
     read_until: dict[str, Ints] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, flow: Dataflow, chip: Chip) -> Board:
+    def of(cls, flow: Dataflow, chip: Chip) -> "Board":
         """An empty board for a program.
 
         Raises:

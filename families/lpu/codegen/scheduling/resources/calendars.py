@@ -6,8 +6,6 @@ or t + p (westward), so that a burst takes an interval of tau on the stretches i
 are finer: they look at every cell.)
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 

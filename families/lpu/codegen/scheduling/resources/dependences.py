@@ -1,7 +1,5 @@
 """Which chains have to follow which: by the rows they write and read, in program order."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

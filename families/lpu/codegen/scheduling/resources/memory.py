@@ -6,8 +6,6 @@ is (`ChipMemory.choose`), on slices whose ports are free at that time; words of 
 read for the last time are used again by writes after that.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ order of its chains and their units, gives the others the same schedule without 
 (`scheduler.ordered`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import astuple, fields, replace
 from hashlib import blake2b

@@ -12,8 +12,6 @@ nobody writes between the two what the first one reads, for the joined chain sta
 did.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

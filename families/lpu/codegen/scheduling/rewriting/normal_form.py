@@ -2,8 +2,6 @@
 from operations, and rows below zero from a tensor.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilesmith.families.lpu.codegen.dataflow import (

@@ -16,8 +16,6 @@ Invariants: an operation is only changed where nothing else reads what it gave; 
 longer needs are no longer read.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -8,8 +8,6 @@ are streams for, more passes than go in series. Nothing else flows both ways aro
 paths within a chain are equally long: streams do not wait, rows do.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace

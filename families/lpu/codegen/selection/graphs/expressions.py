@@ -16,8 +16,6 @@ Invariant: a node's type is float32, int32 or bool wherever an ALU made it, but 
 what is chosen among bytes (greater, less, select).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -16,8 +16,6 @@ taken of float32 alone (`families.lpu.schedules.building_blocks.functions`): ang
 which positions and time steps make, have no place in float16.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Protocol

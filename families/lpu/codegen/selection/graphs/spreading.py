@@ -4,8 +4,6 @@ SXM's distributors do it on the way to who reads all of the rows i, i + 16, ...;
 reader the rows are written.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums of passes as graphs: what they start from, and how many go in series."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -11,8 +11,6 @@ computes them once.
     Spread    one number a row, on its way to all lanes
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,7 +46,7 @@ class Applied:
     """One ALU: a function of `dataflow.FUNCTIONS`."""
 
     function: str
-    operands: tuple[Vectors, ...]
+    operands: "tuple[Vectors, ...]"
     dtype: str
 
 
@@ -56,7 +54,7 @@ class Applied:
 class MxmPass:
     """One pass of MXM: lanes `first` to `k` of moving vectors times rows of weights."""
 
-    moving: Vectors
+    moving: "Vectors"
     weights: Rows
     k: int
     first: int = 0
@@ -77,7 +75,7 @@ class Moved:
     """Lanes moved: lane l is lane `lanes[l]` of the value, or 0 where that is below zero."""
 
     kind: Movement
-    value: Vectors
+    value: "Vectors"
     lanes: tuple[int, ...]
 
     @property
@@ -90,7 +88,7 @@ class Picked:
     """Rows `first + index` of a table of `rows` rows, the number in lane 0 of the index."""
 
     table: str
-    index: Vectors
+    index: "Vectors"
     rows: int
     dtype: str
     first: int = 0

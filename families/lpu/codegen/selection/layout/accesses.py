@@ -11,8 +11,6 @@ values, row by row in the order of the loops. Index expressions are evaluated on
 whatever they are: affine ones, quotients, remainders, clamped ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -69,7 +67,7 @@ class LoopGrid:
     count: int = 1
 
     @classmethod
-    def of(cls, loops: Sequence[Loop], around: Environment) -> LoopGrid:
+    def of(cls, loops: Sequence[Loop], around: Environment) -> "LoopGrid":
         """All rows, the first loop outermost; extents may depend on loops outside them."""
         grid = cls(around)
         for loop in loops:
@@ -103,13 +101,13 @@ class LoopGrid:
         numbers = self.evaluate(index, more)
         return np.ascontiguousarray(np.broadcast_to(numbers, (self.count,)), np.int64)
 
-    def by_extent(self, index: Expr) -> Iterator[tuple[int, LoopGrid]]:
+    def by_extent(self, index: Expr) -> "Iterator[tuple[int, LoopGrid]]":
         """Parts of the rows on which a loop goes equally far, and how far that is."""
         extents = self.numbers(index)
         for extent in np.unique(extents).tolist():
             yield extent, self.of_rows(extents == extent)
 
-    def of_rows(self, wanted: Any) -> LoopGrid:
+    def of_rows(self, wanted: Any) -> "LoopGrid":
         """Some of the rows, by a mask (count,)."""
         if wanted.all():
             return self

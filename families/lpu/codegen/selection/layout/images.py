@@ -4,8 +4,6 @@ Rows are those of `accesses`: the last dimension across lanes, in as many rows a
 beyond it hold zeros.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

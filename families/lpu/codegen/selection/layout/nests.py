@@ -1,7 +1,5 @@
 """Perfect nests: loops around one block, one of them along the lanes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

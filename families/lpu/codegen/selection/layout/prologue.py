@@ -5,8 +5,6 @@ compiled. Every nest is done at once over all its loops. Invariant: agrees with
 `search_space.ir.interpreter` (tested), some thousand times as fast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

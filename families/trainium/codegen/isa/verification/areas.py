@@ -7,8 +7,6 @@ a gap between them are one run:
     its columns 0 to 256                                            128 runs of 1024, 2048 apart
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

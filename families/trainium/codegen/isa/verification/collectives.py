@@ -6,8 +6,6 @@ whose members all have the same collective next. If none has while some are left
 other for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

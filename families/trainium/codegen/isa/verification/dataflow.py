@@ -13,8 +13,6 @@ are looked at in the largest blocks that no access divides, mostly a whole tile,
 same story (all those that a buffer rotates over) once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -2,8 +2,6 @@
 begins at, and side by side where an instruction reads them together.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, FIRST_DMA_QUEUE

@@ -4,8 +4,6 @@ Sources: A1 / A2 = NKI architecture guides for Trainium and Trainium2; ISA = NKI
 reference, `nc_matmul`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.footprints import extents

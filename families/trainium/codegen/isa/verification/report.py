@@ -5,8 +5,6 @@ the sentence. Laws look at all rows at once; a mask has one element a row, true 
 the law. A later law may rely on those before it, as it is only asked for once they hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

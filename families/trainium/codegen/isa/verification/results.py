@@ -13,8 +13,6 @@ Scalars of one element a partition are read before the first element. Sources: A
 architecture guide for Trainium.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.footprints import extents

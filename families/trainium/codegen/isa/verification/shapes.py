@@ -2,8 +2,6 @@
 other, and those of instructions with sizes of their own are of these sizes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE

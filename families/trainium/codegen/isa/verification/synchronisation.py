@@ -4,8 +4,6 @@ Every dependence that data demands is covered by a semaphore (perhaps through ot
 that exclude each other on a memory hold its port.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

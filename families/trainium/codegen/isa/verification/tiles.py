@@ -1,7 +1,5 @@
 """Tiles: accesses stay inside theirs, and no two share bytes while both are in use."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.footprints import extents

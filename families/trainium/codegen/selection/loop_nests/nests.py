@@ -7,8 +7,6 @@ generation may put any of them into an instruction; loops whose extent depends o
 the nest are left outside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

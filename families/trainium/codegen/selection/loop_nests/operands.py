@@ -3,8 +3,6 @@
 Invariant: `tiles` holds, for every buffer on chip, the tile its last allocation gave it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tilesmith.families.trainium.codegen.isa.instructions import DTYPES, Space

@@ -8,8 +8,6 @@ A *column* is a value that no free loop of a piece changes. Shared by the genera
 analytical model, which counts what the generator will write.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
