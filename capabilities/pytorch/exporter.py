@@ -40,9 +40,11 @@ _OPSET = 24
 @cache
 def _registry() -> Any:
     """Functions by operator, the exporter's and ours."""
-    from tilesmith.capabilities.pytorch.translations import TRANSLATIONS
+    from tilesmith.capabilities.pytorch.translations import INEXACT, TRANSLATIONS
 
     registry = _registration.ONNXRegistry.from_torchlib()
+    for target in INEXACT:
+        registry.functions.pop(target, None)
     for target, function in TRANSLATIONS.items():
         registry.register_op(target, function)
     return registry

@@ -79,3 +79,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.prims.view_of.default: _identity,
 }
 """What `torch.onnx.export` takes as `custom_translation_table`."""
+
+INEXACT = ("aten::special_erfcx",)
+"""Operators, as the exporter names them, whose functions overflow: it writes erfcx as
+exp(x^2) erfc(x). PyTorch runs them."""

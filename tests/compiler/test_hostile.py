@@ -215,6 +215,14 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
         ),
         "'max_skip_count' is 4611686018427387904; it has to be from 0 to 65536",
     ),
+    "places beyond the pool": (
+        graph_of(
+            'TfIdfVectorizer<max_gram_length=2, min_gram_length=2, mode="TF", ngram_counts=[0, '
+            "9223372036854775807], ngram_indexes=[0], pool_int64s=[2, 3], max_skip_count=0>(x)",
+            "int64[6] x",
+        ),
+        "'ngram_counts' is .*; places in a pool of 2 are due, in their order",
+    ),
     "an input of exabytes": (
         graph_of("Erf(x)", "float[1, 32, 4611686018427387904] x"), "input 'x' .* more than 1 TiB",
     ),

@@ -151,7 +151,7 @@ def _library_request(asked: dict[str, Any]) -> "Callable[[Path], LibraryRequest 
     """
     emit, weights, prefix = (asked.pop(name) for name in ("emit", "weights", "prefix"))
 
-    def request(output: Path) -> LibraryRequest | None:
+    def request(output: Path) -> "LibraryRequest | None":
         from tilesmith.compiler.backends.shipping import LibraryRequest
 
         if emit != "tsm":

@@ -188,6 +188,13 @@ def _attribute_faults(
     integers = {AttributeProto.INT: [attribute.i], AttributeProto.INTS: attribute.ints}
     for value in integers.get(attribute.type, ()):
         yield from _integer_faults(name, operator, value)
+    if name == "ngram_counts":
+        pools = (a.ints or a.strings for a in proto.attribute if a.name.startswith("pool_"))
+        most = max(map(len, pools), default=0)
+        if list(attribute.ints) != sorted(attribute.ints) or not {*attribute.ints} <= {
+            *range(most + 1)
+        }:
+            yield f"is {list(attribute.ints)}; places in a pool of {most} are due, in their order"
 
 
 def _integer_faults(name: str, operator: str, value: int) -> Iterator[str]:

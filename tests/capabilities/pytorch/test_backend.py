@@ -98,6 +98,19 @@ def test_an_operator_that_cannot_be_written_is_left_to_pytorch_alone(
     assert "leaves to PyTorch: 1 tilesmith_tests.rolled.default; the rest is" in said
 
 
+def test_what_the_exporter_would_write_as_an_overflow_is_left_to_pytorch() -> None:
+    """erfcx(12) is 0.047, and exp(144) erfc(12) infinity times 0."""
+
+    def several(x: Any) -> Any:
+        return torch.special.erfcx(x) * 2, torch.special.log_ndtr(-x) + 1
+
+    x = torch.tensor([0.5, 3.0, 12.0, 300.0])
+    with torch.no_grad():
+        results = torch.compile(several, backend="tilesmith")(x)
+    for result, due in zip(results, several(x), strict=True):
+        torch.testing.assert_close(result, due)
+
+
 def test_reports_are_of_graphs_since_the_last_reset() -> None:
     compiled = torch.compile(nn.Linear(4, 4).eval(), backend="tilesmith")
     compiled(torch.randn(3, 4))
