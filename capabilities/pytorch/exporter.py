@@ -43,8 +43,8 @@ def _registry() -> Any:
     from tilesmith.capabilities.pytorch.translations import INEXACT, TRANSLATIONS
 
     registry = _registration.ONNXRegistry.from_torchlib()
-    for target in INEXACT:
-        registry.functions.pop(target, None)
+    for name in INEXACT:
+        registry.functions.pop(name, None)
     for target, function in TRANSLATIONS.items():
         registry.register_op(target, function)
     return registry
