@@ -51,7 +51,7 @@ def parts_of_a_join(first: int = 3, second: int = 5, side: int = 5) -> onnx.Mode
 
 
 def assert_loads(recipe: Recipe, path: Path) -> None:
-    """What is read is what was written; weights in memory of their own come back among the others."""
+    """What is read is what was written; weights in memory of their own come back among others."""
     write_artifact(recipe, path)
     found = read_artifact(path)
     np.testing.assert_array_equal(found.constants, np.concatenate([*recipe.pieces()]))
