@@ -9,7 +9,7 @@ whole numbers.
 """
 
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.expressions.dtypes import is_floating
+from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.schedules.cpu.algorithms import (
     conv_direct,
@@ -53,7 +53,7 @@ class CpuConv2d(CpuScheduler):
         """Winograd convolutions, whose error is bounded (`conv_winograd`), of single precision and
         wider: what narrower formats lose in transforms has not been bounded."""
         g = Geometry.of(workload).view()
-        if not g.winograd or workload.dtype not in ("float32", "float64"):
+        if not g.winograd or not is_floating(workload.dtype) or is_narrow(workload.dtype):
             return ()
         subspaces = {m: conv_winograd.space(g, target, m) for m in conv_winograd.SIZES}
         configs = {m: conv_winograd.default(g, target, m) for m in conv_winograd.SIZES}
