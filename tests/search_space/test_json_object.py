@@ -79,8 +79,8 @@ def test_a_path_ends_where_nothing_is() -> None:
 
 
 def _declared() -> list[type[JsonObject]]:
-    for name in modules():
-        if "json_object import" in modules()[name].read_text():
+    for name, path in modules().items():
+        if "json_object import" in path.read_text():
             __import__(name)
     pending, known = [JsonObject], []
     while pending:
