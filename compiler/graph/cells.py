@@ -153,20 +153,22 @@ def _hard_sigmoid(alpha: float, beta: float) -> Activation:
     return lambda body, x: body.op("HardSigmoid", x, alpha=alpha, beta=beta)
 
 
-_ACTIVATIONS: dict[str, tuple[Callable[[float, float], Activation], float | None, float | None]] = {
-    "relu": (_plain("Relu"), None, None),
-    "tanh": (_plain("Tanh"), None, None),
-    "sigmoid": (_plain("Sigmoid"), None, None),
-    "softsign": (_plain("Softsign"), None, None),
-    "softplus": (_plain("Softplus"), None, None),
-    "affine": (_affine, 1.0, 0.0),
-    "leakyrelu": (_with_alpha("LeakyRelu"), 0.01, None),
-    "thresholdedrelu": (_with_alpha("ThresholdedRelu"), 1.0, None),
-    "scaledtanh": (_scaled_tanh, 1.0, 1.0),
-    "hardsigmoid": (_hard_sigmoid, 0.2, 0.5),
-    "elu": (_with_alpha("Elu"), 1.0, None),
+ACTIVATIONS: dict[str, tuple[Callable[[float, float], Activation], float | None, float | None]] = {
+    "Relu": (_plain("Relu"), None, None),
+    "Tanh": (_plain("Tanh"), None, None),
+    "Sigmoid": (_plain("Sigmoid"), None, None),
+    "Affine": (_affine, 1.0, 0.0),
+    "LeakyRelu": (_with_alpha("LeakyRelu"), 0.01, None),
+    "ThresholdedRelu": (_with_alpha("ThresholdedRelu"), 1.0, None),
+    "ScaledTanh": (_scaled_tanh, 1.0, 1.0),
+    "HardSigmoid": (_hard_sigmoid, 0.2, 0.5),
+    "Elu": (_with_alpha("Elu"), 1.0, None),
+    "Softsign": (_plain("Softsign"), None, None),
+    "Softplus": (_plain("Softplus"), None, None),
 }
-"""By name in small letters: what writes it, and the defaults of the numbers it takes."""
+"""By name, which models may write in any case: what writes it, and the defaults of its numbers."""
+
+_BY_SMALL_NAME = {name.lower(): activation for name, activation in ACTIVATIONS.items()}
 
 
 def activations_of(node: Node, cell: Cell, directions: int) -> list[list[Activation]] | None:
@@ -181,9 +183,9 @@ def activations_of(node: Node, cell: Cell, directions: int) -> list[list[Activat
     alphas, betas = (list(node.attribute(f"activation_{n}") or ()) for n in ("alpha", "beta"))
     activations: list[Activation] = []
     for name in names:
-        if name.lower() not in _ACTIVATIONS:
+        if name.lower() not in _BY_SMALL_NAME:
             return None
-        write, alpha, beta = _ACTIVATIONS[name.lower()]
+        write, alpha, beta = _BY_SMALL_NAME[name.lower()]
         if alpha is not None and alphas:
             alpha = float(alphas.pop(0))
         if beta is not None and betas:

@@ -5,13 +5,14 @@ loads, and runs, without onnxruntime as well: what cannot be had there runs in `
 its gaps filled (`compiler.host.nodes`). `TILESMITH_HOST=reference` in the environment keeps all
 of it there.
 
-Invariants: what onnxruntime computes otherwise than the standard says, or than numpy where the
-standard says nothing of values that are not finite, is in `DIFFERENT` and `UNLESS_FINITE`, with
-why, and stays; where it refuses values, the reference decides.
+Invariants: the reference computes what onnxruntime computes otherwise than the standard says, or
+otherwise than numpy where the standard says nothing of values that are not finite (`DEVIATIONS`);
+where onnxruntime refuses values, the reference decides.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Flag, auto
 from functools import cache
 from typing import Any
 
@@ -40,42 +41,55 @@ DTYPES = (
 )  # fmt: skip
 """Element types whose arrays go in and out of a session as numpy has them."""
 
-DIFFERENT: Mapping[str, str] = {
-    "DFT": "sums up products one by one, which float32 is too coarse for",
-    "Div": "a whole number by zero ends the process",
-    "Dropout": "draws other random numbers",
-    "MaxUnpool": "leaves values in other places than output_shape says",
-    "Mod": "a whole number by zero ends the process",
-    "RoiAlign": "reads behind the images where a box is of none of them",
-    "STFT": "as DFT",
-}
-"""Operators that onnxruntime computes otherwise than the standard says, and how."""
 
-DIFFERENT_HALVES = ("Attention", "Softmax")
-"""Operators that round float16 once, where ONNX's cases round after each step."""
+class Deviation(Flag):
+    """When onnxruntime computes an operator otherwise than the standard says."""
 
-UNLESS_FINITE: Mapping[str, str] = {
-    "ArgMax": "not-a-number is passed over",
-    "ArgMin": "not-a-number is passed over",
-    "Attention": "rows of nothing but -inf, and what is masked, come out otherwise",
-    "BatchNormalization": "infinities become not-a-number",
-    "Clip": "bounds left out are the largest numbers, not infinities",
-    "DynamicQuantizeLinear": "not-a-number is passed over",
-    "GRU": "not-a-number is passed over",
-    "GlobalMaxPool": "not-a-number is passed over",
-    "Hardmax": "not-a-number is passed over",
-    "LRN": "not-a-number spreads to all channels",
-    "LSTM": "not-a-number is passed over",
-    "MaxPool": "not-a-number is passed over here and there, -inf becomes a number",
-    "RNN": "not-a-number is passed over",
-    "ReduceMax": "not-a-number is passed over",
-    "ReduceMin": "not-a-number is passed over",
-    "ScatterElements": "not-a-number is passed over by max and min",
-    "ScatterND": "not-a-number is passed over by max and min",
-    "TopK": "not-a-number is neither the largest nor the smallest",
+    ALWAYS = auto()
+    HALVES = auto()
+    """Of float16: it rounds once, where ONNX's cases round after each step."""
+    NOT_FINITE = auto()
+    """Where an input holds infinities or not-a-number: they are looked for before each run."""
+
+
+ALWAYS, HALVES, NOT_FINITE = Deviation
+
+DEVIATIONS: Mapping[str, tuple[Deviation, str]] = {
+    "ArgMax": (NOT_FINITE, "not-a-number is passed over"),
+    "ArgMin": (NOT_FINITE, "not-a-number is passed over"),
+    "Attention": (
+        HALVES | NOT_FINITE,
+        "rows of nothing but -inf, and what is masked, come out otherwise",
+    ),
+    "BatchNormalization": (NOT_FINITE, "infinities become not-a-number"),
+    "Clip": (NOT_FINITE, "bounds left out are the largest numbers, not infinities"),
+    "DFT": (ALWAYS, "sums up products one by one, which float32 is too coarse for"),
+    "Div": (ALWAYS, "a whole number by zero ends the process"),
+    "Dropout": (ALWAYS, "draws other random numbers"),
+    "DynamicQuantizeLinear": (NOT_FINITE, "not-a-number is passed over"),
+    "GRU": (NOT_FINITE, "not-a-number is passed over"),
+    "GlobalMaxPool": (NOT_FINITE, "not-a-number is passed over"),
+    "Hardmax": (NOT_FINITE, "not-a-number is passed over"),
+    "LRN": (NOT_FINITE, "not-a-number spreads to all channels"),
+    "LSTM": (NOT_FINITE, "not-a-number is passed over"),
+    "MaxPool": (NOT_FINITE, "not-a-number is passed over in places, -inf becomes a number"),
+    "MaxUnpool": (ALWAYS, "leaves values in other places than output_shape says"),
+    "Mod": (ALWAYS, "a whole number by zero ends the process"),
+    "RNN": (NOT_FINITE, "not-a-number is passed over"),
+    "ReduceMax": (NOT_FINITE, "not-a-number is passed over"),
+    "ReduceMin": (NOT_FINITE, "not-a-number is passed over"),
+    "RoiAlign": (ALWAYS, "reads behind the images where a box is of none of them"),
+    "STFT": (ALWAYS, "sums up products one by one, which float32 is too coarse for"),
+    "ScatterElements": (NOT_FINITE, "not-a-number is passed over by max and min"),
+    "ScatterND": (NOT_FINITE, "not-a-number is passed over by max and min"),
+    "Softmax": (HALVES, "float16 is rounded once, where ONNX's cases round after each step"),
+    "TopK": (NOT_FINITE, "not-a-number is neither the largest nor the smallest"),
 }
-"""The same for operators that differ where an input holds infinities or not-a-number alone: such
-values are looked for before each run, and go to the reference."""
+"""By operator: when onnxruntime deviates, and how."""
+
+
+def _deviates(operator: str, when: Deviation) -> bool:
+    return operator in DEVIATIONS and when in DEVIATIONS[operator][0]
 
 
 @cache
@@ -170,7 +184,8 @@ def session_of(
         session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception:  # types, opsets and operators that it does not have
         return None
-    return Session(session, fed, [info.name for info in outputs], proto.op_type in UNLESS_FINITE)
+    finite = _deviates(proto.op_type, NOT_FINITE)
+    return Session(session, fed, [info.name for info in outputs], finite)
 
 
 def _is_for(
@@ -179,12 +194,12 @@ def _is_for(
     if proto.domain == INTERNAL_DOMAIN or opsets.get("", FIRST_OPSET) < FIRST_OPSET:
         return False
     inside = [node for node in _nodes_of(proto) if node is not proto]
-    if any(node.op_type in UNLESS_FINITE for node in inside):
+    if any(_deviates(node.op_type, NOT_FINITE) for node in inside):
         return False  # what they are given there nobody can look at
     if proto.op_type in COMPILED or any(map(_is_different, (proto, *inside))):
         return False
     kinds = {info.dtype for info in tensors}
-    if "float16" in kinds and proto.op_type in DIFFERENT_HALVES:
+    if "float16" in kinds and _deviates(proto.op_type, HALVES):
         return False
     return kinds.issubset(DTYPES)
 
@@ -198,7 +213,7 @@ def _is_different(proto: onnx.NodeProto) -> bool:
     if proto.op_type == "Resize":  # lengths are rounded before positions are made of them
         modes = [a.s for a in proto.attribute if a.name == "coordinate_transformation_mode"]
         return b"align_corners" in modes
-    return proto.op_type in DIFFERENT
+    return _deviates(proto.op_type, ALWAYS)
 
 
 def _nodes_of(proto: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

@@ -9,7 +9,7 @@ manual.
 
 from collections.abc import Sequence
 
-from tilesmith.capabilities.c_library.code.helpers import start, stop
+from tilesmith.capabilities.c_library.code.helpers import memset, start, stop
 from tilesmith.capabilities.c_library.code.performing import Texts
 from tilesmith.capabilities.c_library.code.plan import (
     CAPACITY_AT,
@@ -50,7 +50,6 @@ posix_memalign = External("posix_memalign", "i32 (ptr, i64, i64)")
 free = External("free", "void (ptr)")
 madvise = External("madvise", "i32 (ptr, i64, i32)")
 snprintf = External("snprintf", "i32 (ptr, i64, ptr, ...)")
-memset = External("llvm.memset.p0.i64", "void (ptr, i8, i64, i1)")
 
 
 @routine

@@ -6,6 +6,8 @@ was a word in any opset is one here.
 
 from collections.abc import Iterable
 
+from tilesmith.compiler.graph.cells import ACTIVATIONS
+
 _RECURRENT = ("forward", "reverse", "bidirectional")
 _REDUCED = ("none", "mean", "sum")
 _SCATTERED = ("none", "add", "mul", "max", "min")
@@ -49,18 +51,12 @@ _WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Upsample", "mode"): ("nearest", "linear", "bilinear"),
 }  # fmt: skip
 
-_ACTIVATIONS = (
-    "Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh",
-    "HardSigmoid", "Elu", "Softsign", "Softplus",
-)  # fmt: skip
-"""Of recurrent layers, in either case."""
-
 
 def word_faults(operator: str, attribute: str, words: Iterable[str]) -> Iterable[str]:
     """What is wrong with the words that an operator's attribute holds."""
     known = _EVERYWHERE.get(attribute) or _WORDS.get((operator, attribute), ())
     if attribute == "activations":
-        known = _ACTIVATIONS
+        known = tuple(ACTIVATIONS)
         spelt = {name.lower(): name for name in known}
         words = [spelt.get(word.lower(), word) for word in words]
     for word in words:
