@@ -1,4 +1,5 @@
-"""The host's own operators as classes of `onnx.reference`, which runs the bodies of If, Loop, Scan.
+"""The host's own operators as classes of `onnx.reference`, which runs the bodies of If, Loop, Scan
+and the functions that ONNX defines operators by (Gelu by Erf).
 
 Without them an operator that the host computes itself, because `onnx.reference` is wrong, would be
 wrong inside a body. Invariant: what runs is the same function, inside a body and outside.
@@ -8,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from tilesmith.compiler.host.operators.call import Operator, OperatorCall, Results, own_operators
@@ -44,3 +46,12 @@ def own_classes(opset: int) -> list[type[OpRun]]:
     for name, function in sorted(own_operators(opset).items()):
         classes.append(type(name, (_Own,), {"operator": staticmethod(function)}))
     return classes
+
+
+class Evaluator(ReferenceEvaluator):
+    """`onnx.reference` with the host's own operators wherever it comes upon them."""
+
+    def __init__(self, proto: Any, opsets: dict[str, int] | None = None, **stated: Any) -> None:
+        versions = opsets or {one.domain: one.version for one in proto.opset_import}
+        own = stated.pop("new_ops", None) or own_classes(versions.get("", 1))
+        super().__init__(proto, opsets, new_ops=own, **stated)

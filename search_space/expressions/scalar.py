@@ -281,6 +281,17 @@ def operations(value: Scalar) -> int:
             return 0
 
 
+def erfc_argument(value: Scalar) -> Scalar | None:
+    """z where a value is written 1 + erf(-z) or 1 - erf(z): erfc(z), which cancels there."""
+    match value:
+        case Call("subtract", (Const(1), Call("erf", (z,)))):
+            return z
+        case Call("add", (Const(1), Call("erf", (z,))) | (Call("erf", (z,)), Const(1))):
+            return call("negate", z)
+        case _:
+            return None
+
+
 def share_of(count: ExprLike) -> Scalar:
     """1 / count, which a mean is multiplied by: folded into the code unless it varies."""
     number = as_expr(count).constant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -384,3 +385,33 @@ def test_group_normalisation_of_every_opset(shape: tuple[int, ...], opset: int, 
         found = run_reference(stage, {"x": x})["y"]
         assert found.dtype == x.dtype
         np.testing.assert_allclose(found, normal * wide[0] + wide[1], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_negative_powers_of_whole_numbers_are_cut(kind: Any) -> None:
+    """As onnxruntime's; where that casts infinity, 0 becomes the largest number."""
+    name = np.dtype(kind).name
+    text = f"g ({name}[8] x, {name}[8] p) => ({name}[8] y) {{ y = Pow(x, p) }}"
+    x = np.array([-7, -1, -1, 1, 3, 2, -3, 0], kind)
+    p = np.array([-1, -3, -2, -5, -2, 5, 3, 0], kind)
+    given = {"x": x, "p": p}
+    graph = import_model(model_of(text))
+    np.testing.assert_array_equal(
+        run_reference(graph, given)["y"], expected(model_of(text), given)["y"]
+    )
+    of_zero = run_reference(graph, {"x": 0 * x, "p": np.full_like(p, -1)})["y"]
+    np.testing.assert_array_equal(of_zero, np.iinfo(kind).max)
+
+
+@pytest.mark.parametrize("operator", ["Erf", "Gelu"])
+def test_erf_of_float64_has_its_digits(operator: str) -> None:
+    """Inside of the function that ONNX defines Gelu by, too."""
+    graph = import_model(
+        model_of(f"g (double[3] x) => (double[3] y) {{ y = {operator}(x) }}", opset=20)
+    )
+    x = np.array([-3.0, 0.3, 1.7])
+    wanted = {
+        "Erf": np.vectorize(math.erf)(x),
+        "Gelu": x / 2 * np.vectorize(math.erfc)(-x / math.sqrt(2)),
+    }
+    np.testing.assert_allclose(run_reference(graph, {"x": x})["y"], wanted[operator], rtol=1e-12)

@@ -6,6 +6,7 @@ precision loses if it is computed as it is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -151,6 +152,26 @@ def test_scales_of_extreme_operands_stay_where_they_are() -> None:
     )  # fmt: skip
     x = np.full((2, 8), 1e25, np.float32)
     np.testing.assert_allclose(compiled(model, {"x": x}), np.full((2, 2), 8e20), rtol=1e-5)
+
+
+ROOTS = {"r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)}
+EXPORTED = "d = Div({x}, r) e = Erf(d) a = Add(e, one) m = Mul({x}, a) y = Mul(m, half) }}"
+
+
+@pytest.mark.parametrize("after", ["", "MatMul"])
+@pytest.mark.parametrize("form", ["y = Gelu({x}) }}", EXPORTED])
+def test_gelu_has_a_tail(form: str, after: str) -> None:
+    """Far out 1 + erf cancels; of its own accord, and on what a product gives."""
+    x = np.linspace(-13, 6, 8 * 64).astype(np.float32).reshape(64, 8)
+    product = "p = MatMul(x, w) " if after else ""
+    text = form.format(x="p" if after else "x")
+    model = model_of(
+        f"g (float[64, 8] x) => (float[64, 8] y) {{ {product}{text}",
+        w=np.eye(8, dtype=np.float32), opset=20, **ROOTS,
+    )  # fmt: skip
+    wide = x.astype(np.float64)
+    wanted = wide / 2 * np.vectorize(math.erfc)(-wide / 2**0.5)
+    np.testing.assert_allclose(compiled(model, {"x": x}), wanted, rtol=2e-5, atol=1e-44)
 
 
 def test_bounds() -> None:

@@ -49,6 +49,7 @@ from tilesmith.search_space.expressions.scalar import (
     Load,
     Scalar,
     Select,
+    erfc_argument,
     loads,
 )
 from tilesmith.search_space.expressions.scalar import FLAGS as SCALAR_FLAGS
@@ -81,6 +82,8 @@ class ValueEmitter(LoadEmitter):
                 values = [self._side(side, kind, lane, mask) for side in sides]
                 return self.apply("where", [self.computed(flag, lane, mask), *values])
             case Call(function, arguments):
+                if (z := erfc_argument(value)) is not None:
+                    return self.apply("erfc", [self.computed(z, lane, mask)])
                 values = [self.computed(a, lane, mask) for a in arguments]
                 folded = self.fold_product(value, values)
                 return folded if folded is not None else self.apply(function, values)
@@ -267,7 +270,7 @@ class ValueEmitter(LoadEmitter):
 
     # -- functions ----------------------------------------------------------------------------
     def apply(self, function: str, values: list[Value]) -> Value:
-        """A function of `scalar.FUNCTIONS` on values of one width, splatting uniform ones."""
+        """A function of `scalar.FUNCTIONS`, or erfc, on values of one width, uniform ones splat."""
         width = max(lanes_of(v) for v in values)
         if function == "ordinal":
             return ordinal(self.builder, values[0])
