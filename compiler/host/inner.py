@@ -48,7 +48,7 @@ def own_classes(opset: int) -> list[type[OpRun]]:
     return classes
 
 
-class Evaluator(ReferenceEvaluator):
+class NodeEvaluator(ReferenceEvaluator):
     """`onnx.reference` with the host's own operators wherever it comes upon them."""
 
     def __init__(self, proto: Any, opsets: dict[str, int] | None = None, **stated: Any) -> None:

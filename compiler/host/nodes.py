@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from tilesmith.compiler.graph.graph import CHECK, INTERNAL_DOMAIN, Node, Subgraph, kernel
 from tilesmith.compiler.graph.operator_traits import having
 from tilesmith.compiler.graph.value_types import texts
-from tilesmith.compiler.host.inner import Evaluator
+from tilesmith.compiler.host.inner import NodeEvaluator
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.operators.call import Operator, OperatorCall, own_operators
 from tilesmith.search_space.expressions.dtypes import to_numpy
@@ -82,7 +82,7 @@ class HostFunction:
         self._reads = tuple(dict.fromkeys(reads))
         self._writes = tuple(name for name in proto.output if name)
         self._opsets = dict(opsets)
-        self._evaluators: defaultdict[tuple[int, ...], list[Evaluator]] = defaultdict(list)
+        self._evaluators: defaultdict[tuple[int, ...], list[NodeEvaluator]] = defaultdict(list)
         """Those that nobody uses now: some operators keep what they work on in themselves."""
 
     @classmethod
@@ -102,7 +102,7 @@ class HostFunction:
         free.append(evaluator)
         return results
 
-    def _evaluator_of(self, types: tuple[int, ...]) -> Evaluator:
+    def _evaluator_of(self, types: tuple[int, ...]) -> NodeEvaluator:
         proto, known = self._proto, self._opsets
         if proto.domain == INTERNAL_DOMAIN:
             proto, known = onnx.NodeProto(), {"": onnx.defs.onnx_opset_version()}
@@ -119,7 +119,7 @@ class HostFunction:
         domains = {"": 1, **known}
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets)
-        return Evaluator(model)
+        return NodeEvaluator(model)
 
     def run(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by tensor name, from inputs by tensor name.
