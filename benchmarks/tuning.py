@@ -37,10 +37,10 @@ from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.measurement.runner import RunnerOptions, runners
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.feature_source import Judge
-from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.ledger import MemoryLedger
 from tilesmith.tuner.tasks.options import TuneOptions, TuningSummary
 from tilesmith.tuner.tasks.strategy import Json
-from tilesmith.tuner.tasks.task import TuningTask
+from tilesmith.tuner.tasks.task import Trial, TuningTask
 
 
 class TimedLedger(MemoryLedger):
@@ -51,9 +51,9 @@ class TimedLedger(MemoryLedger):
         self._start = time.perf_counter()
         self.finished_s: list[float] = []
 
-    def commit(self, entries: Sequence[Entry], state: Json) -> None:
-        super().commit(entries, state)
-        self.finished_s += [time.perf_counter() - self._start] * len(entries)
+    def commit(self, trials: Sequence[Trial], state: Json) -> None:
+        super().commit(trials, state)
+        self.finished_s += [time.perf_counter() - self._start] * len(trials)
 
 
 def measured_peak(target: Target) -> float:
@@ -75,9 +75,9 @@ def _seconds(call: Callable[[], None]) -> float:
 def figures(ledger: TimedLedger, summary: TuningSummary, flops: int, peak: float) -> Json:
     """What is printed."""
     rows = [
-        (seconds, entry.trial.result)
-        for seconds, entry in zip(ledger.finished_s, ledger.entries, strict=True)
-        if entry.trial.result.measured_by == "hardware"
+        (seconds, trial.result)
+        for seconds, trial in zip(ledger.finished_s, ledger.trials, strict=True)
+        if trial.result.measured_by == "hardware"
     ]
     speeds = [(s, flops / r.latency / peak) for s, r in rows if r.latency is not None]
     warm = [flops / statistics.median(r.warm_samples) / peak for _, r in rows if r.warm_samples]

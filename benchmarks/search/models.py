@@ -87,7 +87,7 @@ class Replay:
                 found = self.known[config].latency
                 if found is not None and found <= _WITHIN * self.best:
                     return count
-            trials = [Trial(config, self.known[config]) for config in pending]
+            trials = [Trial(state.task.workload, config, self.known[config]) for config in pending]
             state.add(trials)
             predictor.remember(state, trials)
             predictor.train_if_due()

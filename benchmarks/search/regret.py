@@ -104,7 +104,10 @@ def search(
         if not configs:
             break
         latencies = table.measured(configs)
-        batch = [Trial(c, _result(s)) for c, s in zip(configs, latencies, strict=True)]
+        batch = [
+            Trial(state.task.workload, c, _result(s))
+            for c, s in zip(configs, latencies, strict=True)
+        ]
         state.add(batch)
         strategy.observe(state, batch)
         predictor.remember(state, batch)

@@ -103,7 +103,10 @@ def search(key: str, name: str, seeds: Sequence[Config], plan: Plan) -> Curve:
     while pending and len(curve) < plan.trials:
         latencies = np.nan_to_num(judge(workload, target, pending).latency, nan=np.inf).tolist()
         curve += zip(latencies, pending, strict=True)
-        done = [Trial(c, _result(s)) for s, c in zip(latencies, pending, strict=True)]
+        done = [
+            Trial(state.task.workload, c, _result(s))
+            for s, c in zip(latencies, pending, strict=True)
+        ]
         state.add(done)
         predictor.remember(state, done)
         predictor.train_if_due()

@@ -65,7 +65,7 @@ def run(name: str, trials: int, seed: int, batch: int = 16) -> list[Config]:
         proposed = strategy.propose(searched, min(batch, trials - len(searched.results)))
         if not proposed:
             break
-        found = [Trial(config, ok(cost(config))) for config in proposed]
+        found = [Trial(searched.task.workload, config, ok(cost(config))) for config in proposed]
         searched.add(found)
         strategy.observe(searched, found)
         predictor.remember(searched, found)

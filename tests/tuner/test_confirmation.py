@@ -149,7 +149,7 @@ def test_tasks_known_from_the_model_wait_until_they_matter() -> None:
     assert hardware.measured[0] == default_of(TASKS[1].workload, TARGET), "where most time goes"
     assert [task.trials for task in summary.tasks][1] >= 8
     assert all(task.default_s and task.best_s for task in summary.tasks)
-    assert len(ledger.entries) >= 15, "but it is on record"
+    assert len(ledger.trials) >= 15, "but it is on record"
     assert summary.in_place.reverted == {task.workload for task in summary.tasks}
     choices = summary.in_place.choices
     for task in summary.tasks[1:]:
@@ -166,14 +166,14 @@ def test_a_job_with_foretold_tasks_resumes() -> None:
     class Mortal(MemoryLedger):
         def commit(self, entries: Sequence[object], state: object) -> None:
             super().commit(entries, state)  # type: ignore[arg-type]
-            if len(self.entries) == 8:
+            if len(self.trials) == 8:
                 raise Killed
 
     mortal, options = Mortal(), TuneOptions(trials=30, time_limit_s=600)
     judging = Judging(judge, evaluator=Foretelling())
     with pytest.raises(Killed):
         tune(TASKS, TARGET, mortal, [NoisyHardware()], options, judging)
-    again = MemoryLedger(job=mortal.entries, state=mortal.saved_state())
+    again = MemoryLedger(job=mortal.trials, state=mortal.saved_state())
     summary = tune(TASKS, TARGET, again, [NoisyHardware()], options, judging)
     assert summary.trials == 30
     assert all(task.default_s and task.best_s for task in summary.tasks)

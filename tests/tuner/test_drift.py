@@ -119,7 +119,7 @@ def test_candidates_from_both_sides_of_a_move_are_measured_again_in_turns() -> N
     assert runner.compared[0] == 20, "as soon as the move was seen"
     assert len(runner.compared) >= 2, "and before publishing"
     assert runner.trials == 60, "measuring again is no trial"
-    final = {entry.trial.config: entry.trial.result for entry in ledger.entries}
+    final = {entry.config: entry.result for entry in ledger.trials}
     fastest = min(final, key=lambda config: final[config].latency or np.inf)
     truth = dict(zip(final, judge(WORKLOAD, TARGET, list(final)).latency, strict=True))
     assert truth[fastest] <= 1.01 * np.nanmin(list(truth.values()))

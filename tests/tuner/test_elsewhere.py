@@ -27,7 +27,7 @@ RANDOM = TuneOptions(trials=200, seed=3, strategy="random", in_flight=6, choosin
 def test_trials_do_not_depend_on_who_chooses(strategy: str) -> None:
     options = TuneOptions(trials=48, seed=1, strategy=strategy, in_flight=4, choosing=3)
     here = tuned(simulator(), options)
-    assert len(set(configs(here))) == len(here.entries) == 48, "nothing twice"
+    assert len(set(configs(here))) == len(here.trials) == 48, "nothing twice"
     many = 4 if strategy in ("random", "evolutionary") else 2
     fleet = Scattered(16, seed=5, choosers=many)
     assert configs(tuned(fleet, options)) == configs(here)
@@ -49,7 +49,7 @@ def test_a_job_killed_at_random_moments_asks_again_for_the_same(seed: int) -> No
             tuned(Scattered(workers, seed, after, choosers=choosers), RANDOM, ledger)
         except Killed:
             kills += 1
-            assert configs(ledger) == whole[: len(ledger.entries)]
+            assert configs(ledger) == whole[: len(ledger.trials)]
             continue
         break
     assert kills and configs(ledger) == whole
@@ -62,7 +62,7 @@ def test_a_guided_job_is_resumed_exactly_too() -> None:
     token, again = CancelToken(), resumed(ledger)
     stopping = Scattered(4, 8, cancelled_after=9, choosers=2)
     tune(TASKS, TARGET, again, [stopping], GUIDED, JUDGED, cancel=token)
-    assert len(ledger.entries) <= len(again.entries) < 64
+    assert len(ledger.trials) <= len(again.trials) < 64
     assert configs(tuned(Scattered(16, 9, choosers=1), GUIDED, resumed(again))) == whole
 
 
@@ -76,7 +76,7 @@ def test_a_small_space_is_measured_once_and_no_budget_is_exceeded(choosing: int)
     assert summary.trials == fleet.begun == len(set(configs(ledger))) == size
     assert "exhausted" in summary.reason
     few, fleet = TuneOptions(trials=13, in_flight=5, choosing=choosing), Scattered(16)
-    assert len(tuned(fleet, few).entries) == fleet.begun == 13
+    assert len(tuned(fleet, few).trials) == fleet.begun == 13
 
 
 def test_both_ways_of_measuring_are_chosen_for_elsewhere() -> None:
@@ -95,7 +95,7 @@ def test_earlier_trials_are_known_elsewhere_too() -> None:
     first = tuned(simulator(), TuneOptions(trials=40, seed=2, strategy="random"))
     found = []
     for count in (0, 3):
-        ledger = MemoryLedger(known=first.entries)
+        ledger = MemoryLedger(known=first.trials)
         tune(TASKS, TARGET, ledger, [Scattered(4, choosers=count)], GUIDED, JUDGED)
         assert not set(configs(ledger)) & set(configs(first))
         found.append(configs(ledger))

@@ -48,5 +48,5 @@ def test_a_job_killed_again_and_again_ends_as_the_uninterrupted_one(tmp_path: Pa
             process.wait()
             assert enough <= database.stats()["trials"] < OPTIONS.trials
     assert start(path, slowness=0.0, most=OPTIONS.trials + 1).wait() == 0
-    expected = [(entry.workload.key, entry.trial.config.key) for entry in whole.entries]
+    expected = [(entry.workload.key, entry.config.key) for entry in whole.trials]
     assert trials(path) == expected

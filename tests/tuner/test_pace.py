@@ -47,7 +47,7 @@ def learned(
     searched = state(0)
     configs = searched.space.sample(np.random.default_rng(1), len(times))
     trials = [
-        Trial(config, MeasureResult("ok", "simulator", (seconds,)))
+        Trial(searched.task.workload, config, MeasureResult("ok", "simulator", (seconds,)))
         for config, seconds in zip(configs, times, strict=True)
     ]
     runner = SimulatorRunner(RunnerOptions(TARGET))
@@ -106,6 +106,8 @@ def test_of_an_aborted_run_the_lower_bound_is_learned_and_of_a_crash_nothing() -
     ]
     model, predictor, _ = _fresh()
     pairs = zip(configs, results, strict=True)
-    predictor.remember(searched, [Trial(config, result) for config, result in pairs])
+    predictor.remember(
+        searched, [Trial(searched.task.workload, config, result) for config, result in pairs]
+    )
     predictor.train()
     assert model.seen.tolist() == [1e-3, 3e-3]

@@ -39,7 +39,7 @@ def state(workload: Workload = WORKLOAD) -> TuningState:
 
 def measured(configs: Sequence[Config], seconds: Sequence[float]) -> list[Trial]:
     return [
-        Trial(config, MeasureResult("ok", "hardware", (latency,)))
+        Trial(WORKLOAD, config, MeasureResult("ok", "hardware", (latency,)))
         for config, latency in zip(configs, seconds, strict=True)
     ]
 
@@ -106,9 +106,9 @@ def test_what_fails_again_and_again_is_shunned_and_rejected_ones_come_last() -> 
     configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(4), 80)))
     seconds = judge(WORKLOAD, TARGET, configs).latency
     trials = [
-        Trial(c, MeasureResult("compile", "hardware", message="refused"))
+        Trial(WORKLOAD, c, MeasureResult("compile", "hardware", message="refused"))
         if c.integer("m_tile") > 10
-        else Trial(c, MeasureResult("ok", "hardware", (s,)))
+        else Trial(WORKLOAD, c, MeasureResult("ok", "hardware", (s,)))
         for c, s in zip(configs, seconds.tolist(), strict=True)
     ]
     predictor.remember(searched, trials)

@@ -73,7 +73,7 @@ def small_model() -> Pretrained:
 def trials(configs: Sequence[Config]) -> list[Trial]:
     seconds = judge(WORKLOAD, TARGET, configs).latency.tolist()
     return [
-        Trial(c, MeasureResult("ok", "simulator", (s,)))
+        Trial(WORKLOAD, c, MeasureResult("ok", "simulator", (s,)))
         for c, s in zip(configs, seconds, strict=True)
     ]
 

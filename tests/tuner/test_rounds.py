@@ -24,10 +24,10 @@ from tilesmith.tuner.runners.simulator import SimulatorRunner
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.strategies.random_search import RandomSearch
 from tilesmith.tuner.tasks.cancel import CancelToken
-from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.ledger import MemoryLedger
 from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.strategy import strategies
-from tilesmith.tuner.tasks.task import TuningState, TuningTask
+from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
 
 RANDOM = TuneOptions(trials=200, seed=3, strategy="random", in_flight=5)
 
@@ -42,14 +42,14 @@ def tuned(
 
 def resumed(ledger: MemoryLedger) -> MemoryLedger:
     """What another process finds of a job."""
-    return MemoryLedger(job=ledger.entries, state=json.loads(json.dumps(ledger.saved_state())))
+    return MemoryLedger(job=ledger.trials, state=json.loads(json.dumps(ledger.saved_state())))
 
 
 @pytest.mark.parametrize("strategy", list(strategies))
 def test_trials_do_not_depend_on_who_measures_and_when(strategy: str) -> None:
     options = TuneOptions(trials=48, seed=1, strategy=strategy, in_flight=3)
     here = tuned(simulator(), options)
-    assert len(set(configs(here))) == len(here.entries) == 48, "nothing twice"
+    assert len(set(configs(here))) == len(here.trials) == 48, "nothing twice"
     for workers in (1, 4, 16) if strategy in ("random", "evolutionary") else (16,):
         fleet = Scattered(workers, seed=workers)
         assert configs(tuned(fleet, options)) == configs(here)
@@ -83,7 +83,7 @@ def test_a_proposal_knows_what_was_joined_and_what_is_under_way(
     ledger = MemoryLedger()
     tune(TASKS[:1], TARGET, ledger, [Scattered(4)], options, JUDGED)
     assert len(rounds) > 8
-    assert [e.trial.config for e in ledger.entries][1:] == [c for one in rounds for c in one]
+    assert [e.config for e in ledger.trials][1:] == [c for one in rounds for c in one]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -97,7 +97,7 @@ def test_a_job_killed_at_random_moments_ends_as_the_one_that_never_was(seed: int
             tuned(Scattered(workers, seed, killed_after=after), RANDOM, ledger)
         except Killed:
             kills += 1
-            assert configs(ledger) == whole[: len(ledger.entries)]
+            assert configs(ledger) == whole[: len(ledger.trials)]
             continue
         break
     assert kills and configs(ledger) == whole
@@ -119,7 +119,7 @@ def test_a_job_stopped_by_its_user_keeps_prefixes_and_goes_on(after: int) -> Non
     fleet = Scattered(4, after, cancelled_after=after)
     summary = tune(TASKS, TARGET, ledger, [fleet], RANDOM, JUDGED, cancel=token)
     assert summary.ending == "cancelled" and ledger.end == "interrupted"
-    assert configs(ledger) == whole[: len(ledger.entries)]
+    assert configs(ledger) == whole[: len(ledger.trials)]
     assert fleet.answered == after, "nobody is waited for"
     assert not fleet._waiting and not fleet._at_work, "nothing is left under way"
     assert configs(tuned(Scattered(16), RANDOM, resumed(ledger))) == whole
@@ -145,17 +145,17 @@ def test_a_small_space_is_measured_once_and_no_budget_is_exceeded(distance: int)
     assert summary.trials == fleet.begun == len(set(configs(ledger))) == size
     assert "exhausted" in summary.reason
     few, fleet = TuneOptions(trials=13, in_flight=distance), Scattered(16)
-    assert len(tuned(fleet, few).entries) == fleet.begun == 13
+    assert len(tuned(fleet, few).trials) == fleet.begun == 13
 
 
 def test_a_smaller_budget_begins_no_more_than_it_allows() -> None:
     ledger = MemoryLedger()
     with pytest.raises(Killed):
         tuned(Scattered(4, killed_after=90), RANDOM, ledger)
-    enough = len(ledger.entries) + 3
+    enough = len(ledger.trials) + 3
     fleet, less = Scattered(4), TuneOptions(enough, seed=3, strategy="random", in_flight=5)
     again = tuned(fleet, less, resumed(ledger))
-    assert len(again.entries) == enough and fleet.begun == 3
+    assert len(again.trials) == enough and fleet.begun == 3
     assert len(set(configs(again))) == enough
 
 
@@ -165,7 +165,7 @@ def test_many_tasks_share_the_rounds_in_flight(monkeypatch: pytest.MonkeyPatch) 
     ledger, fleet = MemoryLedger(), Scattered(16)
     options = TuneOptions(trials=60, strategy="random", in_flight=5)
     tune(tasks, TARGET, ledger, [fleet], options, JUDGED)
-    first = list(dict.fromkeys(e.workload for e in ledger.entries[6:54]))
+    first = list(dict.fromkeys(e.workload for e in ledger.trials[6:54]))
     assert sorted(w.key for w in first) == sorted(w.key for w in workloads), "each has its turn"
 
 
@@ -194,7 +194,7 @@ def test_screening_hardware_and_confirmation_with_rounds_in_flight() -> None:
     ledger, hardware = MemoryLedger(), NoisyFleet()
     options = TuneOptions(trials=60, screening_trials=24, in_flight=3)
     summary = tune(TASKS, TARGET, ledger, [Scattered(4), hardware], options, JUDGED)
-    labels = [entry.trial.result.measured_by for entry in ledger.entries]
+    labels = [entry.result.measured_by for entry in ledger.trials]
     assert labels[:48] == ["simulator"] * 48 and set(labels[48:]) == {"hardware"}
     assert summary.simulated == 48 and summary.trials == 60
     assert len(hardware.measured) == len(set(hardware.measured)) == 60
@@ -266,10 +266,10 @@ def test_states_of_the_first_version_are_understood() -> None:
     whole = configs(tuned(simulator(), options))
 
     class Mortal(MemoryLedger):
-        def commit(self, entries: Sequence[Entry], state: object) -> None:
-            if len(self.entries) >= 1:
+        def commit(self, trials: Sequence[Trial], state: object) -> None:
+            if len(self.trials) >= 1:
                 raise Killed
-            super().commit(entries, state)
+            super().commit(trials, state)
 
     ledger = Mortal()
     with pytest.raises(Killed):
@@ -281,7 +281,7 @@ def test_states_of_the_first_version_are_understood() -> None:
     for key, task in search["tasks"].items():
         task["pending"] = pending.get(key, [])
     del state["in_flight"]
-    old = MemoryLedger(job=ledger.entries, state={**state, "version": 1})
+    old = MemoryLedger(job=ledger.trials, state={**state, "version": 1})
     assert configs(tuned(simulator(), options, old)) == whole
     with pytest.raises(InputError, match="of another version"):
         tuned(simulator(), options, MemoryLedger(state={**state, "version": 99}))

@@ -30,7 +30,7 @@ from tilesmith.tuner.runners.simulator import SimulatorRunner
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.surrogates.cost_model import Samples
 from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
-from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.ledger import MemoryLedger
 from tilesmith.tuner.tasks.options import Progress, TuneOptions
 from tilesmith.tuner.tasks.strategy import strategies
 from tilesmith.tuner.tasks.task import Trial, TuningTask
@@ -80,7 +80,7 @@ class NoisyHardware(SimulatorRunner):
 
 
 def configs(ledger: MemoryLedger) -> list[tuple[str, str]]:
-    return [(e.workload.key, e.trial.config.key) for e in ledger.entries]
+    return [(e.workload.key, e.config.key) for e in ledger.trials]
 
 
 class SlowerThanJudgement(SimulatorRunner):
@@ -118,8 +118,8 @@ def test_the_judges_latency_is_shown_where_the_simulator_measures_otherwise(
 def test_the_default_comes_first_and_the_best_is_never_worse() -> None:
     ledger = MemoryLedger()
     summary = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, JUDGED)
-    assert summary.trials == len(ledger.entries) == 60 and summary.ending == "finished"
-    assert [e.trial.config for e in ledger.entries[:2]] == [
+    assert summary.trials == len(ledger.trials) == 60 and summary.ending == "finished"
+    assert [e.config for e in ledger.trials[:2]] == [
         default_of(task.workload, TARGET) for task in TASKS
     ]
     assert len(set(configs(ledger))) == 60
@@ -143,16 +143,16 @@ def test_a_killed_job_resumes_to_the_same_trials(strategy: str) -> None:
         pass
 
     class Mortal(MemoryLedger):
-        def commit(self, entries: Sequence[Entry], state: object) -> None:
-            if len(self.entries) >= 25:
+        def commit(self, trials: Sequence[Trial], state: object) -> None:
+            if len(self.trials) >= 25:
                 raise Killed
-            super().commit(entries, state)
+            super().commit(trials, state)
 
     mortal = Mortal()
     with pytest.raises(Killed):
         tune(TASKS, TARGET, mortal, [simulator()], options, JUDGED)
-    assert 25 <= len(mortal.entries) < 100
-    resumed = MemoryLedger(job=mortal.entries, state=json.loads(json.dumps(mortal.saved_state())))
+    assert 25 <= len(mortal.trials) < 100
+    resumed = MemoryLedger(job=mortal.trials, state=json.loads(json.dumps(mortal.saved_state())))
     summary = tune(TASKS, TARGET, resumed, [simulator()], options, JUDGED)
     assert configs(resumed) == configs(whole)
     assert summary.trials == 100
@@ -162,13 +162,13 @@ def test_two_runners_screen_then_measure_and_labels_stay_apart() -> None:
     ledger, hardware = MemoryLedger(), NoisyHardware()
     options = TuneOptions(trials=40, screening_trials=24)
     summary = tune(TASKS, TARGET, ledger, [simulator(), hardware], options, JUDGED)
-    labels = [e.trial.result.measured_by for e in ledger.entries]
+    labels = [e.result.measured_by for e in ledger.trials]
     assert labels[:48] == ["simulator"] * 48 and set(labels[48:]) == {"hardware"}
     assert summary.simulated == 48 and summary.trials == 40
     assert summary.drift == 0.5 and not summary.steady
     assert all(report.measured_by == "hardware" for report in summary.tasks)
     screened = min(
-        (e.trial for e in ledger.entries[:48] if e.workload == BIG),
+        (e for e in ledger.trials[:48] if e.workload == BIG),
         key=lambda trial: trial.result.samples,
     )
     assert screened.config in hardware.measured[:10], "the simulator's best is measured early"
@@ -180,11 +180,11 @@ def test_rivals_are_confirmed_and_crashes_neither_repeat_nor_win() -> None:
     assert len(set(hardware.measured)) >= 55
     assert {c for rivals in hardware.compared for c in rivals} >= {r.config for r in summary.tasks}
     again = NoisyHardware()
-    known = MemoryLedger(known=ledger.entries)
+    known = MemoryLedger(known=ledger.trials)
     tune(TASKS, TARGET, known, [again], TuneOptions(trials=20), JUDGED)
-    assert not {(e.workload.key, e.trial.config.key) for e in known.entries[:20]} & set(
-        configs(ledger)
-    ), "nothing that earlier jobs measured is measured again"
+    assert not {(e.workload.key, e.config.key) for e in known.trials[:20]} & set(configs(ledger)), (
+        "nothing that earlier jobs measured is measured again"
+    )
 
 
 def test_near_ties_go_to_the_lowest_key_within_the_tolerance_only() -> None:
@@ -203,7 +203,7 @@ def test_small_spaces_end_cleanly_and_early_stopping_ends_tasks() -> None:
     size = space_of(tiny, TARGET).size
     ledger = MemoryLedger()
     summary = tune([TuningTask(tiny)], TARGET, ledger, [simulator()], OPTIONS, JUDGED)
-    assert summary.trials == len(ledger.entries) == min(60, size)
+    assert summary.trials == len(ledger.trials) == min(60, size)
     patient = TuneOptions(trials=2000, early_stopping=20)
     stopped = tune(TASKS, TARGET, MemoryLedger(), [simulator()], patient, JUDGED)
     assert stopped.trials < 2000 and "stopped early" in stopped.reason
@@ -215,7 +215,7 @@ def test_every_failure_is_recorded_and_a_job_of_failures_still_ends() -> None:
     summary = tune(TASKS, TARGET, ledger, [runner], TuneOptions(trials=20), Judging(refusing))
     assert summary.failures == {"constraint": 20}
     assert all(report.best_s is None and report.config is None for report in summary.tasks)
-    assert "rejects it (sbuf)" in ledger.entries[0].trial.result.message
+    assert "rejects it (sbuf)" in ledger.trials[0].result.message
 
 
 def test_cancelling_and_signals_keep_what_is_finished() -> None:
@@ -232,7 +232,7 @@ def test_cancelling_and_signals_keep_what_is_finished() -> None:
             on_progress=stop, cancel=token,
         )  # fmt: skip
     assert summary.ending == "cancelled" and summary.reason == "cancelled by SIGTERM"
-    assert len(ledger.entries) == summary.trials == 10 and ledger.end == "interrupted"
+    assert len(ledger.trials) == summary.trials == 10 and ledger.end == "interrupted"
 
 
 def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
@@ -250,7 +250,7 @@ def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
         TASKS, TARGET, ledger, [NoisyHardware()], OPTIONS, Judging(cancelling), cancel=token
     )
     assert summary.ending == "cancelled" and summary.reason == "cancelled by a test"
-    assert len(ledger.entries) == summary.trials == 2, "the defaults"
+    assert len(ledger.trials) == summary.trials == 2, "the defaults"
     assert not after, "the predictor is not asked any more"
 
 
@@ -263,14 +263,14 @@ def test_wrong_input_is_named() -> None:
         TuneOptions(time_limit_s=-1)
     ledger = MemoryLedger()
     tune(TASKS, TARGET, ledger, [simulator()], TuneOptions(trials=4), JUDGED)
-    other = MemoryLedger(job=ledger.entries, state=ledger.saved_state())
+    other = MemoryLedger(job=ledger.trials, state=ledger.saved_state())
     with pytest.raises(InputError, match="other tasks"):
         tune(TASKS[:1], TARGET, other, [simulator()], OPTIONS, JUDGED)
 
 
 def test_a_failing_ledger_ends_the_job_as_failed() -> None:
     class Full(MemoryLedger):
-        def commit(self, entries: Sequence[Entry], state: object) -> None:
+        def commit(self, trials: Sequence[Trial], state: object) -> None:
             raise JobError("the disk is full")
 
     ledger = Full()
@@ -290,8 +290,8 @@ def test_replay_of_a_recorded_job_finds_its_best_again() -> None:
     ledger = MemoryLedger()
     first = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, JUDGED)
     recorded: dict[str, dict[Config, MeasureResult]] = {}
-    for entry in ledger.entries:
-        recorded.setdefault(entry.workload.key, {})[entry.trial.config] = entry.trial.result
+    for entry in ledger.trials:
+        recorded.setdefault(entry.workload.key, {})[entry.config] = entry.result
     replay = runners["replay"](RunnerOptions(TARGET, recorded=recorded))
     again = tune(TASKS, TARGET, MemoryLedger(), [replay], OPTIONS, JUDGED)
     assert [r.best_s for r in again.tasks] == [r.best_s for r in first.tasks]
@@ -344,27 +344,27 @@ def test_the_database_holds_every_trial_and_resumes_exactly(tmp_path: Path) -> N
 def test_configurations_carry_over_between_shapes() -> None:
     known = MemoryLedger()
     tune([TuningTask(BIG)], TARGET, known, [simulator()], OPTIONS, JUDGED)
-    best = min(known.entries, key=lambda entry: entry.trial.result.samples).trial.config
+    best = min(known.trials, key=lambda trial: trial.result.samples).config
     other = Workload.parse("matmul m=128 n=128 k=256 const=b")
-    ledger = MemoryLedger(known=known.entries)
+    ledger = MemoryLedger(known=known.trials)
     tune([TuningTask(other)], TARGET, ledger, [simulator()], TuneOptions(trials=9), JUDGED)
-    assert Trial(best, ledger.entries[1].trial.result) in [e.trial for e in ledger.entries[:6]]
+    assert Trial(other, best, ledger.trials[1].result) in ledger.trials[:6]
 
 
 def test_a_default_aborted_as_slow_still_has_a_latency_to_compare_with() -> None:
     default = default_of(BIG, TARGET)
     slow = MeasureResult("slow", "simulator", (0.5,), "took 3 x as long")
-    known = MemoryLedger(known=[Entry(BIG, Trial(default, slow))])
+    known = MemoryLedger(known=[Trial(BIG, default, slow)])
     summary = tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), JUDGED)
     assert summary.tasks[0].default_s == 0.5
     best = summary.tasks[0].best_s
     assert best is not None and best < 0.5
-    assert default not in [entry.trial.config for entry in known.entries]
+    assert default not in [entry.config for entry in known.trials]
 
 
 def test_a_quarantined_default_is_not_tried_again() -> None:
     default = default_of(BIG, TARGET)
     crash = MeasureResult("crash", "hardware", message="the worker died")
-    known = MemoryLedger(known=[Entry(BIG, Trial(default, crash))])
+    known = MemoryLedger(known=[Trial(BIG, default, crash)])
     tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), JUDGED)
-    assert default not in [entry.trial.config for entry in known.entries]
+    assert default not in [entry.config for entry in known.trials]

@@ -61,7 +61,7 @@ def test_jobs_at_the_same_time_share_what_they_measure(in_flight: int, tmp_path:
         records = database.query(limit=None)
         assert {record.job for record in records} == {first.job}
         found = {(record.workload_key, record.config.key) for record in records}
-        expected = {(e.workload.key, e.trial.config.key) for e in alone.entries}
+        expected = {(e.workload.key, e.config.key) for e in alone.trials}
         assert found == expected and len(records) == 40
 
 

@@ -61,7 +61,12 @@ def test_every_layout_pair_and_algorithm_gets_trials_until_it_is_hopeless() -> N
     while proposed := propose_for_strata(searched, parts, 4):
         assert len(proposed) == len(set(proposed)) <= 4
         counts.append(len(proposed))
-        searched.add([Trial(c, ok(50.0 if c["input_layout"] == "NHWC" else 1.0)) for c in proposed])
+        searched.add(
+            [
+                Trial(searched.task.workload, c, ok(50.0 if c["input_layout"] == "NHWC" else 1.0))
+                for c in proposed
+            ]
+        )
     tried = Counter((c["algorithm"], c["input_layout"]) for c in searched.results)
     assert tried["two", "NCHW"] >= 2 and tried["one", "NCHW"] >= 1
     assert tried["one", "NCHW"] + tried["two", "NCHW"] >= 3

@@ -59,7 +59,7 @@ def test_proposals_are_distinct_legal_and_new(name: str) -> None:
         assert len(proposed) == len(set(proposed)) == 12
         assert all(config in searched.space for config in proposed)
         assert all(searched.is_new(config) for config in proposed)
-        trials = [Trial(config, ok(cost(config))) for config in proposed]
+        trials = [Trial(searched.task.workload, config, ok(cost(config))) for config in proposed]
         searched.add(trials)
         strategy.observe(searched, trials)
     assert strategy.propose(searched, 0) == []
@@ -81,7 +81,10 @@ def test_variants_with_knobs_of_their_own_are_searched_together(name: str) -> No
     strategy = strategies[name]()
     while proposed := strategy.propose(searched, 16):
         assert all(config in variants for config in proposed)
-        trials = [Trial(c, ok(float(sum(v for _, v in c.items_ if v != "a")))) for c in proposed]
+        trials = [
+            Trial(searched.task.workload, c, ok(float(sum(v for _, v in c.items_ if v != "a"))))
+            for c in proposed
+        ]
         searched.add(trials)
         strategy.observe(searched, trials)
     assert len(searched.results) == variants.size
@@ -97,7 +100,12 @@ def test_a_space_is_exhausted_cleanly_with_excluded_ones_left_out(name: str) -> 
     searched.excluded = {quarantined}
     strategy = strategies[name]()
     while proposed := strategy.propose(searched, 8):
-        searched.add([Trial(config, ok(1.0 + config.integer("x"))) for config in proposed])
+        searched.add(
+            [
+                Trial(searched.task.workload, config, ok(1.0 + config.integer("x")))
+                for config in proposed
+            ]
+        )
         assert len(searched.results) <= small.size
     assert set(searched.results) == set(small) - {quarantined}
     assert searched.exhausted
@@ -116,7 +124,9 @@ def test_a_saved_strategy_continues_as_if_never_interrupted(name: str) -> None:
     searched = state(3)
     strategy = strategies[name]()
     for _ in range(2):
-        searched.add([Trial(c, ok(cost(c))) for c in strategy.propose(searched, 16)])
+        searched.add(
+            [Trial(searched.task.workload, c, ok(cost(c))) for c in strategy.propose(searched, 16)]
+        )
     saved = json.loads(json.dumps([strategy.save(), generator_state(searched.rng)]))
     expected = strategy.propose(searched, 16)
     again = strategies[name]()
@@ -159,10 +169,20 @@ def test_the_default_measures_one_of_those_that_come_to_the_same_and_all_where_n
     strategy = strategies["evolutionary"]()
     while len(searched.results) < 12:
         proposed = strategy.propose(searched, 4)
-        searched.add([Trial(config, ok(1.0 + config.integer("x"))) for config in proposed])
+        searched.add(
+            [
+                Trial(searched.task.workload, config, ok(1.0 + config.integer("x")))
+                for config in proposed
+            ]
+        )
     assert len({(c["x"], c["y"]) for c in searched.results}) == 12
     while proposed := strategy.propose(searched, 12):
-        searched.add([Trial(config, ok(1.0 + config.integer("x"))) for config in proposed])
+        searched.add(
+            [
+                Trial(searched.task.workload, config, ok(1.0 + config.integer("x")))
+                for config in proposed
+            ]
+        )
     assert len(searched.results) == 12 * 8
 
 
@@ -183,7 +203,9 @@ def test_all_strategies_of_the_manual_are_there_and_the_yardstick_keeps_its_batc
     searched = state(0)
     assert strategies["metaschedule"]().batch_size(searched) == 64
     assert strategies["evolutionary"]().batch_size(searched) == 8
-    searched.add([Trial(config, ok(1.0)) for config in list(searched.space)[:400]])
+    searched.add(
+        [Trial(searched.task.workload, config, ok(1.0)) for config in list(searched.space)[:400]]
+    )
     assert strategies["evolutionary"]().batch_size(searched) == 16
     searched.informed = True
     assert strategies["evolutionary"]().batch_size(searched) == 100

@@ -52,7 +52,7 @@ def test_what_the_caller_took_to_prepare_counts_in_the_time_limit(
     late = TuneOptions(trials=None, time_limit_s=8, started=100.0)
     ledger = MemoryLedger()
     summary = tune(TASKS, TARGET, ledger, [simulator()], late, JUDGED)
-    assert summary.reason == "the time limit is reached" and not ledger.entries
+    assert summary.reason == "the time limit is reached" and not ledger.trials
     assert summary.wall_s == 9.0
 
 

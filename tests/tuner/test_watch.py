@@ -86,7 +86,7 @@ def test_a_liar_is_set_aside_and_nothing_it_said_is_left(liar: str) -> None:
     tune([TuningTask(WORKLOAD)], TARGET, ledger, [fleet], options, JUDGED)
     assert set(fleet.watch.aside) == {"liar"}, fleet.watch.aside
     assert fleet.trials["liar"] < 170 and fleet.trials["a"] > 150
-    last: dict[Config, MeasureResult] = {e.trial.config: e.trial.result for e in ledger.entries}
+    last: dict[Config, MeasureResult] = {e.config: e.result for e in ledger.trials}
     truth = judge(WORKLOAD, TARGET, list(last)).latency
     found = np.array([result.latency or np.nan for result in last.values()])
     assert np.nanmax(np.abs(np.log(found / truth))) < (0.10 if liar == "drifting" else 0.06)

@@ -25,7 +25,7 @@ from tilesmith.tuner.search.strata import propose_batch
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import Cancelled, CancelToken
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures, KnobFeatures
-from tilesmith.tuner.tasks.ledger import Entry, MemoryLedger
+from tilesmith.tuner.tasks.ledger import MemoryLedger
 from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial, TuningTask
@@ -49,7 +49,7 @@ class _Known(MemoryLedger):
         self._tasks = setup["tasks"]
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
-        return [_trial(*one) for one in self._tasks[workload.key]["earlier"]]
+        return [_trial(workload, *one) for one in self._tasks[workload.key]["earlier"]]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         return []
@@ -79,7 +79,7 @@ class Chooser:
         for key, entry in setup["tasks"].items():
             state = self._tasks[key].state
             state.seeds = tuple(Config.of(values) for values in entry["seeds"])
-            state.add([_trial(*one) for one in entry["placed"]])
+            state.add([_trial(state.task.workload, *one) for one in entry["placed"]])
 
     def follow(self, trials: Sequence[Json]) -> None:
         """Trials that were joined, [workload's key, configuration, result, pace] each."""
@@ -89,9 +89,10 @@ class Chooser:
             last = first
             while last < len(trials) and (trials[last][0], trials[last][3]) == (key, pace):
                 last += 1
-            joined = [_trial(config, result) for _, config, result, _ in trials[first:last]]
-            self._search.learn(self._tasks[key], joined, pace)
-            self._tasks[key].note(joined, 0.0)
+            task = self._tasks[key]
+            joined = [_trial(task.state.task.workload, *one[1:3]) for one in trials[first:last]]
+            self._search.learn(task, joined, pace)
+            task.note(joined, 0.0)
             first = last
 
     def propose(self, asked: Json) -> list[Json]:
@@ -148,12 +149,15 @@ def _told(search: Search, task: TaskSearch) -> Json:
         "earlier": [message(trial) for trial in search.earlier(task)],
         "excluded": [dict(config) for config in state.excluded],
         "seeds": [dict(config) for config in state.seeds],
-        "placed": [message(Trial(config, state.results[config])) for config in task.placed],
+        "placed": [
+            message(Trial(state.task.workload, config, state.results[config]))
+            for config in task.placed
+        ],
     }
 
 
-def _trial(config: Json, result: Json) -> Trial:
-    return Trial(Config.of(config), result_from_json(result))
+def _trial(workload: Workload, config: Json, result: Json) -> Trial:
+    return Trial(workload, Config.of(config), result_from_json(result))
 
 
 def _learning(setup: Json, target: Target) -> Learning:
@@ -221,14 +225,14 @@ def choose_elsewhere(search: Search, cancel: CancelToken) -> None:
 
 
 def resume_rounds(
-    search: Search, saved: Json, entries: Sequence[Entry], cancel: CancelToken
+    search: Search, saved: Json, trials: Sequence[Trial], cancel: CancelToken
 ) -> None:
-    """Load the rounds of a search that was resumed up to `entries`, if it is not over."""
+    """Load the rounds of a search that was resumed up to `trials`, if it is not over."""
     if not saved["tasks"]:
         return
     choose_elsewhere(search, cancel)
     if search.elsewhere is not None:
-        search.elsewhere.load(saved["elsewhere"], saved["rounds"], entries)
+        search.elsewhere.load(saved["elsewhere"], saved["rounds"], trials)
     else:
         tasks = {task.state.task.workload.key: task for task in search.tasks}
         search.rounds.load(saved["rounds"], tasks)

@@ -65,7 +65,7 @@ def measure_again(
     workload, known = task.state.task.workload, task.state.results
     results = search.runner.compare([(workload, config) for config in configs], cancel)
     trials = [
-        Trial(config, replace(result, warm_samples=known[config].warm_samples))
+        Trial(workload, config, replace(result, warm_samples=known[config].warm_samples))
         for config, result in zip(configs, results, strict=False)
     ]
     if trials:
@@ -174,7 +174,7 @@ class DriftWatch:
             workload = task.state.task.workload
             mine = [one for one in doubtful if one[0] == workload and one[1] in task.state.results]
             results = self._search.runner.measure(mine, cancel) if mine else []
-            trials = [Trial(one[1], r) for one, r in zip(mine, results, strict=False)]
+            trials = [Trial(*one, r) for one, r in zip(mine, results, strict=False)]
             if trials:
                 self._search.replace(task, trials)
                 self.measured_again += len(trials)

@@ -23,7 +23,7 @@ from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import DatabaseError, JobError, TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.tasks.ledger import Candidate, Entry, JobEnd
+from tilesmith.tuner.tasks.ledger import Candidate, JobEnd
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial
 
@@ -93,13 +93,13 @@ class DatabaseLedger:
         """All of them, or where there are very many a sample (`records.learning.warm_up`)."""
         where = (workload, self._target, self._threads)
         records = self._ask(lambda d: d.known(*where, measured_by=measured_by, job=self.job))
-        return [Trial(record.config, record.result) for record in records]
+        return [Trial(workload, record.config, record.result) for record in records]
 
-    def of_job(self) -> list[Entry]:
+    def of_job(self) -> list[Trial]:
         records = self._mine = self._ask(
             lambda database: database.query(Filter(job=self.job), sort="oldest", limit=None)
         )
-        return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
+        return [Trial(r.workload, r.config, r.result) for r in records if not r.is_of_model]
 
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         where = (workload, self._target, self._threads)
@@ -138,17 +138,13 @@ class DatabaseLedger:
     def quarantined(self, workload: Workload) -> list[Config]:
         return self._ask(lambda database: database.quarantined_configs(workload, self._target))
 
-    def commit(self, entries: Sequence[Entry], state: Json) -> None:
+    def commit(self, trials: Sequence[Trial], state: Json) -> None:
         records = [
             TuningRecord.of(
-                entry.workload,
-                self._target,
-                entry.trial.config,
-                entry.trial.result,
-                threads=self._threads,
+                trial.workload, self._target, trial.config, trial.result, threads=self._threads
             )
-            for entry in entries
-            if self._borrowed.pop(id(entry.trial.result), None) is None
+            for trial in trials
+            if self._borrowed.pop(id(trial.result), None) is None
         ]
         self._mine += records
         with self._saving(records):

@@ -19,7 +19,6 @@ from tilesmith.tuner.search.rounds import Round, RoundQueue
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.choosing import Choosers
-from tilesmith.tuner.tasks.ledger import Entry
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial
 
@@ -94,16 +93,16 @@ class Elsewhere:
         first = [c for c in (state.default, *task.placed) if task.placed and c not in state.pending]
         self._rounds.settle(one, list(dict.fromkeys([*first, *new])))
 
-    def follow(self, entries: Sequence[Entry]) -> None:
+    def follow(self, trials: Sequence[Trial]) -> None:
         """Trials that were joined."""
         pace = self._pace.now
-        self._choosers.follow([[one.workload.key, *message(one.trial), pace] for one in entries])
-        self._followed += len(entries)
+        self._choosers.follow([[one.workload.key, *message(one), pace] for one in trials])
+        self._followed += len(trials)
 
     def save(self) -> Json:
         return {"number": self._number}
 
-    def load(self, saved: Json, rounds: Json, entries: Sequence[Entry]) -> None:
+    def load(self, saved: Json, rounds: Json, trials: Sequence[Trial]) -> None:
         """Ask again for the saved rounds that were open, each when it was asked for."""
         self._number = saved["number"]
         for one in rounds:
@@ -111,10 +110,10 @@ class Elsewhere:
             if asked is None:
                 self._rounds.load([one], self._tasks)
                 continue
-            self.follow(entries[self._followed : asked["known"]])
+            self.follow(trials[self._followed : asked["known"]])
             ticket = self._choosers.ask(asked)
             self._rounds.ask(self._tasks[asked["workload"]], one["planned"], asked, ticket)
-        self.follow(entries[self._followed :])
+        self.follow(trials[self._followed :])
 
     def close(self) -> None:
         """Nothing more is asked."""

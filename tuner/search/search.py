@@ -41,7 +41,7 @@ from tilesmith.tuner.search.task_search import (
 from tilesmith.tuner.surrogates.cost_model import cost_models
 from tilesmith.tuner.tasks.cancel import Cancelled, CancelToken
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
-from tilesmith.tuner.tasks.ledger import Entry, Ledger
+from tilesmith.tuner.tasks.ledger import Ledger
 from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.scheduler import schedulers
 from tilesmith.tuner.tasks.strategy import Json, strategies
@@ -135,7 +135,7 @@ class Search:
 
     def _place(self, placed: Mapping[Workload, Placed]) -> None:
         """Commit what schedules take inside the model, of tasks that nothing is known of."""
-        entries = []
+        trials = []
         for search in self.tasks:
             workload, state = search.state.task.workload, search.state
             config, result = placed.get(workload, (None, None))
@@ -143,26 +143,26 @@ class Search:
                 continue
             if result.latency is not None and result.measured_by == self.runner.measured_by:
                 search.placed = [config]
-                state.record(Trial(config, result))
+                trials.append(Trial(workload, config, result))
+                state.record(trials[-1])
                 self.runner.expect(workload, result.latency)
-                entries.append(Entry(workload, Trial(config, result)))
-        if entries:
+        if trials:
             with self._cancel.shielded():
-                self._ledger.commit(entries, self._save_all())
+                self._ledger.commit(trials, self._save_all())
 
-    def resume(self, saved: Json, entries: Sequence[Entry]) -> list[Entry]:
+    def resume(self, saved: Json, trials: Sequence[Trial]) -> list[Trial]:
         """Continue: results of earlier jobs and of this one up to the kill, and the saved state.
 
         Returns:
-            those of `entries` that are this search's; its rounds are for the caller to load.
+            those of `trials` that are this search's; its rounds are for the caller to load.
         """
         self.recall(saved["earlier"])
         self._retrain_at(saved["fitted"])
         by_workload = {search.state.task.workload: search for search in self.tasks}
-        mine = [e for e in entries if e.trial.result.measured_by == self.runner.measured_by]
+        mine = [t for t in trials if t.result.measured_by == self.runner.measured_by]
         looks = list(saved.get("looks", ()))
-        for entry in mine:
-            self._absorb(by_workload[entry.workload], [entry.trial])
+        for trial in mine:
+            self._absorb(by_workload[trial.workload], [trial])
             self.pace.replay(looks)
             self._retrain_at(saved["fitted"])
         self.pace.restart()
@@ -246,7 +246,7 @@ class Search:
             search.done = True
             return True
         results = self._results(oldest, limit)
-        trials = [Trial(c, r) for c, r in zip(oldest.configs, results, strict=False)]
+        trials = [Trial(workload, c, r) for c, r in zip(oldest.configs, results, strict=False)]
         if not trials:
             return False
         best = search.state.best
@@ -255,11 +255,10 @@ class Search:
             self._absorb(search, trials)
             self.pace.follow(self.runner)
             self._account(search, trials, best[1] if best else math.inf, is_over=not oldest.configs)
-            entries = [Entry(workload, trial) for trial in trials]
-            self._ledger.commit(entries, self._save_all())
+            self._ledger.commit(trials, self._save_all())
             told_of_round(search.state, trials)
             if self.elsewhere is not None:
-                self.elsewhere.follow(entries)
+                self.elsewhere.follow(trials)
         return True
 
     def abandon(self) -> None:
@@ -294,12 +293,11 @@ class Search:
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
         trials = [trial.again() for trial in trials]
-        entries = [Entry(search.state.task.workload, trial) for trial in trials]
         with self._cancel.shielded(), self._choosing():
             self.measured_again += len(trials)
             for trial in trials:
                 search.state.record(trial)
-            self._ledger.commit(entries, self._save_all())
+            self._ledger.commit(trials, self._save_all())
 
     # -- inside -----------------------------------------------------------------------------------
     @contextmanager

@@ -7,7 +7,6 @@ stores trials and the job's state together or not at all.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
@@ -22,14 +21,6 @@ JobEnd = Literal["finished", "interrupted", "failed"]
 Candidate = tuple[Workload, Config]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A trial on its way into the ledger."""
-
-    workload: Workload
-    trial: Trial
-
-
 class Ledger(Protocol):
     """See the module's docstring."""
 
@@ -41,7 +32,7 @@ class Ledger(Protocol):
         """Still valid results that are not of this job, oldest first."""
         ...
 
-    def of_job(self) -> list[Entry]:
+    def of_job(self) -> list[Trial]:
         """This job's results in the order committed (both ways of measuring)."""
         ...
 
@@ -63,7 +54,7 @@ class Ledger(Protocol):
         """Configurations that crashed a worker, never to be tried again."""
         ...
 
-    def commit(self, entries: Sequence[Entry], state: Json) -> None:
+    def commit(self, trials: Sequence[Trial], state: Json) -> None:
         """Store trials and the job's state, together or not at all."""
 
     def finish(self, end: JobEnd, message: str) -> None:
@@ -71,13 +62,13 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """Keeps everything in lists. Made with entries and a state, it continues that job."""
+    """Keeps everything in lists. Made with trials and a state, it continues that job."""
 
     def __init__(
-        self, known: Sequence[Entry] = (), job: Sequence[Entry] = (), state: Json = None
+        self, known: Sequence[Trial] = (), job: Sequence[Trial] = (), state: Json = None
     ) -> None:
         self._known = list(known)
-        self.entries = list(job)
+        self.trials = list(job)
         self._state: Json = state
         self.end: JobEnd | None = None
 
@@ -86,24 +77,24 @@ class MemoryLedger:
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
         return [
-            entry.trial
-            for entry in self._known
-            if entry.workload == workload and entry.trial.result.measured_by == measured_by
+            trial
+            for trial in self._known
+            if trial.workload == workload and trial.result.measured_by == measured_by
         ]
 
-    def of_job(self) -> list[Entry]:
-        return list(self.entries)
+    def of_job(self) -> list[Trial]:
+        return list(self.trials)
 
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         return []
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         best: dict[Workload, tuple[float, Config]] = {}
-        for entry in [*self._known, *self.entries]:
-            other, result = entry.workload, entry.trial.result
+        for trial in [*self._known, *self.trials]:
+            other, result = trial.workload, trial.result
             alike = other.operator == workload.operator and other != workload
             if alike and result.measured_by == measured_by and result.latency is not None:
-                timed = (result.latency, entry.trial.config)
+                timed = (result.latency, trial.config)
                 best[other] = min(best.get(other, timed), timed, key=lambda pair: pair[0])
         return [config for _, config in best.values()]
 
@@ -113,12 +104,12 @@ class MemoryLedger:
         return {}
 
     def quarantined(self, workload: Workload) -> list[Config]:
-        entries = [entry for entry in self._known if entry.workload == workload]
-        return [e.trial.config for e in entries if e.trial.result.status == "crash"]
+        trials = [trial for trial in self._known if trial.workload == workload]
+        return [trial.config for trial in trials if trial.result.status == "crash"]
 
-    def commit(self, entries: Sequence[Entry], state: Json) -> None:
+    def commit(self, trials: Sequence[Trial], state: Json) -> None:
         text = json.dumps(state)
-        self.entries += entries
+        self.trials += trials
         self._state = json.loads(text)
 
     def finish(self, end: JobEnd, message: str) -> None:

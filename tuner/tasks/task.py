@@ -53,8 +53,9 @@ class TuningTask:
 
 @dataclass(frozen=True)
 class Trial:
-    """One measured configuration."""
+    """One measured configuration of a workload: what a search learns from and a ledger stores."""
 
+    workload: Workload
     config: Config
     result: MeasureResult
 
