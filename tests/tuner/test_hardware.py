@@ -83,7 +83,8 @@ def test_a_bad_candidate_costs_exactly_one_trial(
 def test_both_cache_states_are_recorded_and_output_of_candidates_is_harmless(
     runner: HardwareRunner,
 ) -> None:
-    (result,) = runner.measure([(WORKLOAD, config(CHATTY))])
+    other = Workload.parse("matmul m=24 n=16 k=16 const=b")  # no faster one is known of it
+    (result,) = runner.measure([(other, config(CHATTY))])
     assert result.ok and len(result.samples) >= 5 and result.warm_samples
     assert result.latency is not None and 0 < result.latency < result.elapsed
 
@@ -128,9 +129,8 @@ def test_tasks_that_take_turns_keep_their_references(
     assert len(drawn) > 5, "but not more than there is room for"
 
 
-def test_code_is_made_by_several_processes_and_taken_by_the_one_that_measures(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def builders(tmp_path: Path) -> Iterator[tuple[Builders, WorkerProcess]]:
     setup = {
         "backend": "tilesmith.tuner.measurement.native_backend",
         "target": host_target().to_json(),
@@ -139,18 +139,47 @@ def test_code_is_made_by_several_processes_and_taken_by_the_one_that_measures(
         "memory_mib": 2048,
     }
     measuring = WorkerProcess(setup)
-    builders = Builders(measuring, setup, 60.0, processes=2)
+    opened = Builders(measuring, setup, 60.0, processes=2)
+    yield opened, measuring
+    opened.close()
+    measuring.close()
+
+
+def test_code_is_made_by_another_process_and_taken_by_the_one_that_measures(
+    tmp_path: Path, builders: tuple[Builders, WorkerProcess]
+) -> None:
+    makers, measuring = builders
     good = [(WORKLOAD, c) for c in space_of(WORKLOAD, host_target()).sample(RNG, 2)]
     bad = (WORKLOAD, Config.of(m_tile=10**6))
-    assert builders.ahead([good[0], bad], None) == 2
+    makers.ahead([good[0], bad, good[1]])
+    makers.ready(good[0], None)
+    assert measuring.started == 0, "the first is made where it is measured"
+    for candidate in (bad, good[1]):
+        makers.ready(candidate, None)
     (code,) = tmp_path.glob("*.code")
-    assert builders.ahead([good[0], bad], None) == 0, "it is there"
-    request = {"workload": WORKLOAD.key, "config": dict(good[0][1]), "incumbent": None}
+    request = {"workload": WORKLOAD.key, "config": dict(good[1][1]), "incumbent": None}
     (result,) = measuring.ask({"measure": request}, 60.0)["results"]
     assert result["status"] == "ok" and not code.exists()
-    assert builders.ahead([good[1]], None) == 0, "one alone is made where it is measured"
-    builders.close()
-    measuring.close()
+
+
+def test_where_builders_disturb_nobody_makes_code_while_something_is_measured(
+    tmp_path: Path, builders: tuple[Builders, WorkerProcess]
+) -> None:
+    makers, measuring = builders
+    for number in range(15):
+        makers.read(1e-3 * (1 + 0.001 * (number % 3)), beside=False)
+        makers.read(1.01e-3 * (1 + 0.001 * (number % 5)), beside=True)
+    assert not makers.is_alone, "a hundredth is no matter"
+    for number in range(15):
+        makers.read(1.05e-3 * (1 + 0.001 * (number % 5)), beside=True)
+    assert makers.is_alone
+    batch = [(WORKLOAD, c) for c in space_of(WORKLOAD, host_target()).sample(RNG, 4)]
+    makers.ahead(batch)
+    for number, candidate in enumerate(batch):
+        makers.ready(candidate, None)
+        assert not makers.is_at_work
+        assert len(list(tmp_path.glob("*.code"))) > number
+    assert measuring.started == 1, "it made code while the other did"
 
 
 def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRunner) -> None:

@@ -68,6 +68,20 @@ def test_hopeless_candidates_are_sampled_briefly(monkeypatch: pytest.MonkeyPatch
     assert slow.calls < fast.calls / 2
 
 
+def test_a_candidate_ends_when_it_has_lost_or_is_known_well_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against 1 ms: beyond 1.5 times as long twice; samples that agree; samples that do not."""
+    for seconds, expected in [([1.6e-3], 2), ([1.1e-3], 8), ([1.0e-3, 1.1e-3, 1.2e-3], 15)]:
+        kernel = Kernel(seconds)
+        simulate(monkeypatch, kernel, [False] * len(seconds))
+        cold, _ = timing.samples(kernel, incumbent=1e-3)  # type: ignore[arg-type]
+        assert len(cold) == expected, seconds
+    kernel = Kernel([1.6e-3, 1.4e-3])
+    simulate(monkeypatch, kernel, [False, False])
+    assert len(timing.samples(kernel, incumbent=1e-3)[0]) >= 5  # type: ignore[arg-type]
+
+
 def test_rivals_get_as_many_samples_each(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel([1e-3, 9e-3])
     simulate(monkeypatch, kernel, [False, True])

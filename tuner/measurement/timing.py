@@ -26,6 +26,10 @@ _WARM_SECONDS = 0.003
 _HOPELESS_SECONDS = 0.004
 _HOPEFUL = 1.2
 """Within this factor of the best known a kernel's time is wanted precisely."""
+LOST, _FEWEST_LOST = 1.5, 2
+"""Beyond this factor of the best known, twice, a kernel is not sampled further."""
+_SURE, _FEWEST_SURE = 0.003, 8
+"""Relative standard error of the median from which on more samples tell nothing, of so many."""
 _FEWEST, _MOST = 5, 40
 _FEWEST_WARM = 2
 _PATIENCE = 10.0
@@ -103,9 +107,9 @@ def samples(kernel: Loaded, incumbent: float | None = None) -> tuple[list[float]
 
     A kernel that is clearly slower than the incumbent (seconds) is sampled for a shorter time.
     """
-    hopeless = math.inf if incumbent is None else _HOPEFUL * incumbent
-    cold = _sampled(kernel, cold_once, _COLD_SECONDS, hopeless=hopeless)
-    if min(cold) > hopeless:
+    best = math.inf if incumbent is None else incumbent
+    cold = _sampled(kernel, cold_once, _COLD_SECONDS, best=best)
+    if min(cold) > _HOPEFUL * best:
         return cold, _sampled(kernel, once, 0.0, fewest=1)
     return cold, _sampled(kernel, once, _WARM_SECONDS, fewest=_FEWEST_WARM)
 
@@ -134,21 +138,24 @@ def _sampled(
     sample: Callable[[Loaded], float],
     budget: float,
     fewest: int = _FEWEST,
-    hopeless: float = math.inf,
+    best: float = math.inf,
 ) -> list[float]:
     """Samples for about `budget` seconds; longer, within limits, where others interfere.
 
     Disturbed samples are given only if there was no other (a kernel longer than a time slice).
-    Where all are above `hopeless` seconds the budget is `_HOPELESS_SECONDS`.
+    The budget is `_HOPELESS_SECONDS` where all are clearly above `best` seconds, or agree; and
+    nothing where they are far above it.
     """
     undisturbed: list[float] = []
     disturbed: list[float] = []
     start = time.perf_counter()
     while len(undisturbed) < _MOST:
         spent = time.perf_counter() - start
+        if len(undisturbed) >= _FEWEST_LOST and min(undisturbed) > LOST * best:
+            break
         if len(undisturbed) >= fewest:
-            enough = min(undisturbed) > hopeless and spent >= _HOPELESS_SECONDS
-            if spent >= budget or enough:
+            enough = min(undisturbed) > _HOPEFUL * best or _is_sure(undisturbed)
+            if spent >= budget or (enough and spent >= _HOPELESS_SECONDS):
                 break
         taken = len(undisturbed) + len(disturbed)
         patient = taken < _FEWEST_DISTURBED and spent < _LONGEST_DISTURBED
@@ -159,6 +166,23 @@ def _sampled(
         if not clean:
             kernel.call()  # whoever took the core has filled the caches
     return undisturbed or sorted(disturbed)[:fewest]
+
+
+def _is_sure(samples: Sequence[float]) -> bool:
+    """Whether the median of samples is known as well as it need be."""
+    if len(samples) < _FEWEST_SURE or min(samples) <= 0:
+        return False
+    return uncertainty([math.log(seconds) for seconds in samples]) <= _SURE
+
+
+def uncertainty(logs: Sequence[float]) -> float:
+    """Standard error of the median of some readings, by their median absolute deviation.
+
+    The factors are those of a normal distribution: Rousseeuw and Croux, JASA 1993.
+    """
+    middle = statistics.median(logs)
+    deviation = 1.4826 * statistics.median(abs(value - middle) for value in logs)
+    return 1.2533 * deviation / math.sqrt(len(logs))
 
 
 def spread(samples: Sequence[float]) -> float:

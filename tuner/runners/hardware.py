@@ -10,9 +10,7 @@ outlasts workers.
 
 On a busy machine two runs of one kernel differ by tens of per cent, so that one look at it says
 little: the pace is the median of the latest readings over the median of the first. A move counts
-only where it is beyond what the spread of the readings explains, as told by their median absolute
-deviation (which estimates a standard deviation if multiplied by 1.4826; a median of n has 1.2533
-times the standard error of a mean: Rousseeuw and Croux, JASA 1993).
+only where it is beyond what the spread of the readings explains.
 """
 
 import math
@@ -43,7 +41,7 @@ from tilesmith.tuner.measurement.runner import (
     TrialCosts,
     runners,
 )
-from tilesmith.tuner.measurement.timing import UNSTEADY, spread
+from tilesmith.tuner.measurement.timing import LOST, UNSTEADY, spread, uncertainty
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.options import DRIFT_LIMIT
 from tilesmith.tuner.workers.builders import Builders
@@ -93,20 +91,13 @@ class PaceGauge:
         self.looks += 1
         self.moved = 0.0
         change = statistics.median(now) - statistics.median(self._before)
-        noise = math.hypot(_uncertainty(now), _uncertainty(self._before))
+        noise = math.hypot(uncertainty(now), uncertainty(self._before))
         if abs(change) <= max(math.log1p(DRIFT_LIMIT), _SIGMAS * noise):
             return
         self.moved = abs(math.expm1(change))
         self.pace = math.exp(statistics.median(now) - statistics.median(self._first))
         self.drift = max(self.drift, abs(self.pace - 1))
         self._before = now
-
-
-def _uncertainty(logs: Sequence[float]) -> float:
-    """Standard error of the median of some readings."""
-    middle = statistics.median(logs)
-    deviation = 1.4826 * statistics.median(abs(value - middle) for value in logs)
-    return 1.2533 * deviation / math.sqrt(len(logs))
 
 
 _UNSTEADY_AGAIN = 2
@@ -155,8 +146,6 @@ class HardwareRunner(Runner):
         self.worker = WorkerProcess(setup)
         makers = 1 if options.cores else 0  # the other cores are not ours
         self._builders = Builders(self.worker, setup, options.timeout_s, makers)
-        self._shares: list[float] = []
-        """Seconds that code made ahead took, of each trial that it was made for."""
 
     def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         results: list[MeasureResult] = []
@@ -165,10 +154,13 @@ class HardwareRunner(Runner):
                 break
             asked = {**_named(workload, config), "incumbent": self._best.get(workload.key)}
             start = time.perf_counter()
+            self._builders.ready((workload, config), cancel)
+            waited, beside = time.perf_counter() - start, self._builders.is_at_work
             timed = self._steadied({"measure": asked, "reference": self._reference}, cancel)
             if not timed:
                 break
-            self._count(time.perf_counter() - start)
+            self._count(time.perf_counter() - start, waited)
+            self._builders.read(self._look, beside and self._builders.is_at_work)
             results += timed
             if timed[0].latency is not None:
                 self.expect(workload, timed[0].latency)
@@ -178,16 +170,13 @@ class HardwareRunner(Runner):
         return results
 
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
-        """Have code made by several processes at once."""
-        start = time.perf_counter()
-        if compiled := self._builders.ahead(batch, cancel):
-            self._shares = [(time.perf_counter() - start) / compiled] * compiled
+        """Have code made by other processes meanwhile."""
+        self._builders.ahead(batch)
 
-    def _count(self, seconds: float) -> None:
-        """A trial's cost, its share of the time included in which code was made ahead."""
-        share = self._shares.pop() if self._shares else 0.0
-        spent = {**self._spent, "compile": self._spent.get("compile", 0.0) + share}
-        self.costs.add(seconds + share, spent)
+    def _count(self, seconds: float, waited: float) -> None:
+        """A trial's cost; `waited`: so many of the seconds for code that others made."""
+        spent = {**self._spent, "compile": self._spent.get("compile", 0.0) + waited}
+        self.costs.add(seconds, spent)
 
     @property
     def pace(self) -> float:
@@ -223,6 +212,7 @@ class HardwareRunner(Runner):
         if not configs:
             return []
         asked = {"workload": batch[0][0].key, "configs": [dict(c) for c in configs]}
+        self._builders.hold(cancel)
         results = self._timed({"compare": asked}, len(configs), cancel)
         if any(r.status in ("crash", "timeout") for r in results):
             return self.measure(batch, cancel)
@@ -239,10 +229,13 @@ class HardwareRunner(Runner):
 
     def _steadied(self, request: dict[str, Any], cancel: CancelToken | None) -> list[MeasureResult]:
         """As `_timed` of one trial, again where its samples are too far apart to be believed; of
-        several the steadiest."""
-        best = self._timed(request, 1, cancel)
+        several the steadiest. What has clearly lost is believed."""
+        best, incumbent = self._timed(request, 1, cancel), request["measure"]["incumbent"]
+        lost = math.inf if incumbent is None else LOST * incumbent
         for _ in range(_UNSTEADY_AGAIN):
             if not best or not best[0].ok or spread(best[0].samples) < UNSTEADY:
+                break
+            if min(best[0].samples) > lost:
                 break
             again = self._timed(request, 1, cancel)
             if again and again[0].ok and spread(again[0].samples) < spread(best[0].samples):

@@ -1,22 +1,39 @@
-"""`Builders`: several processes make code at once, where there are cores for them.
+"""`Builders`: processes that make code of what is measured next, while a candidate is timed.
 
-Compiling takes longer than running most kernels. While code is made nothing is measured, and while
-something is measured nobody else makes code: timings stay as quiet as with one process. The process
-that measures makes code as well; with one core there is no other.
+Compiling takes longer than running most kernels. Each builder makes one piece of code after the
+other, in the order in which they will be measured. The process that measures makes what nobody has
+begun, and helps where it would wait; with one core it makes everything.
+
+Invariant: timings are as quiet as if nobody else worked. Where a process on another core disturbs
+them (it shares a core's pipelines, a clock or a bus) the reference kernel shows it: it is read
+beside builders at work and alone, and where it is slower beside them, nobody makes code from then
+on while something is measured.
 """
 
 import contextlib
+import math
 import os
+import statistics
+import threading
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.tuner.measurement.runner import Candidate
+from tilesmith.tuner.measurement.timing import uncertainty
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.workers.worker_process import WorkerProcess
 
 _MOST = 4
+_LOOK_S = 0.1
+"""How long a wait lasts before it looks at the token."""
+_READINGS = 15
+"""Of the reference kernel, beside builders and alone, before they are compared."""
+_DISTURBED = math.log1p(0.02)
+"""From which, as a logarithm, a slower reference counts, unless `_SIGMAS` of noise explain it."""
+_SIGMAS = 4.0
 
 
 def cores() -> int:
@@ -34,37 +51,129 @@ class Builders:
         setup: of workers, see `tuner.workers.worker`.
         timeout_s: longest that one piece of code may take.
         processes: how many make code, the measuring one among them.
+
+    Attributes:
+        is_alone: whether nobody makes code while something is measured.
     """
 
     def __init__(
         self, measuring: WorkerProcess, setup: dict[str, Any], timeout_s: float, processes: int = 0
     ) -> None:
-        wanted = processes or min(_MOST, cores())
+        others = (processes or min(_MOST, cores())) - 1
         self._timeout_s = timeout_s
-        self._workers = [measuring, *(WorkerProcess(setup) for _ in range(wanted - 1))]
-        self._pool = ThreadPoolExecutor(wanted)
-        self._made: list[Candidate] = []
+        self._measuring = measuring
+        self._workers = [WorkerProcess(setup) for _ in range(others)]
+        self._idle = list(self._workers)
+        self._pool = ThreadPoolExecutor(max(1, others))
+        self._closing = CancelToken()
+        self._changed = threading.Condition()
+        """Guards what follows; notified when a builder has made something."""
+        self._wanted: deque[Candidate] = deque()
+        self._making: set[Candidate] = set()
+        self._made: set[Candidate] = set()
+        """Of which code lies ready, unless none came of them."""
+        self._is_held = False
+        self._readings: dict[bool, list[float]] = {True: [], False: []}
+        self.is_alone = False
 
-    def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None) -> int:
-        """Make code of the first few of a batch, unless that of the very first is there; says of
-        how many."""
-        few = list(batch[: len(self._workers)])
-        if len(few) < 2 or few[0] in self._made:
-            return 0
-        self._made = few
-        begun = [
-            self._pool.submit(self._build, worker, candidate, cancel)
-            for worker, candidate in zip(self._workers, few, strict=False)
-        ]
-        for one in begun:
-            one.result()
-        return len(few)
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a builder makes code now."""
+        return bool(self._making)
+
+    def ahead(self, batch: Sequence[Candidate]) -> None:
+        """Begin to make code of what will be measured next, in this order; does not wait.
+
+        The first is left to `ready`, for it is needed at once.
+        """
+        with self._changed:
+            self._wanted = deque(c for c in batch[1:] if c not in self._making | self._made)
+        self._release()
+
+    def ready(self, candidate: Candidate, cancel: CancelToken | None) -> None:
+        """Return when a candidate's code is there, or is left to the measuring process.
+
+        Where builders disturb, none is at work then.
+        """
+        with self._changed:
+            if candidate in self._wanted:
+                self._wanted.remove(candidate)
+            is_left = candidate not in self._making | self._made
+        if is_left and self.is_alone:
+            self._release()
+            self._build(self._measuring, candidate, cancel)
+        while candidate in self._making and not _is_cancelled(cancel):
+            self._help(candidate, cancel)
+        self._made.discard(candidate)
+        if self.is_alone:
+            self.hold(cancel)
+
+    def hold(self, cancel: CancelToken | None) -> None:
+        """Return when no builder is at work; none is before `ahead` is called."""
+        with self._changed:
+            self._is_held = True
+            while self._making and not _is_cancelled(cancel):
+                self._changed.wait(_LOOK_S)
+
+    def read(self, seconds: float | None, beside: bool) -> None:
+        """Take one reading of the reference kernel; `beside`: a builder was at work meanwhile."""
+        if seconds is None or seconds <= 0 or self.is_alone:
+            return
+        self._readings[beside].append(math.log(seconds))
+        beside_it, by_itself = (self._readings[way][-_READINGS:] for way in (True, False))
+        if min(len(beside_it), len(by_itself)) == _READINGS:
+            slower = statistics.median(beside_it) - statistics.median(by_itself)
+            noise = math.hypot(uncertainty(beside_it), uncertainty(by_itself))
+            self.is_alone = slower > max(_DISTURBED, _SIGMAS * noise)
 
     def close(self) -> None:
-        """Stop those that only make code."""
+        """Stop the builders."""
+        self._closing.cancel()
         self._pool.shutdown()
-        for worker in self._workers[1:]:
+        for worker in self._workers:
             worker.close()
+
+    def _release(self) -> None:
+        """Put idle builders to work, as many as there is work for."""
+        with self._changed:
+            self._is_held = False
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            self._pool.submit(self._work, worker)
+
+    def _work(self, worker: WorkerProcess) -> None:
+        """One builder, until nothing is wanted."""
+        while (candidate := self._next()) is not None:
+            self._build(worker, candidate, self._closing)
+            self._end(candidate)
+        with self._changed:
+            self._idle.append(worker)
+
+    def _help(self, awaited: Candidate, cancel: CancelToken | None) -> None:
+        """Have the measuring process make what comes next, or wait a moment."""
+        candidate = self._next()
+        if candidate is not None:
+            self._build(self._measuring, candidate, cancel)
+            self._end(candidate)
+            return
+        with self._changed:
+            if awaited in self._making:
+                self._changed.wait(_LOOK_S)
+
+    def _next(self) -> Candidate | None:
+        """What is wanted next; its code is being made from now on."""
+        with self._changed:
+            if self._is_held or self._closing.cancelled or not self._wanted:
+                return None
+            candidate = self._wanted.popleft()
+            self._making.add(candidate)
+            return candidate
+
+    def _end(self, candidate: Candidate) -> None:
+        with self._changed:
+            self._making.discard(candidate)
+            self._made.add(candidate)
+            self._changed.notify_all()
 
     def _build(
         self, worker: WorkerProcess, candidate: Candidate, cancel: CancelToken | None
@@ -74,3 +183,7 @@ class Builders:
         asked = {"build": {"workload": workload.key, "config": dict(config)}}
         with contextlib.suppress(JobError):
             worker.ask(asked, self._timeout_s, cancel)
+
+
+def _is_cancelled(cancel: CancelToken | None) -> bool:
+    return cancel is not None and cancel.cancelled
