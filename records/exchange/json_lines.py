@@ -15,23 +15,31 @@ Invariant: an import is one transaction: all good lines or none.
 """
 
 import json
-import math
-import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
-from statistics import median
 from typing import Any, cast, get_args
 
 from sqlalchemy import Connection
 
+from tilesmith.records.exchange.fields import (
+    config_of,
+    latency_of,
+    number_of,
+    object_in,
+    one_of,
+    reason_of,
+    samples_of,
+    text_of,
+    threads_of,
+    toolchain_of,
+)
 from tilesmith.records.exchange.lines import FORMAT, VERSION
 from tilesmith.records.exchange.parallel import in_order
 from tilesmith.records.trials.incoming import Conflict, Incoming, SeriesKey
 from tilesmith.records.trials.record import config_digest
-from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.records.trials.writing import BATCH, Writer, samples_text, storable
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import STATUSES, MeasuredBy
@@ -41,8 +49,6 @@ _SUBJECT = ("workload", "target", "threads", "measured_by", "input_layout", "out
 _SERIES = (*_SUBJECT, "calibration")
 _OUTCOME = ("config", "status", "latency_s", "samples", "warm_samples", "message", "bound")
 _KNOWN = {*_SERIES, *_OUTCOME, "toolchain", "elapsed_s", "host", "machine", "created_at"}
-_VERSIONS = frozenset(f.name for f in fields(Toolchain))
-_canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 
 @dataclass(frozen=True)
@@ -75,26 +81,26 @@ class _Reader:
 
     def trial(self, text: str) -> Incoming:
         """One line as a trial on its way in; `ValueError` says what is wrong with it."""
-        line = _object(text)
+        line = object_in(text)
         if not line.keys() <= _KNOWN:
             raise ValueError(f"has the unknown key '{min(line.keys() - _KNOWN)}'")
-        status = _one_of(line, "status", STATUSES)
-        samples = _samples(line, "samples")
-        config = _config(line)
+        status = one_of(line, "status", STATUSES)
+        samples = samples_of(line, "samples")
+        config = config_of(line)
         values = {
             "config": config,
             "config_digest": config_digest(config),
             "status": status,
-            "message": storable(_text(line, "message", "")),
-            "latency_s": _latency(line, status, samples),
+            "message": storable(text_of(line, "message", "")),
+            "latency_s": latency_of(line, status, samples),
             "samples": samples_text(samples),
-            "warm_samples": samples_text(_samples(line, "warm_samples")),
-            "bound": _text(line, "bound", ""),
-            "elapsed_s": _number(line.get("elapsed_s", 0.0), "elapsed_s"),
+            "warm_samples": samples_text(samples_of(line, "warm_samples")),
+            "bound": text_of(line, "bound", ""),
+            "elapsed_s": number_of(line.get("elapsed_s", 0.0), "elapsed_s"),
             "job_id": None,
-            "host": _text(line, "host", ""),
+            "host": text_of(line, "host", ""),
             "created_at": self._time(line),
-            "machine": _text(line, "machine", "") or None,
+            "machine": text_of(line, "machine", "") or None,
         }
         return Incoming(self._series_of(line), values)
 
@@ -107,21 +113,21 @@ class _Reader:
             return self._series[seen]
         except (KeyError, TypeError):  # new, or with a list where a text belongs
             key = SeriesKey(
-                _text(line, "workload"),
-                _text(line, "target"),
-                _threads(line),
-                cast(MeasuredBy, _one_of(line, "measured_by", get_args(MeasuredBy))),
-                _text(line, "input_layout", ""),
-                _text(line, "output_layout", ""),
-                _toolchain(toolchain),
-                _text(line, "calibration", ""),
+                text_of(line, "workload"),
+                text_of(line, "target"),
+                threads_of(line),
+                cast(MeasuredBy, one_of(line, "measured_by", get_args(MeasuredBy))),
+                text_of(line, "input_layout", ""),
+                text_of(line, "output_layout", ""),
+                toolchain_of(toolchain),
+                text_of(line, "calibration", ""),
             )
         return self._series.setdefault(seen, key)
 
     def _time(self, line: dict[str, Any]) -> datetime:
         if "created_at" not in line:
             return self._now
-        said = _text(line, "created_at")
+        said = text_of(line, "created_at")
         try:
             moment = datetime.fromisoformat(said)
         except ValueError as error:
@@ -129,12 +135,6 @@ class _Reader:
                 f"'created_at' is {said!r}, not a time such as 2026-01-31T12:00:00+00:00"
             ) from error
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _toolchain(given: dict[str, Any]) -> Toolchain:
-    if given.keys() - _VERSIONS or not all(isinstance(value, str) for value in given.values()):
-        raise ValueError(f"'toolchain' names {', '.join(sorted(_VERSIONS))}, as texts")
-    return Toolchain(**given)
 
 
 def import_lines(
@@ -183,7 +183,7 @@ def _read_lines(
             if line.strip():
                 trials.append(reader.trial(line))
         except ValueError as error:
-            bad.append((number, _reason(error)))
+            bad.append((number, reason_of(error)))
     return trials, bad
 
 
@@ -197,7 +197,7 @@ def report(writer: Writer, bad: Iterable[tuple[int, str]] = (), origin: str = ""
 
 def _read_header(writer: Writer, line: str, name: str) -> None:
     try:
-        header = _object(line)
+        header = object_in(line)
     except ValueError:
         header = {}
     if header.get("format") != FORMAT:
@@ -219,97 +219,3 @@ def _read_header(writer: Writer, line: str, name: str) -> None:
             raise DatabaseError(f"the header of '{name}' describes '{identity}' wrongly") from error
         if target.identity == identity:  # else facts of an older meaning: keys stay, facts do not
             writer.target_id(target)
-
-
-def _reason(error: ValueError) -> str:
-    return str(error) if not isinstance(error, json.JSONDecodeError) else "is not JSON"
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
-    if not isinstance(line, dict):
-        raise ValueError("is not a JSON object")
-    if "\\u" in text:  # only escapes write what no database takes as a text
-        _check_storable({name: value for name, value in line.items() if name != "message"})
-    return line
-
-
-def _check_storable(line: dict[str, Any]) -> None:
-    written = json.dumps(line, ensure_ascii=False)
-    if "\\u0000" in written or any("\ud800" <= character <= "\udfff" for character in written):
-        raise ValueError("holds a text with a NUL or half a character (\\u0000, \\ud800)")
-
-
-_LARGEST = sys.float_info.max
-
-
-def _text(line: dict[str, Any], name: str, default: str | None = None) -> str:
-    value = line.get(name, default)
-    if value is None:
-        raise ValueError(f"has no '{name}'")
-    if not isinstance(value, str) or (default is None and not value.strip()):
-        raise ValueError(f"'{name}' is {value!r}, not a text")
-    return value
-
-
-def _one_of(line: dict[str, Any], name: str, allowed: Iterable[str]) -> str:
-    value = _text(line, name)
-    if value not in allowed:
-        raise ValueError(f"'{name}' is '{value}'; one of {', '.join(allowed)} is expected")
-    return value
-
-
-def _threads(line: dict[str, Any]) -> int:
-    value = line.get("threads", 1)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 1 << 31:
-        raise ValueError(f"'threads' is {value!r:.40}, not a positive integer (of 32 bits)")
-    return value
-
-
-def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"'{name}' holds {value!r:.40}, not a number of seconds")
-    return float(value)
-
-
-def _samples(line: dict[str, Any], name: str) -> list[float]:
-    values = line.get(name, [])
-    if not isinstance(values, list):
-        raise ValueError(f"'{name}' is not a list")
-    plain = set(map(type, values)) <= {float} and all(map(math.isfinite, values))
-    if plain and min(values, default=0.0) >= 0:  # the usual case, at the speed of C
-        return values
-    return [_number(value, name) for value in values]
-
-
-def _latency(line: dict[str, Any], status: str, samples: list[float]) -> float | None:
-    """The median, more than 0; fills in the only sample where just the latency is given."""
-    given = line.get("latency_s")
-    if status != "ok":
-        if given is not None:
-            raise ValueError(f"has a latency, but its status is '{status}'")
-        return None
-    if given is None and not samples:
-        raise ValueError("is ok, but has neither 'latency_s' nor 'samples'")
-    if not samples:
-        samples.append(_number(given, "latency_s"))
-    middle = samples[0] if len(samples) == 1 else median(samples)
-    if given is not None and not math.isclose(_number(given, "latency_s"), middle, rel_tol=1e-9):
-        raise ValueError(f"'latency_s' is {given!r}, the median of its samples {middle!r}")
-    if middle <= 0:
-        raise ValueError("is ok, but took 0 s: a clock that is too coarse tells no latency")
-    return middle
-
-
-def _config(line: dict[str, Any]) -> str:
-    """The canonical key of the configuration."""
-    config = line.get("config")
-    if not isinstance(config, dict):
-        raise ValueError("has no 'config', or one that is not an object")
-    for name, value in config.items():
-        if not isinstance(value, int | str) or isinstance(value, bool):
-            raise ValueError(f"knob '{name}' of its 'config' is neither integer nor text")
-    return _canonical(config)

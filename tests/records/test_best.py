@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.questions.nearness import distance
+from tilesmith.records.questions.likeness import distance
 from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config

@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.questions.nearness import MACHINES, bests_elsewhere, unlikeness
+from tilesmith.records.questions.likeness import unlikeness
+from tilesmith.records.questions.nearness import MACHINES, bests_elsewhere
 from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
