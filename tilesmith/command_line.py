@@ -43,6 +43,7 @@ _COMMANDS = {
     "shard": "tilesmith.capabilities.sharding.commands.shard:shard",
     "explore": "tilesmith.capabilities.exploration.commands.explore:explore",
     "db": "tilesmith.commands.db.commands:database_group",
+    "pack": "tilesmith.capabilities.packs.commands.pack:pack",
     "models": "tilesmith.commands.models:models",
     "report": "tilesmith.capabilities.dashboard.commands.report:report",
     "dashboard": "tilesmith.capabilities.dashboard.commands.dashboard:dashboard",

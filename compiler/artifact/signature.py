@@ -59,11 +59,12 @@ def trusted_key(given: str | Path | None) -> Path | None:
     return Path(named) if named else None
 
 
-def verified(path: Path, key: Path) -> bytes:
+def verified(path: Path, key: Path, what: str = "artifact") -> bytes:
     """The bytes of an artifact that the owner of a key has signed.
 
     Args:
         key: PEM file of an Ed25519 public key.
+        what: the file is, for messages.
 
     Raises:
         InputError: the key cannot be read.
@@ -77,7 +78,7 @@ def verified(path: Path, key: Path) -> bytes:
     beside = signature_of(path)
     if not beside.exists():
         raise ModelError(
-            f"artifact '{path}' is not signed: there is no '{beside.name}' beside it; "
+            f"{what} '{path}' is not signed: there is no '{beside.name}' beside it; "
             f"tilesmith sign writes one"
         )
     content = _content(path, ModelError)
@@ -85,7 +86,7 @@ def verified(path: Path, key: Path) -> bytes:
         public.verify(_content(beside, ModelError), content)
     except crypto.InvalidSignature:
         raise ModelError(
-            f"artifact '{path}' is not what the owner of '{key}' signed: "
+            f"{what} '{path}' is not what the owner of '{key}' signed: "
             f"'{beside.name}' is another key's signature, or of other bytes"
         ) from None
     return content

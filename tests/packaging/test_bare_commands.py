@@ -67,6 +67,10 @@ COMMANDS = (
     ("db", "stats", "--database", "t.db"),
     ("db", "top", "--database", "t.db"),
     ("db", "verify", "--database", "t.db"),
+    ("pack", "check", "p.jsonl"),
+    ("pack", "make", "--database", "t.db", "-o", "q.jsonl"),
+    ("pack", "merge", "p.jsonl", "p.jsonl", "-o", "q.jsonl"),
+    ("pack", "show"),
     ("models", "list", "--database", "t.db"),
     ("models", "train", "--database", "t.db"),
     ("models", "show", "1", "--database", "t.db"),
@@ -130,7 +134,7 @@ def _leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def test_every_command_is_tried() -> None:
-    tried = {words[:2] if words[0] in ("db", "models") else words[:1] for words in COMMANDS}
+    tried = {words[:2] if words[0] in ("db", "models", "pack") else words[:1] for words in COMMANDS}
     assert set(_leaves(command_line)) == tried
 
 

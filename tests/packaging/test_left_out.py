@@ -29,6 +29,7 @@ SAMPLES = {
     "capabilities/exploration": "test_correction.py",
     "capabilities/fault_finding": "test_local_bytes.py",
     "capabilities/fleet": "test_lost_cluster.py",
+    "capabilities/packs": "test_pack_files.py",
     "capabilities/planning": "test_architectures.py",
     "capabilities/profile": "test_hardware_counters.py",
     "capabilities/pytorch": "test_from_torch.py",

@@ -16,7 +16,7 @@ _OWN = "Options"
 _GROUPS = {
     "Model and data": "op model space objective input fill shape update precision calibration "
     "data random",
-    "Hardware": "target set mesh threads chips cores database",
+    "Hardware": "target set mesh threads chips cores database pack",
     "Search": "trials time-limit early-stopping measure strategy scheduler cost-model resume",
     "Workers": "workers jobs in-flight choosing",
     "Deployment": "tp pp ep dp batch input-tokens output-tokens max-sequence cache prices",
@@ -186,6 +186,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "models show": ("tilesmith models show 3 --database tuning.db -o model.json",),
     "models train": ("tilesmith models train --database tuning.db --family trainium",),
     "models use": ("tilesmith models use 3 --database tuning.db",),
+    "pack check": ("tilesmith pack check cpu.jsonl",),
+    "pack make": ("tilesmith pack make --database tuning.db -o cpu.jsonl",),
+    "pack merge": ("tilesmith pack merge cpu.jsonl ours.jsonl -o both.jsonl",),
+    "pack show": ("tilesmith pack show", "tilesmith pack show cpu.jsonl --schedules"),
     "report": ("tilesmith report --database tuning.db --job 4 --against 3 --page report.html",),
     "dashboard": ("tilesmith dashboard --database tuning.db --port 8765",),
     "targets": (

@@ -82,6 +82,15 @@ def seed_option(help: str) -> Callable[[Command], Command]:
     )
 
 
+pack_option = click.option(
+    "--pack",
+    "packs",
+    metavar="FILE",
+    multiple=True,
+    callback=lambda ctx, param, value: value or None,
+    help="A pack of schedules ('tilesmith pack'), for what the database does not know; repeatable. "
+    "Unless given: $TILESMITH_PACKS; 'none' means none, those that are installed included.",
+)
 update_option = click.option(
     "--update",
     "updates",
@@ -278,4 +287,5 @@ def running_options(command: Command) -> Command:
     """What every command that runs one model takes, last in its help."""
     for option in (json_option, shape_option, precision_option, runtime_threads_option):
         command = option(command)
-    return target_option(required=False)(database_option(required=False)(command))
+    named = database_option(required=False)(pack_option(command))
+    return target_option(required=False)(named)

@@ -15,6 +15,7 @@ from tilesmith.cli.options import (
     chips_option,
     database_option,
     json_option,
+    pack_option,
     precision_option,
     request_of,
     shape_option,
@@ -38,6 +39,7 @@ _UNTUNED = 8
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir", required=False)
 @target_option(required=False)
 @database_option(required=False)
+@pack_option
 @output_option("Where to write the artifact, or the library.", "artifact", "MODEL.tsm")
 @click.option(
     "--emit",

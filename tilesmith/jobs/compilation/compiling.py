@@ -14,6 +14,7 @@ from tilesmith.jobs.compilation.in_model import Choices, pinned
 from tilesmith.jobs.compilation.reports import CompileReport, VariantReport
 from tilesmith.jobs.compilation.untuned import untuned_in
 from tilesmith.jobs.extras import required
+from tilesmith.jobs.packs import with_packs
 from tilesmith.jobs.requests.graphs import graph_of, updates_of
 from tilesmith.jobs.requests.request import Request, Resolved
 from tilesmith.jobs.subjects.subject import (
@@ -153,14 +154,14 @@ def build_recipe(
 
     def built(database: "Records | None", pins: "Pinned | None") -> "Recipe | VaryingRecipe":
         if varying is not None and varying.declared.sizes:
-            tuned = database is not None
+            tuned = asked.database is not None  # a pack is of few sizes
             schedules = Schedules(asked.target, database, options(), pins, tuned)
             return build_varying(varying.file, varying.declared, schedules)
         graph = graph_of(asked.model, asked.shapes)
         return recipe_of(graph, asked.target, database, options(), pins)
 
     if asked.database is None:
-        return built(None, None)
+        return built(with_packs(None, asked.packs, asked.target), None)
     from tilesmith.records.database import Database
 
     with Database.open(asked.database, create=False) as opened:
@@ -168,7 +169,7 @@ def build_recipe(
         def pins(kernels: "Graph") -> Choices:
             return pinned(opened, kernels, asked.target, asked.threads)
 
-        return built(opened, pins)
+        return built(with_packs(opened, asked.packs, asked.target), pins)
 
 
 def build_fixed(asked: Resolved, require_tuned: bool = False) -> "Executable":

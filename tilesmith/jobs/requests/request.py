@@ -7,7 +7,7 @@ looked up in one place, `Request.resolved`, and what jobs pass on is a `Resolved
 say the same as the classes: they type the API's keyword arguments.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -59,6 +59,7 @@ class Asked(TypedDict, total=False):
     updates: Mapping[str, str] | None
     calibration: "Data | None"
     chips: int
+    packs: Sequence[str | Path] | None
 
 
 class AskedOfSearch(Asked, total=False):
@@ -122,6 +123,9 @@ def _check_kinds(asked: "Request") -> None:
         value = getattr(asked, name)
         if value is not None and not isinstance(value, Mapping):
             raise InputError(f"{name} = {value!r:.80} has no names; a dict is expected")
+    packs = asked.packs
+    if packs is not None and (isinstance(packs, str | Path) or not isinstance(packs, Sequence)):
+        raise InputError(f"packs = {packs!r:.80} is no list of files; write packs=[FILE]")
     for name in ("threads", "chips"):
         value = getattr(asked, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -146,6 +150,8 @@ class Request:
         calibration: data that an fp32 model is quantised with for the precision "int8", in any form
             that `jobs.subjects.calibration_data` takes.
         chips: over how many of the target a model may go, in a pipeline.
+        packs: files of packs that schedules are looked up in, too; None: those that the environment
+            names; "none" in it: none, those that are installed included.
     """
 
     subject: "Subject"
@@ -158,6 +164,7 @@ class Request:
     updates: Mapping[str, str] | None = None
     calibration: "Data | None" = None
     chips: int = 1
+    packs: Sequence[str | Path] | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -188,7 +195,10 @@ class Request:
         subject, precision = in_integers(self.subject, precision, self.calibration, shapes)
         if self.chips < 1:
             raise InputError(f"chips = {self.chips} is out of range; at least 1")
-        return Resolved(subject, target, database, shapes, threads, precision, updates, self.chips)
+        packs = None if self.packs is None else tuple(map(str, self.packs))
+        return Resolved(
+            subject, target, database, shapes, threads, precision, updates, self.chips, packs
+        )
 
 
 @dataclass(frozen=True)
@@ -249,6 +259,7 @@ class Resolved:
     precision: str
     updates: Mapping[str, str]
     chips: int = 1
+    packs: tuple[str, ...] | None = None
 
     @property
     def model(self) -> "Model":

@@ -1,0 +1,1 @@
+"""The packs that ship, each a `.jsonl` file."""
